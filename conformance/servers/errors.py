@@ -1,0 +1,69 @@
+"""What can go wrong around native servers. Every error carries a code, a remedy and whether trying again can help."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = [
+    "InvalidVersionError",
+    "PortTakenError",
+    "ServerNotFoundError",
+    "ServerStartError",
+    "ServersError",
+    "WayFailedError",
+]
+
+
+class ServersError(Exception):
+    """Base of this package's errors: ``code`` names the kind, ``exit_code`` is what a command ends with."""
+
+    code = "servers"
+    exit_code = 3
+    retriable = False
+
+
+class InvalidVersionError(ServersError):
+    """A text that is neither a full version (2.10.27) nor a minor line (2.10)."""
+
+    code = "invalid_version"
+    exit_code = 2
+
+
+class WayFailedError(ServersError):
+    """One way of getting a server did not work; the text says why. The next way is tried."""
+
+    code = "way_failed"
+    retriable = True
+
+
+class ServerNotFoundError(ServersError):
+    """No way led to a server of the wanted version; ``attempts`` holds (way, reason) in the order tried."""
+
+    code = "server_not_found"
+    retriable = True
+
+    def __init__(self, version: str, attempts: Sequence[tuple[str, str]]) -> None:
+        self.version = version
+        self.attempts = tuple(attempts)
+        tried = "; ".join(f"{way}: {reason}" for way, reason in attempts)
+        super().__init__(
+            f"no nats-server {version} could be had ({tried}); install Go, or put the binary on PATH, "
+            f"then: nats-bridge servers fetch {version}"
+        )
+
+
+class ServerStartError(ServersError):
+    """A server ended, or stayed silent, before it was ready; ``log_tail`` holds its last log lines."""
+
+    code = "server_start"
+
+    def __init__(self, message: str, log_tail: Sequence[str] = ()) -> None:
+        self.log_tail = tuple(log_tail)
+        super().__init__("\n".join([message, *log_tail]))
+
+
+class PortTakenError(ServerStartError):
+    """Another process holds the port a server was to listen on."""
+
+    code = "port_taken"
+    retriable = True

@@ -1,0 +1,276 @@
+"""A running native server: started on a free loopback port, watched through its log, stopped by its process id.
+
+Ready means that the server's log says so: the line comes after the port listens and JetStream has recovered, in every
+version from 2.9 to 2.15, with or without TLS. Ports are taken below the range the system hands to outgoing
+connections, so that a restart finds its port free: nothing else is given it in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import weakref
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from conformance.servers.binary import version_of
+from conformance.servers.errors import PortTakenError, ServersError, ServerStartError
+from conformance.servers.fetching import fetch
+from conformance.servers.processes import Report
+
+__all__ = ["HOST", "NativeServer", "free_port"]
+
+HOST = "127.0.0.1"
+READY_LIMIT = 120.0
+"""Seconds until a server that says nothing counts as not starting; generous, as a busy machine is slow."""
+STOP_LIMIT = 60.0
+_TRIES = 20
+_POLL = 0.005
+_READY = b"Server is ready"
+_TAKEN = b"address already in use"
+_PORTS = range(20000, 30000)
+
+_running: weakref.WeakSet[NativeServer] = weakref.WeakSet()
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on now. Another process may still take it: be ready to try again."""
+    for port in random.sample(_PORTS, 200):
+        with socket.socket() as probe:
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+            return port
+    raise ServersError(f"no free port between {_PORTS.start} and {_PORTS.stop} on {HOST}")
+
+
+class NativeServer:
+    """One native server, with JetStream in a store of its own.
+
+    ``version`` is fetched when ``binary`` is not given. ``config`` is text in the server's configuration language
+    (accounts, authorization, tls, limits); address, port, name, log and store stay those of this object.
+    ``directory`` holds configuration, store and log and is left in place; without it a temporary one is removed by
+    ``close``. ``port`` 0 picks a free one. ``monitor`` opens the HTTP monitoring port as well.
+
+    A context manager, plain and async: start on entry, ``close`` on exit.
+    """
+
+    def __init__(
+        self,
+        version: str | None = None,
+        *,
+        binary: Path | None = None,
+        config: str = "",
+        name: str = "",
+        port: int = 0,
+        jetstream: bool = True,
+        monitor: bool = False,
+        directory: Path | None = None,
+        store_dir: Path | None = None,
+        report: Report | None = None,
+    ) -> None:
+        if binary is None:
+            if version is None:
+                raise ServersError("a native server needs a version or a binary")
+            binary = fetch(version, report=report) if report else fetch(version)
+        self.binary = binary
+        self.version = version_of(binary)
+        self.config = config
+        self.jetstream = jetstream
+        self.port = port
+        self.monitor_port = 0
+        self._monitor = monitor
+        self._port_is_ours = port == 0
+        self._temporary = directory is None
+        self.directory = directory or Path(tempfile.mkdtemp(prefix=f"nats-server-{self.version}-"))
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.store_dir = store_dir or self.directory / "store"
+        self.log_file = self.directory / "server.log"
+        self.name = name or f"native-{self.directory.name}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where clients connect; known once started."""
+        if not self.port:
+            raise ServersError(f"server {self.name} has no port before it is started")
+        return f"nats://{HOST}:{self.port}"
+
+    @property
+    def monitor_url(self) -> str:
+        """Where the server's HTTP monitoring answers; needs ``monitor``."""
+        if not self.monitor_port:
+            raise ServersError(f"server {self.name} has no monitoring port; start it with monitor=True")
+        return f"http://{HOST}:{self.monitor_port}"
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running server."""
+        if self._process is None:
+            raise ServersError(f"server {self.name} is not running")
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    def log_tail(self, lines: int = 15) -> list[str]:
+        """The last lines of the log."""
+        if not self.log_file.exists():
+            return []
+        return self.log_file.read_text("utf-8", "replace").splitlines()[-lines:]
+
+    def start(self) -> Self:
+        """Start and wait until ready.
+
+        Raises ServerStartError with the last log lines when the server ends first, PortTakenError when another
+        process holds the port that the caller chose.
+        """
+        if self.running:
+            raise ServersError(f"server {self.name} is running already")
+        for _ in range(_TRIES):
+            if self._port_is_ours:
+                self.port = free_port()
+            if self._monitor and (self._port_is_ours or not self.monitor_port):
+                self.monitor_port = free_port()
+            try:
+                self._launch()
+            except PortTakenError:
+                if not self._port_is_ours:
+                    raise
+            else:
+                self._port_is_ours = False  # clients know it now: a restart keeps it
+                return self
+        raise PortTakenError(f"server {self.name}: {_TRIES} ports in a row were taken by others")
+
+    def stop(self) -> None:
+        """Ask the server to end (SIGTERM) and wait for it; the store stays. Nothing happens when it is not running."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the server at once (SIGKILL), as a crash would; the store stays as it is."""
+        self._end(signal.SIGKILL)
+
+    def restart(self, *, kill: bool = False) -> Self:
+        """Stop (or kill) and start again on the same port and store."""
+        if kill:
+            self.kill()
+        else:
+            self.stop()
+        return self.start()
+
+    def close(self) -> None:
+        """Stop, and remove the directory if it is a temporary one."""
+        self.stop()
+        if self._temporary:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.__enter__)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.close)
+
+    def _command(self) -> list[str]:
+        config_file = self.directory / "server.conf"
+        config_file.write_text(self.config, "utf-8")
+        command = [
+            str(self.binary),
+            "-c",
+            str(config_file),
+            "-a",
+            HOST,
+            "-p",
+            str(self.port),
+            "-n",
+            self.name,
+        ]
+        command += ["-l", str(self.log_file)]
+        if self.jetstream:
+            command += ["-js", "-sd", str(self.store_dir)]
+        if self._monitor:
+            command += ["-m", str(self.monitor_port)]
+        return command
+
+    def _launch(self) -> None:
+        logged_before = self.log_file.stat().st_size if self.log_file.exists() else 0
+        # A refused configuration is told on stderr, before the log exists: both end up in the one file.
+        with self.log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory
+            )
+        _running.add(self)
+        deadline = time.monotonic() + READY_LIMIT
+        with self.log_file.open("rb") as log:
+            log.seek(logged_before)
+            said = b""
+            while True:
+                ended = (
+                    self._process.poll() is not None
+                )  # asked before reading: what it said last is then read too
+                said += log.read()
+                if _READY in said and not ended:
+                    return
+                if ended:
+                    code = self._process.wait()
+                    self._forget()
+                    kind = PortTakenError if _TAKEN in said else ServerStartError
+                    raise kind(
+                        f"server {self.name} ({self.version}) ended with {code} at start:", self.log_tail()
+                    )
+                if time.monotonic() > deadline:
+                    self.kill()
+                    raise ServerStartError(
+                        f"server {self.name} ({self.version}) was not ready after {READY_LIMIT:g} s:",
+                        self.log_tail(),
+                    )
+                time.sleep(_POLL)
+
+    def _end(self, signal_number: signal.Signals) -> None:
+        process = self._process
+        if process is None:
+            return
+        if process.poll() is None:
+            os.kill(process.pid, signal_number)
+            try:
+                process.wait(STOP_LIMIT)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._process = None
+        _running.discard(self)
+
+
+@atexit.register
+def _close_all() -> None:
+    # A program that ends without leaving its context managers must not leave servers behind.
+    for server in list(_running):
+        server.kill()

@@ -1,0 +1,81 @@
+"""Real servers and connections for the live tests."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+from nats.aio.client import Client
+
+from conformance.servers import TWIN_VERSIONS, NativeServer, SharedServers, fetch
+
+Connect = Callable[..., Awaitable[Client]]
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedServers]:
+    """One shared server per version and session, started when first asked for.
+
+    ``servers[version]`` is the running NativeServer, ``await servers.url(version)`` its address. Streams and
+    subjects on it must be a test's own (``unique_name``). A server that cannot be had fails the test.
+    """
+    shared = SharedServers(tmp_path_factory.mktemp("servers"), report=print)
+    yield shared
+    shared.close()
+
+
+@pytest.fixture(params=TWIN_VERSIONS)
+def twin_version(request: pytest.FixtureRequest) -> str:
+    """Each version on which the bridge is compared with native republish."""
+    version: str = request.param
+    return version
+
+
+@pytest.fixture
+def native_server() -> Iterator[Callable[..., NativeServer]]:
+    """Make a private server, not yet started: ``async with native_server("2.10.27", config=…) as server``.
+
+    Plain ``with`` and ``.start()`` do as well. Options are NativeServer's. Whatever was started is ended after the test.
+    """
+    made: list[NativeServer] = []
+
+    def make(version: str, **options: Any) -> NativeServer:
+        server = NativeServer(binary=fetch(version, report=print), **options)
+        made.append(server)
+        return server
+
+    yield make
+    for server in made:
+        server.close()
+
+
+@pytest.fixture
+def unique_name(_name_numbers: Iterator[int]) -> Callable[[str], str]:
+    """``unique_name("orders")``: a stream name or subject token that no other test on a shared server has."""
+    return lambda stem: f"{stem}_{next(_name_numbers)}"
+
+
+@pytest.fixture(scope="session")
+def _name_numbers() -> Iterator[int]:
+    return count(1)
+
+
+@pytest.fixture
+async def connect() -> AsyncIterator[Connect]:
+    """``await connect(server_or_url, **options)``: nats-py connections, closed after the test."""
+    opened: list[Client] = []
+
+    async def open_connection(server: NativeServer | str, **options: Any) -> Client:
+        url = server if isinstance(server, str) else server.url
+        # Not nats.connect: a client whose login is refused leaves its socket open, and must be closed as well.
+        connection = Client()
+        opened.append(connection)
+        await connection.connect(url, **options)
+        return connection
+
+    yield open_connection
+    for connection in opened:
+        if not connection.is_closed:
+            await connection.close()

@@ -1,0 +1,178 @@
+"""Native servers: really started, stopped, killed, restarted, configured, clustered."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import urllib.request
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import nats.errors
+import pytest
+from nats.aio.client import Client
+
+from conformance.servers import (
+    TWIN_VERSIONS,
+    NativeServer,
+    PortTakenError,
+    ServersError,
+    ServerStartError,
+    SharedServers,
+    fetch,
+    free_port,
+)
+
+NEWEST = TWIN_VERSIONS[-1]
+Make = Callable[..., NativeServer]
+Connect = Callable[..., Awaitable[Client]]
+
+
+async def test_a_shared_server_is_the_wanted_version_and_starts_once(
+    servers: SharedServers, twin_version: str, connect: Connect
+) -> None:
+    url = await servers.url(twin_version)
+    assert servers[twin_version].url == url
+    assert await servers.url(twin_version) == url
+    connection = await connect(servers[twin_version])
+    assert str(connection.connected_server_version) == f"<nats server v{twin_version}>"
+    assert servers[twin_version].version == twin_version
+
+
+async def test_different_versions_are_different_servers(servers: SharedServers) -> None:
+    assert len({await servers.url(version) for version in TWIN_VERSIONS}) == len(TWIN_VERSIONS)
+
+
+async def test_unique_names_differ(unique_name: Callable[[str], str]) -> None:
+    assert unique_name("orders") != unique_name("orders")
+
+
+async def test_a_message_stored_before_a_restart_or_crash_is_there_after(
+    native_server: Make, connect: Connect, twin_version: str
+) -> None:
+    async with native_server(twin_version) as server:
+        connection = await connect(server)
+        await connection.jetstream().add_stream(name="KEPT", subjects=["kept.>"])
+        for number, kill in ((1, False), (2, True)):
+            await connection.jetstream().publish("kept.one", str(number).encode())
+            await connection.close()
+            url, pid = server.url, server.pid
+            server.restart(kill=kill)
+            assert server.url == url
+            assert server.pid != pid
+            connection = await connect(server)
+            info = await connection.jetstream().stream_info("KEPT")
+            assert info.state.messages == number
+
+
+async def test_leaving_the_context_ends_the_process_and_removes_its_folder(native_server: Make) -> None:
+    async with native_server(NEWEST) as server:
+        pid, port, folder = server.pid, server.port, server.directory
+        assert folder.exists()
+    assert not server.running
+    assert not folder.exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+
+
+def test_a_given_directory_keeps_log_store_and_configuration(native_server: Make, tmp_path: Path) -> None:
+    with native_server(NEWEST, directory=tmp_path / "mine", config="max_payload: 4096\n") as server:
+        assert server.store_dir == tmp_path / "mine" / "store"
+    assert "Server is ready" in server.log_file.read_text()
+    assert (tmp_path / "mine" / "store").is_dir()
+    assert (tmp_path / "mine" / "server.conf").read_text() == "max_payload: 4096\n"
+
+
+async def test_stop_start_and_kill_can_be_repeated(native_server: Make, connect: Connect) -> None:
+    server = native_server(NEWEST)
+    server.stop()
+    server.start()
+    with pytest.raises(ServersError, match="running already"):
+        server.start()
+    server.kill()
+    server.kill()
+    assert not server.running
+    with pytest.raises(ServersError, match="not running"):
+        _ = server.pid
+    server.start()
+    connection = await connect(server)
+    assert connection.is_connected
+
+
+async def test_configuration_text_is_in_force(
+    native_server: Make, connect: Connect, twin_version: str
+) -> None:
+    config = """
+        max_payload: 2048
+        accounts {
+          A { users: [{user: ann, password: secret}], jetstream: enabled }
+          SYS { users: [{user: root, password: secret}] }
+        }
+        system_account: SYS
+    """
+    async with native_server(twin_version, config=config) as server:
+        connection = await connect(server, user="ann", password="secret")
+        assert connection.max_payload == 2048
+        account = await connection.jetstream().account_info()
+        assert account.streams == 0
+
+        async def ignore(_: Exception) -> None:
+            return
+
+        with pytest.raises(nats.errors.Error):
+            await connect(server, user="ann", password="wrong", allow_reconnect=False, error_cb=ignore)
+
+
+def test_a_refused_configuration_is_told_with_the_servers_own_words(
+    native_server: Make, twin_version: str
+) -> None:
+    server = native_server(twin_version, config="accounts {")
+    with pytest.raises(ServerStartError) as caught:
+        server.start()
+    assert "Unexpected EOF" in caught.value.log_tail[-1]
+    assert "ended with 1" in str(caught.value)
+    assert not server.running
+
+
+def test_a_chosen_port_that_is_taken_is_told_as_such(native_server: Make, twin_version: str) -> None:
+    with native_server(NEWEST) as first:
+        second = native_server(twin_version, port=first.port)
+        with pytest.raises(PortTakenError, match="address already in use"):
+            second.start()
+
+
+def test_a_port_taken_in_between_is_replaced(native_server: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    with native_server(NEWEST) as first:
+        offered = iter([first.port, first.port])
+        real = free_port
+        monkeypatch.setattr(
+            "conformance.servers.native_server.free_port", lambda: next(offered, None) or real()
+        )
+        with native_server(NEWEST) as second:
+            assert second.port != first.port
+
+
+def test_without_jetstream_no_store_is_made(native_server: Make, tmp_path: Path) -> None:
+    with native_server(NEWEST, jetstream=False, directory=tmp_path / "core") as server:
+        assert server.running
+    assert not (tmp_path / "core" / "store").exists()
+
+
+def test_monitoring_answers_where_the_server_says(native_server: Make) -> None:
+    with native_server(NEWEST, monitor=True) as server:
+        with urllib.request.urlopen(f"{server.monitor_url}/varz") as answer:
+            assert json.load(answer)["server_name"] == server.name
+    plain = native_server(NEWEST)
+    with pytest.raises(ServersError, match="monitor=True"):
+        _ = plain.monitor_url
+
+
+def test_a_server_that_was_never_started_has_no_address() -> None:
+    server = NativeServer(binary=fetch(NEWEST))
+    with pytest.raises(ServersError, match="before it is started"):
+        _ = server.url
+    server.close()
+    assert not server.directory.exists()
