@@ -1,0 +1,129 @@
+"""What can go wrong in the bridge, one class per kind of answer.
+
+A message is one or two lines: the place (file:line:column, connection, rule, field), the value, and what
+would be right. `code` is for programs, `exit_code` is the command's (2 usage or configuration, 3 server not
+reachable, 1 the answer is no), `retriable` says whether trying the same again can help. What libraries raise
+is mapped to these once, at the boundary.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+__all__ = [
+    "EXIT_GOOD",
+    "EXIT_NO",
+    "EXIT_UNREACHABLE",
+    "EXIT_USAGE",
+    "ApiError",
+    "BridgeError",
+    "ConfigError",
+    "ConnectionLostError",
+    "CredentialsError",
+    "RuleRefusedError",
+    "ServerUnreachableError",
+    "StreamMissingError",
+]
+
+EXIT_GOOD: Final = 0
+EXIT_NO: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_UNREACHABLE: Final = 3
+
+
+class BridgeError(Exception):
+    """Base of everything the bridge raises on purpose.
+
+    Args:
+        message: one or two lines for a person.
+        retriable: overrides the class's answer to "can trying again help?".
+    """
+
+    code: ClassVar[str] = "bridge"
+    exit_code: ClassVar[int] = EXIT_NO
+    retriable: bool = False
+
+    def __init__(self, message: str, *, retriable: bool | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        if retriable is not None:
+            self.retriable = retriable
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class ConfigError(BridgeError):
+    """The configuration is wrong; every problem found is one line of the message.
+
+    Args:
+        message: the lines.
+        problems: the same, one entry per problem; the message itself when left out.
+    """
+
+    code = "configuration"
+    exit_code = EXIT_USAGE
+
+    def __init__(self, message: str, *, problems: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.problems = problems or (message,)
+
+
+class CredentialsError(BridgeError):
+    """The server refuses who we are, or a credentials file cannot be used: waiting does not help."""
+
+    code = "credentials"
+    exit_code = EXIT_USAGE
+
+
+class ServerUnreachableError(BridgeError):
+    """No server of a connection answers."""
+
+    code = "server_unreachable"
+    exit_code = EXIT_UNREACHABLE
+    retriable = True
+
+
+class ConnectionLostError(BridgeError):
+    """A connection that worked is gone and did not come back in time."""
+
+    code = "connection_lost"
+    exit_code = EXIT_UNREACHABLE
+    retriable = True
+
+
+class StreamMissingError(BridgeError):
+    """A rule's stream does not exist."""
+
+    code = "stream_missing"
+    exit_code = EXIT_USAGE
+
+
+class RuleRefusedError(BridgeError):
+    """A rule is well formed and still must not run: it would loop, or change what its stream holds."""
+
+    code = "rule_refused"
+    exit_code = EXIT_USAGE
+
+
+class ApiError(BridgeError):
+    """The JetStream API answered with an error, or did not answer.
+
+    Args:
+        message: one or two lines for a person.
+        http_code: the server's `code` (408 when it did not answer in time).
+        err_code: the server's `err_code`, 0 when there is none.
+        description: the server's own words.
+        retriable: whether trying again can help.
+    """
+
+    code = "api"
+    exit_code = EXIT_NO
+
+    def __init__(
+        self, message: str, *, http_code: int, err_code: int, description: str, retriable: bool = False
+    ) -> None:
+        super().__init__(message, retriable=retriable)
+        self.http_code = http_code
+        self.err_code = err_code
+        self.description = description

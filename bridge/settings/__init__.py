@@ -1,0 +1,26 @@
+"""Configuration: models, loading from YAML, environment and secret files, and what a connection needs.
+
+`load(path)` gives frozen `Settings` or raises `ConfigError` with every problem, with line and column.
+`connect_options(connection)` gives the arguments of nats-py's `connect`.
+"""
+
+from __future__ import annotations
+
+from bridge.settings.connections import Connection, Tls
+from bridge.settings.models import NATIVE_DIALECT, Http, Log, Settings
+from bridge.settings.rules import Delivery, RepublishObject, RepublishRule, Rule
+from bridge.settings.start import Start
+
+__all__ = [
+    "NATIVE_DIALECT",
+    "Connection",
+    "Delivery",
+    "Http",
+    "Log",
+    "RepublishObject",
+    "RepublishRule",
+    "Rule",
+    "Settings",
+    "Start",
+    "Tls",
+]

@@ -1,0 +1,79 @@
+"""What all parts of the configuration share: frozen, unknown keys are errors, values are not guessed at."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+from pydantic_core import PydanticCustomError
+
+__all__ = ["DurableName", "Flag", "Part", "StreamName"]
+
+MAX_NAME_LENGTH = 64
+MAX_STREAM_LENGTH = 255
+
+
+class Part(BaseModel):
+    """A mapping of the configuration."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        validate_default=False,
+        hide_input_in_errors=True,
+        use_attribute_docstrings=True,
+    )
+
+
+def _flag(value: Any) -> Any:
+    """Environment variables hold texts; in those only `true` and `false` count, as in the file."""
+    match value:
+        case bool():
+            return value
+        case "true" | "True" | "TRUE":
+            return True
+        case "false" | "False" | "FALSE":
+            return False
+        case _:
+            raise PydanticCustomError("flag", "must be true or false")
+
+
+def _durable_name(value: str) -> str:
+    # Both the sidecar's and a rule's name are parts of durable consumers' names and of metrics' labels.
+    if len(value) > MAX_NAME_LENGTH or not re.fullmatch(r"[A-Za-z0-9_-]+", value):
+        raise PydanticCustomError(
+            "durable_name",
+            "'{value}' cannot be part of a consumer's name; use letters, digits, '-' and '_', at most {most}",
+            {"value": value, "most": MAX_NAME_LENGTH},
+        )
+    return value
+
+
+def _stream_name(value: str) -> str:
+    # The server's own rule for stream names, same in all versions.
+    bad = next((c for c in value if c in ".*>/\\" or c.isspace() or not c.isprintable()), None)
+    if not value or bad is not None or len(value.encode()) > MAX_STREAM_LENGTH:
+        raise PydanticCustomError(
+            "stream_name",
+            "'{value}' cannot be a stream's name: {reason}",
+            {
+                "value": value,
+                "reason": "it is empty"
+                if not value
+                else f"it holds {bad!r}"
+                if bad is not None
+                else f"it has more than {MAX_STREAM_LENGTH} bytes",
+            },
+        )
+    return value
+
+
+Flag = Annotated[bool, BeforeValidator(_flag)]
+"""true or false; nothing else is taken for it."""
+
+DurableName = Annotated[str, AfterValidator(_durable_name)]
+"""A part of a durable consumer's name."""
+
+StreamName = Annotated[str, AfterValidator(_stream_name)]
+"""A name the server takes for a stream."""

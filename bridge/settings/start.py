@@ -1,0 +1,111 @@
+"""Where a rule begins in its stream."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import PlainValidator, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+__all__ = ["Start", "StartField"]
+
+_SHAPE: Final = 'write new, first, {sequence: 17} or {time: "2026-01-01T00:00:00Z"}'
+_RFC3339: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
+_MAX_SEQUENCE: Final = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a rule begins when it has no position yet.
+
+    Attributes:
+        policy: `new` (messages stored from now on), `first` (the oldest that exists), `sequence` or `time`.
+        sequence: the first stream sequence wanted; only with policy `sequence`.
+        time: RFC 3339 text of the earliest time wanted; only with policy `time`.
+    """
+
+    policy: Literal["new", "first", "sequence", "time"] = "new"
+    sequence: int | None = None
+    time: str | None = None
+
+    @classmethod
+    def parse(cls, value: Any) -> Start:
+        """Read the configuration's value; a `Start` passes.
+
+        Raises:
+            PydanticCustomError: the value is none of the forms.
+        """
+        match value:
+            case Start():
+                return value
+            case "new":
+                return cls("new")
+            case "first":
+                return cls("first")
+            case {"sequence": sequence, **rest} if not rest:
+                return cls("sequence", sequence=_sequence(sequence))
+            case {"time": time, **rest} if not rest:
+                return cls("time", time=_time(time))
+            case dict():
+                keys = ", ".join(f"'{key}'" for key in value)
+                raise PydanticCustomError(
+                    "start",
+                    "takes one of sequence and time, not {keys}; {shape}",
+                    {"keys": keys or "{}", "shape": _SHAPE},
+                )
+            case _:
+                raise PydanticCustomError(
+                    "start", "unknown start {value}; {shape}", {"value": repr(value), "shape": _SHAPE}
+                )
+
+
+def _sequence(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAX_SEQUENCE:
+        raise PydanticCustomError(
+            "start", "sequence {value}: must be a whole number of at least 1", {"value": repr(value)}
+        )
+    return value
+
+
+def _time(value: Any) -> str:
+    wrong = PydanticCustomError(
+        "start", 'time {value}: must be a time with zone, like "2026-01-01T00:00:00Z"', {"value": repr(value)}
+    )
+    if not isinstance(value, str) or not _RFC3339.fullmatch(value):
+        raise wrong
+    try:
+        # fromisoformat checks the calendar; it takes six digits of a second, the server nine.
+        datetime.fromisoformat(re.sub(r"\.\d+", "", value))
+    except ValueError:
+        raise wrong from None
+    return value
+
+
+StartField = Annotated[
+    Start,
+    PlainValidator(Start.parse),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": ["new", "first"]},
+                {
+                    "type": "object",
+                    "properties": {"sequence": {"type": "integer", "minimum": 1}},
+                    "required": ["sequence"],
+                    "additionalProperties": False,
+                },
+                {
+                    "type": "object",
+                    "properties": {"time": {"type": "string", "format": "date-time"}},
+                    "required": ["time"],
+                    "additionalProperties": False,
+                },
+            ],
+            "default": "new",
+        }
+    ),
+]
+"""`Start` as a field of a rule."""
