@@ -1,0 +1,50 @@
+"""Removing what the sidecar leaves on servers: the durable consumers that keep its rules' positions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bridge.errors import ApiError, ConfigError
+from bridge.jetstream_api import STREAM_NOT_FOUND
+from bridge.republish_run import durable_name
+from bridge.settings import Settings
+from bridge.sidecar import close_links, open_links
+
+__all__ = ["clean"]
+
+
+async def clean(settings: Settings, rules: Sequence[str]) -> list[str]:
+    """Delete the rules' durable consumers; the next start of such a rule follows its `start` again.
+
+    Args:
+        settings: the configuration.
+        rules: names of rules; empty for all.
+
+    Returns:
+        One line per rule: what was removed, or that there was nothing.
+
+    Raises:
+        ConfigError: there is no such rule.
+        ServerUnreachableError, CredentialsError, ApiError: the server cannot be asked.
+    """
+    known = {rule.name: rule for rule in settings.rules}
+    for name in rules:
+        if name not in known:
+            raise ConfigError(f"rule '{name}': not in the configuration; there are {', '.join(known) or 'none'}")
+    chosen = [known[name] for name in (rules or known)]
+    links = await open_links(settings, {rule.source_connection for rule in chosen})
+    try:
+        lines = []
+        for rule in chosen:
+            consumer = durable_name(settings.name, rule.name)
+            try:
+                removed = await links[rule.source_connection].api.delete_consumer(rule.stream, consumer)
+            except ApiError as error:
+                if error.err_code != STREAM_NOT_FOUND:
+                    raise
+                removed = False
+            what = "removed" if removed else "nothing to remove:"
+            lines.append(f"rule '{rule.name}': {what} consumer '{consumer}' of stream '{rule.stream}'")
+        return lines
+    finally:
+        await close_links(links)

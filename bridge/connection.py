@@ -1,0 +1,174 @@
+"""Connections by name: opened from the settings, watched, and shared by the rules."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import nats.errors
+import structlog
+
+from bridge.errors import CredentialsError, ServerUnreachableError
+from bridge.jetstream_api import JetStreamApi
+from bridge.wire import WireClient
+
+__all__ = ["Link", "open_link"]
+
+_log = structlog.get_logger("bridge.connection")
+
+_RECONNECT_WAIT = 0.25  # seconds between two attempts on the same server
+
+
+class Link:
+    """One named connection: the client, its API, and what happens to it.
+
+    Attributes:
+        name: as in the configuration.
+        client: the raw-capable client.
+        api: the JetStream API of the connection's account.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.client = WireClient()
+        self.api = JetStreamApi(self.client, name)
+        self._up = asyncio.Event()
+        self._down = asyncio.Event()
+        self._down.set()
+        self._disconnect_listeners: list[Callable[[], None]] = []
+        self._reconnect_listeners: list[Callable[[], None]] = []
+        self._refusal_listeners: list[Callable[[str], None]] = []
+
+    def on_disconnect(self, listener: Callable[[], None]) -> None:
+        """Call `listener` whenever the connection is lost."""
+        self._disconnect_listeners.append(listener)
+
+    def on_reconnect(self, listener: Callable[[], None]) -> None:
+        """Call `listener` whenever the connection is back, its subscriptions included."""
+        self._reconnect_listeners.append(listener)
+
+    def on_refusal(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` with the server's text when it refuses a publish or subscription (permissions)."""
+        self._refusal_listeners.append(listener)
+
+    async def connected(self) -> None:
+        """Wait until the connection is up."""
+        await self._up.wait()
+
+    async def flush(self) -> bool:
+        """Wait until the server has handled all that was written; False if the connection broke meanwhile."""
+        if not self.client.is_connected:
+            return False
+        pong = self.client.flushed()
+        down = asyncio.ensure_future(self._down.wait())
+        try:
+            await asyncio.wait({pong, down}, return_when=asyncio.FIRST_COMPLETED)
+            return pong.done() and not down.done()
+        finally:
+            down.cancel()
+
+    async def close(self) -> None:
+        """Close the connection for good."""
+        self._disconnect_listeners.clear()
+        if not self.client.is_closed:
+            await self.client.close()
+
+    def set_up(self) -> None:
+        """The connection is usable."""
+        self._down.clear()
+        self._up.set()
+
+    async def _on_disconnected(self) -> None:
+        self._up.clear()
+        self._down.set()
+        _log.warning("connection.lost", connection=self.name)
+        for listener in self._disconnect_listeners:
+            listener()
+
+    async def _on_reconnected(self) -> None:
+        self.set_up()
+        _log.info("connection.back", connection=self.name, server=str(self.client.connected_server_version))
+        for listener in self._reconnect_listeners:
+            listener()
+
+    async def _on_error(self, error: Exception) -> None:
+        text = str(error)
+        if "permissions violation" in text.lower():
+            _log.error("connection.refused", connection=self.name, server_says=text)
+            for listener in self._refusal_listeners:
+                listener(text)
+        elif self._up.is_set():
+            _log.warning("connection.error", connection=self.name, error=text or type(error).__name__)
+
+
+async def open_link(name: str, options: Mapping[str, Any], *, client_name: str) -> Link:
+    """Connect.
+
+    Args:
+        name: the connection's name, for messages.
+        options: what `bridge.settings` made of the connection: arguments of nats-py's `connect`.
+        client_name: how the server shall list the client.
+
+    Raises:
+        ServerUnreachableError: none of the servers answers.
+        CredentialsError: a server refuses the credentials.
+    """
+    link = Link(name)
+    servers = ", ".join(str(server) for server in options.get("servers", ()))
+    failures: list[Exception] = []
+
+    async def on_error(error: Exception) -> None:
+        failures.append(error)
+        if link.client.is_connected or link.client.is_reconnecting:
+            await link._on_error(error)
+
+    try:
+        await asyncio.wait_for(
+            link.client.connect(
+                **options,
+                name=client_name,
+                error_cb=on_error,
+                disconnected_cb=link._on_disconnected,
+                reconnected_cb=link._on_reconnected,
+                allow_reconnect=True,
+                # nats-py tries the servers for ever with -1, also at the start; the time limit below ends that.
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=_RECONNECT_WAIT,
+            ),
+            float(options.get("connect_timeout", 5)),
+        )
+    except (OSError, nats.errors.Error, TimeoutError, ssl.SSLError) as error:
+        cause = next((f for f in reversed(failures) if str(f)), error)
+        await link.close()
+        if _refuses_credentials(cause):
+            raise CredentialsError(
+                f"connection '{name}': {_redacted(servers)} refuses the credentials ({cause}):"
+                " check the connection's creds, nkey_seed_file, token_file or user/password_file"
+            ) from None
+        raise ServerUnreachableError(
+            f"connection '{name}': no server answers at {_redacted(servers)} ({_plain(cause)}):"
+            " check the address, and that nats-server runs there"
+        ) from None
+    link.set_up()
+    return link
+
+
+def _refuses_credentials(error: Exception) -> bool:
+    text = str(error).lower()
+    return isinstance(error, nats.errors.AuthorizationError) or "authorization" in text or "authentication" in text
+
+
+def _plain(error: Exception) -> str:
+    if isinstance(error, TimeoutError) and not str(error):
+        return "no answer in time"
+    return str(error) or type(error).__name__
+
+
+def _redacted(servers: str) -> str:
+    """Server addresses without user names and passwords."""
+    return ", ".join(
+        f"{scheme}://{rest.rpartition('@')[2]}" if scheme else rest.rpartition("@")[2]
+        for scheme, _, rest in ((s.rpartition("://")) for s in servers.split(", "))
+    )

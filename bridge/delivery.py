@@ -1,0 +1,150 @@
+"""Publishing: whole batches of `HPUB`, with the promise of the rule's delivery mode.
+
+at_most_once: a batch is written once. If the connection breaks before a PONG says that the server had it, the
+messages are counted as in doubt and not written again.
+
+at_least_once: a batch is kept until a PONG confirms it, then its source messages are acknowledged. After a broken
+connection everything unconfirmed is written again, in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from bridge.connection import Link
+from bridge.counters import RuleCounters
+
+__all__ = ["Delivery"]
+
+_MOST_UNSENT = 4 << 20  # bytes in the socket's buffer before intake waits
+_MOST_UNCONFIRMED = 32 << 20  # bytes kept for writing again before intake waits
+_IDLE_CONFIRMATION = 0.05  # seconds between two looks at what at_most_once has in doubt
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    data: bytes
+    messages: int
+    acknowledge: bytes
+
+
+class Delivery:
+    """Writes one rule's operations to its target connection.
+
+    Args:
+        target: the connection that is published to.
+        counters: where to count.
+        acknowledge: called with the reply subject of the last source message of each confirmed batch, for
+            at_least_once; None for at_most_once.
+    """
+
+    def __init__(self, target: Link, counters: RuleCounters, acknowledge: Callable[[bytes], None] | None) -> None:
+        self._target = target
+        self._counters = counters
+        self._acknowledge = acknowledge
+        self._unconfirmed: deque[_Written] = deque()
+        self._unconfirmed_bytes = 0
+        self._changed = asyncio.Event()
+        self._confirmed = asyncio.Condition()
+        self._broken = False
+        self._confirmer: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin confirming."""
+        self._target.on_disconnect(self._disconnected)
+        self._target.on_reconnect(self._reconnected)
+        self._confirmer = asyncio.create_task(self._confirm())
+
+    def send(self, operations: list[bytes], reply: bytes) -> Awaitable[None] | None:
+        """Publish a batch's operations (possibly none); `reply` belongs to the batch's last source message.
+
+        Returns:
+            None, or something to await before the next batch is sent.
+        """
+        if self._broken or not self._target.client.is_connected:
+            return self._send_when_connected(operations, reply)
+        self._write(operations, reply)
+        if self._target.client.unsent_bytes > _MOST_UNSENT or self._unconfirmed_bytes > _MOST_UNCONFIRMED:
+            return self._room()
+        return None
+
+    async def settled(self) -> None:
+        """Wait until everything written is confirmed (and acknowledged)."""
+        async with self._confirmed:
+            await self._confirmed.wait_for(lambda: not self._unconfirmed)
+
+    async def stop(self) -> None:
+        """Stop confirming."""
+        if self._confirmer is not None:
+            self._confirmer.cancel()
+            await asyncio.gather(self._confirmer, return_exceptions=True)
+
+    def _write(self, operations: list[bytes], reply: bytes) -> None:
+        data = b"".join(operations)
+        if data:
+            self._target.client.write_raw(data)
+            self._counters.bytes_out += len(data)
+        keeps = self._acknowledge is not None
+        self._unconfirmed.append(_Written(data if keeps else b"", len(operations), reply if keeps else b""))
+        if keeps:
+            self._unconfirmed_bytes += len(data)
+        self._changed.set()
+
+    async def _send_when_connected(self, operations: list[bytes], reply: bytes) -> None:
+        while self._broken or not self._target.client.is_connected:
+            await self._target.connected()
+        self._write(operations, reply)
+
+    async def _room(self) -> None:
+        if self._target.client.is_connected:
+            try:
+                await self._target.client.drained()
+            except ConnectionError:
+                return  # the reconnect decides what is written again
+        async with self._confirmed:
+            await self._confirmed.wait_for(lambda: self._unconfirmed_bytes <= _MOST_UNCONFIRMED)
+
+    async def _confirm(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            if self._broken or not self._target.client.is_connected:
+                await self._target.connected()
+                self._changed.set()
+                await asyncio.sleep(0)
+                continue
+            count = len(self._unconfirmed)
+            if await self._target.flush():
+                await self._settle(count)
+            if self._acknowledge is None:
+                await asyncio.sleep(_IDLE_CONFIRMATION)
+
+    async def _settle(self, count: int) -> None:
+        last = b""
+        for _ in range(count):
+            written = self._unconfirmed.popleft()
+            self._unconfirmed_bytes -= len(written.data)
+            last = written.acknowledge or last
+        if last and self._acknowledge is not None:
+            self._acknowledge(last)
+        if self._unconfirmed:
+            self._changed.set()
+        async with self._confirmed:
+            self._confirmed.notify_all()
+
+    def _disconnected(self) -> None:
+        self._broken = True
+        if self._acknowledge is None:
+            self._counters.in_doubt += sum(written.messages for written in self._unconfirmed)
+            self._unconfirmed.clear()
+
+    def _reconnected(self) -> None:
+        self._broken = False
+        for written in self._unconfirmed:
+            if written.data:
+                self._target.client.write_raw(written.data)
+                self._counters.repeated_out += written.messages
+        self._changed.set()

@@ -1,0 +1,176 @@
+"""Requests to the JetStream API, as plain JSON.
+
+nats-py's typed configurations drop members that they do not know, so requests and answers stay JSON here. Only
+members that every version from 2.9 on knows are sent: servers from 2.12 on refuse unknown ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import nats.errors
+from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_exponential_jitter
+
+from bridge.errors import ApiError
+from bridge.wire import WireClient
+
+__all__ = ["CONSUMER_IN_USE", "CONSUMER_NOT_FOUND", "STREAM_NOT_FOUND", "JetStreamApi", "Json"]
+
+Json: TypeAlias = dict[str, Any]
+
+STREAM_NOT_FOUND = 10059
+CONSUMER_NOT_FOUND = 10014
+CONSUMER_IN_USE = 10013
+_MESSAGE_NOT_FOUND = 10037
+
+
+def _passing(error: BaseException) -> bool:
+    """Whether waiting can help: no answer yet, or a cluster without a leader for the moment."""
+    return isinstance(error, ApiError) and error.retriable
+
+
+class JetStreamApi:
+    """The API of one connection's account.
+
+    Args:
+        client: a connected client.
+        connection: its name in the configuration, for messages.
+        timeout: seconds for one request.
+        patience: seconds for a request with its repetitions, while the server gives no answer or has no leader.
+    """
+
+    def __init__(self, client: WireClient, connection: str, *, timeout: float = 5.0, patience: float = 15.0) -> None:
+        self.client = client
+        self.connection = connection
+        self._timeout = timeout
+        self._patience = patience
+
+    async def request(self, subject: str, body: Mapping[str, Any] | None = None) -> Json:
+        """Send one API request (`subject` without the `$JS.API.` prefix); the answer's JSON.
+
+        Raises:
+            ApiError: the server's error, or no answer in time.
+        """
+        async for attempt in AsyncRetrying(
+            retry=retry_if_exception(_passing),
+            stop=stop_after_delay(self._patience),
+            wait=wait_exponential_jitter(initial=0.05, max=1.0),
+            reraise=True,
+        ):
+            with attempt:
+                return await self._request_once(subject, body)
+        raise AssertionError("tenacity raises or returns")
+
+    async def _request_once(self, subject: str, body: Mapping[str, Any] | None) -> Json:
+        data = b"" if body is None else json.dumps(body).encode()
+        place = f"connection '{self.connection}'"
+        try:
+            answer = await self.client.request("$JS.API." + subject, data, timeout=self._timeout)  # type: ignore[arg-type]
+        except nats.errors.NoRespondersError:
+            raise ApiError(
+                f"{place}: JetStream does not answer $JS.API.{subject}: is it enabled for this account?",
+                http_code=503,
+                err_code=10039,
+                description="no responders",
+                retriable=False,
+            ) from None
+        except nats.errors.TimeoutError:
+            raise ApiError(
+                f"{place}: no answer to $JS.API.{subject} in {self._timeout:g} s: the server is slow,"
+                " or the user lacks permission for this subject",
+                http_code=408,
+                err_code=0,
+                description="timeout",
+                retriable=True,
+            ) from None
+        reply: Json = json.loads(answer.data)
+        error = reply.get("error")
+        if error:
+            code = int(error.get("code", 0))
+            raise ApiError(
+                f"{place}: $JS.API.{subject}: {error.get('description')} ({error.get('err_code')})",
+                http_code=code,
+                err_code=int(error.get("err_code", 0)),
+                description=str(error.get("description", "")),
+                retriable=code == 503,
+            )
+        return reply
+
+    async def stream_info(self, stream: str, *, deleted: bool = False) -> Json:
+        """`STREAM.INFO`, with the list of interior deletes if wanted."""
+        return await self.request(f"STREAM.INFO.{stream}", {"deleted_details": True} if deleted else None)
+
+    async def stream_names(self) -> list[str]:
+        """The names of all streams of the account."""
+        names: list[str] = []
+        while True:
+            page = await self.request("STREAM.NAMES", {"offset": len(names)})
+            found = page.get("streams") or []
+            names += found
+            if not found or len(names) >= int(page.get("total", 0)):
+                return names
+
+    async def consumers(self, stream: str) -> list[Json]:
+        """All listed consumers of a stream, each as `CONSUMER.INFO` gives it."""
+        listed: list[Json] = []
+        while True:
+            page = await self.request(f"CONSUMER.LIST.{stream}", {"offset": len(listed)})
+            found = page.get("consumers") or []
+            listed += found
+            if not found or len(listed) >= int(page.get("total", 0)):
+                return listed
+
+    async def consumer_info(self, stream: str, consumer: str) -> Json | None:
+        """`CONSUMER.INFO`; None if there is no such consumer."""
+        return await self._unless(CONSUMER_NOT_FOUND, f"CONSUMER.INFO.{stream}.{consumer}")
+
+    async def create_durable(self, stream: str, config: Json) -> Json:
+        """Create or update a durable consumer."""
+        name = config["durable_name"]
+        return await self.request(
+            f"CONSUMER.DURABLE.CREATE.{stream}.{name}", {"stream_name": stream, "config": config}
+        )
+
+    async def create_ephemeral(self, stream: str, config: Json) -> Json:
+        """Create an ephemeral consumer; the answer holds its name."""
+        return await self.request(f"CONSUMER.CREATE.{stream}", {"stream_name": stream, "config": config})
+
+    async def delete_consumer(self, stream: str, consumer: str) -> bool:
+        """Delete a consumer; False if there was none."""
+        return await self._unless(CONSUMER_NOT_FOUND, f"CONSUMER.DELETE.{stream}.{consumer}") is not None
+
+    async def newest_before(self, stream: str, subject: str, first: int, last: int) -> int:
+        """The highest sequence in [first, last] of a message with this subject that still exists, 0 if none.
+
+        Works on every version: `next_by_subj` answers the lowest sequence from a given one on, so a binary search
+        over the start finds the highest. About log2(last - first) requests.
+        """
+        best = 0
+        low, high = first, last
+        while low <= high:
+            middle = (low + high) // 2
+            found = await self._next_of(stream, subject, middle)
+            if found and found <= last:
+                best = found
+                low = found + 1
+            else:
+                high = middle - 1
+        return best
+
+    async def _next_of(self, stream: str, subject: str, sequence: int) -> int:
+        reply = await self._unless(
+            _MESSAGE_NOT_FOUND, f"STREAM.MSG.GET.{stream}", {"seq": sequence, "next_by_subj": subject}
+        )
+        return int(reply["message"]["seq"]) if reply else 0
+
+    async def _unless(self, absent: int, subject: str, body: Json | None = None) -> Json | None:
+        try:
+            return await self.request(subject, body)
+        except ApiError as error:
+            if error.err_code == absent:
+                return None
+            raise
+
+

@@ -1,0 +1,34 @@
+"""Structured logs on standard error: JSON for machines, coloured lines at a terminal."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING
+
+import structlog
+
+if TYPE_CHECKING:
+    from bridge.settings import Log
+
+__all__ = ["configure_logs"]
+
+
+def configure_logs(log: Log) -> None:
+    """Set up structlog for the process, as the configuration's `log` section says."""
+    as_json = log.format == "json" or (log.format == "auto" and not sys.stderr.isatty())
+    level = logging.getLevelNamesMapping()[log.level.upper()]
+    # nats-py logs through the standard library; its errors reach us through callbacks too, so only keep the worst.
+    logging.basicConfig(stream=sys.stderr, level=logging.CRITICAL)
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )

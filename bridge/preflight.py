@@ -1,0 +1,73 @@
+"""Looking at the cluster before anything runs: what `run` would refuse, said for every rule at once."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from bridge.errors import BridgeError
+from bridge.republish_run import RepublishRun
+from bridge.settings import Settings
+from bridge.sidecar import close_links, open_links
+
+__all__ = ["Finding", "check_server"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing found about a rule.
+
+    Attributes:
+        rule: the rule's name.
+        ok: whether the rule can run.
+        code: the error's code, or `good`.
+        text: one or two lines.
+    """
+
+    rule: str
+    ok: bool
+    code: str
+    text: str
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data."""
+        return asdict(self)
+
+
+async def check_server(settings: Settings, server_url: str | None) -> list[Finding]:
+    """Check every rule against its servers; nothing is created there.
+
+    Args:
+        settings: the configuration.
+        server_url: used instead of every connection's servers, if given.
+
+    Raises:
+        ServerUnreachableError, CredentialsError: a connection cannot be opened.
+    """
+    if server_url is not None:
+        connections = {
+            name: connection.model_copy(update={"servers": (server_url,), "context": None})
+            for name, connection in settings.connections.items()
+        }
+        settings = settings.model_copy(update={"connections": connections})
+    wanted = {name for rule in settings.rules for name in (rule.source_connection, rule.target_connection)}
+    links = await open_links(settings, wanted)
+    try:
+        findings = []
+        for rule in settings.rules:
+            run = RepublishRun(
+                rule,
+                settings.name,
+                settings.dialect_of(rule),
+                links[rule.source_connection],
+                links[rule.target_connection],
+                lambda _: None,
+            )
+            try:
+                await run.check()
+            except BridgeError as error:
+                findings.append(Finding(rule.name, False, error.code, str(error)))
+            else:
+                findings.append(Finding(rule.name, True, "good", f"stream '{rule.stream}' is there, nothing in the way"))
+        return findings
+    finally:
+        await close_links(links)

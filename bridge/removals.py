@@ -1,0 +1,73 @@
+"""What the server says about removed messages: API audit advisories of one account.
+
+Every delete and purge request is audited (`$JS.EVENT.ADVISORY.API`), as are stream updates; publishes, limits and
+expiry are not. The advisories come apart from the messages, so one can arrive a moment late; that is a known
+divergence of `Nats-Last-Sequence` from the native value.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
+
+__all__ = ["AUDIT_SUBJECT", "Changed", "Deleted", "Purged", "Removal", "read_audit"]
+
+AUDIT_SUBJECT = "$JS.EVENT.ADVISORY.API"
+
+_DELETE = "$JS.API.STREAM.MSG.DELETE."
+_PURGE = "$JS.API.STREAM.PURGE."
+_UPDATE = "$JS.API.STREAM.UPDATE."
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """One message was deleted."""
+
+    stream: str
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """Messages were purged: those matching `subject_filter` (empty: all), below `below` (0: no bound)."""
+
+    stream: str
+    subject_filter: str
+    below: int
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The stream's configuration was updated."""
+
+    stream: str
+
+
+Removal: TypeAlias = Deleted | Purged | Changed
+
+
+def read_audit(message: Msg) -> Removal | None:
+    """What an audit advisory means for a stream; None for refused requests and for all other requests."""
+    data = message.data
+    if b"STREAM.MSG.DELETE." not in data and b"STREAM.PURGE." not in data and b"STREAM.UPDATE." not in data:
+        return None
+    advisory = json.loads(data)
+    subject = str(advisory.get("subject", ""))
+    # A domain's prefix may stand before the subject; what counts is the end.
+    response = json.loads(advisory.get("response") or "{}")
+    if response.get("error"):
+        return None
+    request = advisory.get("request") or ""
+    body = json.loads(request) if request.startswith("{") else {}
+    stream = subject.rpartition(".")[2]
+    if _DELETE[8:] in subject:
+        return Deleted(stream, int(body.get("seq", 0)))
+    if _PURGE[8:] in subject:
+        return Purged(stream, str(body.get("filter", "")), int(body.get("seq", 0)))
+    if _UPDATE[8:] in subject:
+        return Changed(stream)
+    return None

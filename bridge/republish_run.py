@@ -1,0 +1,443 @@
+"""A republish rule at work: from its stream's state at the start to its last message at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Literal
+
+import structlog
+
+from bridge.counters import RuleCounters
+from bridge.delivery import Delivery
+from bridge.errors import ApiError, BridgeError, ConfigError, RuleRefusedError, StreamMissingError
+from bridge.intake import Intake, IntakePlan
+from bridge.jetstream_api import STREAM_NOT_FOUND, Json
+from bridge.removals import AUDIT_SUBJECT, Changed, Deleted, Purged, read_audit
+from bridge.replay import Replay, ephemeral_config
+from bridge.republish_loop import AckReply, RepublishLoop, Suspect
+from bridge.retention import Retention, StreamLimits
+from bridge.side_effects import CONSUMER_RETENTIONS, reason_against_watching
+from transforms import header_block
+from transforms.dialect import Dialect, dialect
+from transforms.errors import EngineError
+from transforms.republish import compile_republish
+from transforms.subject import collide, is_valid_filter
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
+
+    from bridge.connection import Link
+    from bridge.settings import RepublishRule
+    from bridge.wire import Delivered
+
+__all__ = ["RepublishRun", "RunState", "durable_name", "rule_dialect"]
+
+_log = structlog.get_logger("bridge.rule")
+
+_REFRESH = 1.0  # seconds between two looks at the first sequence, where limits cannot be computed from outside
+
+RunState = Literal["starting", "ready", "draining", "stopped", "failed"]
+
+
+def durable_name(sidecar: str, rule: str) -> str:
+    """The name of a rule's durable consumer: it carries the sidecar's and the rule's."""
+    return f"{sidecar}_{rule}"
+
+
+def rule_dialect(text: str, link: Link) -> Dialect:
+    """The dialect that a rule asks for; `native` is that of the server which holds its stream."""
+    return dialect(str(link.client.connected_server_version) if text == "native" else text)
+
+
+class RepublishRun:
+    """One republish rule.
+
+    Args:
+        rule: the rule.
+        sidecar: the sidecar's name.
+        dialect_text: the dialect asked for, or `native`.
+        source: the connection that holds the stream.
+        target: the connection that is published to.
+        failed: called with this run when it cannot go on.
+    """
+
+    def __init__(
+        self,
+        rule: RepublishRule,
+        sidecar: str,
+        dialect_text: str,
+        source: Link,
+        target: Link,
+        failed: Callable[[RepublishRun], None],
+    ) -> None:
+        self.rule = rule
+        self.counters = RuleCounters()
+        self.state: RunState = "starting"
+        self.error: BaseException | None = None
+        self._durable_name = durable_name(sidecar, rule.name)
+        self._dialect_text = dialect_text
+        self._source = source
+        self._target = target
+        self._failed = failed
+        self._tasks: list[asyncio.Task[None]] = []
+        self._subscriptions: list[Subscription] = []
+        self._info: Json = {}
+        self._log = _log.bind(rule=rule.name, stream=rule.stream)
+
+    # -- start -------------------------------------------------------------------------------------------------------
+
+    async def check(self) -> None:
+        """Look at the stream and refuse what must not run; nothing is created on a server.
+
+        Raises:
+            StreamMissingError: there is no such stream.
+            RuleRefusedError: the rule would loop or change what its stream holds.
+            ConfigError: the dialect does not know the transform.
+        """
+        rule = self.rule
+        place = f"rule '{rule.name}': stream '{rule.stream}'"
+        try:
+            self._info = await self._source.api.stream_info(rule.stream)
+        except ApiError as error:
+            if error.err_code == STREAM_NOT_FOUND:
+                raise StreamMissingError(await self._missing_stream(place)) from None
+            raise
+        config = self._info["config"]
+        try:
+            self._republish = compile_republish(
+                rule.stream, rule.republish.native(), rule_dialect(self._dialect_text, self._source)
+            )
+        except EngineError as error:
+            raise ConfigError(f"rule '{rule.name}': republish: {error}") from None
+        limits = StreamLimits.of(config)
+        self._limits = limits
+        subjects = [subject.encode() for subject in config.get("subjects") or ()]
+        self._same_account = await self._publishes_to_own_account()
+        destination = rule.republish.dest.encode()
+        if self._same_account and any(collide(destination, subject) for subject in subjects):
+            raise RuleRefusedError(
+                f"{place}: republish destination '{rule.republish.dest}' forms a cycle with the stream's subjects"
+                f" {', '.join(config.get('subjects') or ())}: choose one outside of them"
+            )
+        self._filter = self._filter_subject(limits)
+        reason = reason_against_watching(
+            config,
+            await self._source.api.consumers(rule.stream) if config.get("retention") in CONSUMER_RETENTIONS else (),
+            self._filter,
+            durable=rule.durable,
+            at_least_once=rule.delivery == "at_least_once",
+        )
+        if reason and not rule.allow_side_effects:
+            raise RuleRefusedError(f"{place} {reason} (or accept it with allow_side_effects: true)")
+        self._watch_interest = config.get("retention") in CONSUMER_RETENTIONS and not rule.allow_side_effects
+        if config.get("retention") == "workqueue" and rule.durable:
+            raise RuleRefusedError(
+                f"{place} is a work-queue stream: it takes no second consumer, so no position can be kept;"
+                " say durable: false"
+            )
+
+    async def start(self) -> None:
+        """Find the starting point, learn the last sequences before it, begin to republish. After `check`."""
+        rule, config = self.rule, self._info["config"]
+        retention = Retention(self._limits)
+        self._loop = RepublishLoop(
+            self._republish,
+            retention,
+            self.counters,
+            own_subjects=self._own_subjects(config),
+            max_payload=self._target.client.max_payload,
+        )
+        at_least_once = rule.delivery == "at_least_once"
+        position: Literal["none", "sent", "confirmed"] = "none"
+        if rule.durable:
+            position = "confirmed" if at_least_once else "sent"
+        self._plan = IntakePlan(
+            stream=rule.stream,
+            filter_subject=self._filter,
+            headers_only=rule.republish.headers_only,
+            position=position,
+            durable_name=self._durable_name,
+            description=f"nats-bridge rule {rule.name}: republish to {rule.republish.dest}"[:4000],
+            direct=config.get("retention") in CONSUMER_RETENTIONS and not rule.durable,
+        )
+        self._intake = Intake(self._source, self._plan, self, self.counters, self._fail)
+        self._delivery = Delivery(self._target, self.counters, self._acknowledge if at_least_once else None)
+        self._delivery.start()
+        self._source.on_refusal(self._refused)
+        if self._target is not self._source:
+            self._target.on_refusal(self._refused)
+        await self._follow_removals()
+        resumed = await self._intake.durable_position()
+        handled = await self._seed(resumed)
+        await self._learn_removed(handled)
+        await self._intake.open(handled, self._info["created"])
+        if retention.limits.uncertain:
+            self._log.warning(
+                "rule.last_sequence_inexact",
+                because=", ".join(retention.limits.uncertain),
+                meaning="Nats-Last-Sequence names the newest predecessor that is seen to exist",
+            )
+            self._tasks.append(asyncio.create_task(self._refresh_floor()))
+        self.state = "ready"
+        self._log.info(
+            "rule.ready",
+            src=rule.republish.src,
+            dest=rule.republish.dest,
+            after_sequence=handled,
+            position="resumed" if resumed is not None else rule.start.policy,
+            delivery=str(rule.delivery),
+            dialect=self._republish.dialect.name,
+            known_subjects=len(self._loop.last_sequences),
+        )
+
+    async def stop(self) -> None:
+        """Stop the intake, publish what is in hand, have it confirmed, leave nothing ephemeral behind."""
+        if self.state in {"stopped", "failed"} and self.error is None:
+            return
+        failed = self.state == "failed"
+        self.state = "draining"
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for subscription in self._subscriptions:
+            if not self._source.client.is_closed:
+                await subscription.unsubscribe()
+        if hasattr(self, "_intake"):
+            try:
+                await self._intake.close()
+                if not failed:
+                    await self._delivery.settled()
+                await self._source.flush()
+            except (BridgeError, OSError) as error:
+                self._log.error("rule.drain_incomplete", reason=str(error))
+            await self._delivery.stop()
+        self.state = "failed" if failed else "stopped"
+        self._log.info("rule.stopped", **{name: n for name, n in self.counters.as_dict().items() if n})
+
+    @property
+    def position(self) -> int:
+        """Stream sequence of the last message taken."""
+        return self._intake.handled if hasattr(self, "_intake") else 0
+
+    # -- batches (BatchSink) -----------------------------------------------------------------------------------------
+
+    def accept(self, batch: list[Delivered], jumped: int) -> Awaitable[None] | None:
+        """Republish a batch; see `BatchSink`."""
+        self.counters.vanished += jumped
+        out: list[bytes] = []
+        done = self._loop.run(batch, out)
+        if done < len(batch):
+            return self._resolve(batch[done:], out, batch[-1][1])
+        return self._delivery.send(out, batch[-1][1])
+
+    async def stream_recreated(self, info: Json) -> None:
+        """Forget the old stream; see `BatchSink`."""
+        self._info = info
+        self._loop.forget()
+        self._limits = StreamLimits.of(info["config"])
+        self._loop.retention = Retention(self._limits, floor=int(info["state"]["first_seq"] or 1))
+        self._loop.own_subjects = self._own_subjects(info["config"])
+
+    async def _resolve(self, rest: list[Delivered], out: list[bytes], reply: bytes) -> None:
+        while True:
+            suspect = self._loop.suspect
+            assert suspect is not None
+            self._loop.answer(suspect, await self._newest(suspect))
+            done = self._loop.run(rest, out)
+            rest = rest[done:]
+            if not rest:
+                break
+        waiting = self._delivery.send(out, reply)
+        if waiting is not None:
+            await waiting
+
+    async def _newest(self, suspect: Suspect) -> int:
+        floor = max(self._loop.retention.floor, 1)
+        try:
+            subject = suspect.subject.decode()
+        except UnicodeDecodeError:
+            self.counters.last_sequence_uncertain += 1
+            return 0
+        # The suspect itself may be what survived (a purge that kept it), so the search includes it.
+        return await self._source.api.newest_before(self.rule.stream, subject, floor, suspect.last)
+
+    def _acknowledge(self, reply: bytes) -> None:
+        if self._source.client.is_connected:
+            self._source.client.write_raw(b"PUB %b 4\r\n+ACK\r\n" % reply)
+
+    # -- the starting point ------------------------------------------------------------------------------------------
+
+    async def _seed(self, resumed: int | None) -> int:
+        """Learn the last sequence of every subject before the starting point; the sequence handled so far."""
+        start = self.rule.start
+        replay = Replay(
+            self._source.api, self.rule.stream, self._filter, headers_only=True, direct=self._plan.direct
+        )
+        counts_history = self._loop.retention.history is not None
+        if resumed is None and start.policy == "new" and not counts_history:
+            handled = int(self._info["state"]["last_seq"])
+            async for batch in replay.last_per_subject():
+                handled = self._learn(batch)
+            return handled
+        if resumed is not None:
+            handled = resumed
+        elif start.policy == "first":
+            handled = 0
+        elif start.policy == "sequence":
+            handled = int(start.sequence or 1) - 1
+        elif start.policy == "time":
+            handled = await self._before(str(start.time))
+        else:
+            handled = int(self._info["state"]["last_seq"])
+        async for batch in replay.between(1, handled):
+            self._learn(batch)
+        return handled
+
+    def _learn(self, batch: list[Delivered]) -> int:
+        """Take over last sequences from a batch of earlier messages; the batch's last sequence."""
+        retention = self._loop.retention
+        history = retention.history is not None
+        number = 0
+        for subject, reply, block, _ in batch:
+            text = reply.split(b".")[5 if reply.count(b".") == 8 else 7]
+            number = int(text)
+            if history:
+                rollup = header_block.read(block, b"Nats-Rollup") if b"Nats-Rollup" in block else None
+                retention.stored(subject, number, 0, rollup)
+            self._loop.seed(subject, text)
+        return number or AckReply.parse(batch[-1][1]).stream_sequence
+
+    async def _before(self, time: str) -> int:
+        """The sequence just before the first message stored at or after a time."""
+        inbox = self._source.client.new_inbox()
+        config = ephemeral_config(inbox, filter_subject=self._filter, headers_only=True, direct=False)
+        config |= {"deliver_policy": "by_start_time", "opt_start_time": time}
+        for name in ("deliver_subject", "flow_control", "idle_heartbeat"):
+            del config[name]
+        # A pull consumer that nobody pulls from: its starting point is all that is wanted.
+        config |= {"ack_policy": "explicit", "max_deliver": -1}
+        info = await self._source.api.create_ephemeral(self.rule.stream, config)
+        await self._source.api.delete_consumer(self.rule.stream, info["name"])
+        return int(info["delivered"]["stream_seq"])
+
+    async def _learn_removed(self, handled: int) -> None:
+        """Start the model of removals from the stream's present state."""
+        retention = self._loop.retention
+        state = (await self._source.api.stream_info(self.rule.stream, deleted=bool(self._limits.max_msgs)))["state"]
+        retention.raise_floor(min(int(state["first_seq"]), handled + 1))
+        if self._limits.max_msgs and retention.history is None:
+            for sequence in state.get("deleted") or ():
+                retention.removed(int(sequence))
+
+    # -- what the server says meanwhile ------------------------------------------------------------------------------
+
+    async def _follow_removals(self) -> None:
+        client = self._source.client
+        self._subscriptions.append(await client.subscribe(AUDIT_SUBJECT, cb=self._on_audit))
+        if self._watch_interest:
+            gone = f"$JS.EVENT.ADVISORY.CONSUMER.DELETED.{self.rule.stream}.*"
+            self._subscriptions.append(await client.subscribe(gone, cb=self._on_consumer_deleted))
+
+    async def _on_audit(self, message: Msg) -> None:
+        removal = read_audit(message)
+        if removal is None or removal.stream != self.rule.stream or self.state == "draining":
+            return
+        retention = self._loop.retention
+        match removal:
+            case Deleted(sequence=sequence):
+                retention.removed(sequence)
+            case Purged(subject_filter=subject_filter, below=below) if subject_filter:
+                handled = self._intake.handled
+                retention.purged(subject_filter.encode(), min(below - 1, handled) if below else handled)
+            case Purged() | Changed():
+                await self._look_at_stream()
+
+    async def _look_at_stream(self) -> None:
+        try:
+            info = await self._source.api.stream_info(self.rule.stream)
+        except ApiError as error:
+            self._log.warning("rule.stream_not_seen", reason=str(error))
+            return
+        self._loop.retention.raise_floor(int(info["state"]["first_seq"]))
+        if info["config"] != self._info["config"] and info["created"] == self._info["created"]:
+            self._info = info
+            limits = StreamLimits.of(info["config"])
+            if limits != self._limits:
+                self._limits = limits
+                self._loop.retention = Retention(limits, floor=int(info["state"]["first_seq"]))
+                self._log.warning("rule.limits_changed", uncertain=", ".join(limits.uncertain) or "nothing")
+            self._loop.own_subjects = self._own_subjects(info["config"])
+            self._loop.forget_destinations()
+
+    async def _refresh_floor(self) -> None:
+        while True:
+            await asyncio.sleep(_REFRESH)
+            await self._source.connected()
+            await self._look_at_stream()
+
+    async def _on_consumer_deleted(self, _: Msg) -> None:
+        if self.state != "ready":
+            return
+        reason = reason_against_watching(
+            self._info["config"],
+            await self._source.api.consumers(self.rule.stream),
+            self._filter,
+            durable=False,
+            at_least_once=False,
+        )
+        if reason:
+            self._fail(
+                RuleRefusedError(f"rule '{self.rule.name}': stream '{self.rule.stream}' {reason} from now on; stopped")
+            )
+
+    def _refused(self, text: str) -> None:
+        if "publish" in text.lower():
+            self._fail(
+                RuleRefusedError(
+                    f"rule '{self.rule.name}': the server refuses a publication ({text}):"
+                    " allow the user to publish to the rule's destination"
+                )
+            )
+
+    def _fail(self, error: BaseException) -> None:
+        if self.error is None:
+            self.error = error
+            self.state = "failed"
+            self._log.error("rule.failed", reason=str(error) or type(error).__name__, exc_info=_trace_of(error))
+            self._failed(self)
+
+    # -- facts -------------------------------------------------------------------------------------------------------
+
+    def _filter_subject(self, limits: StreamLimits) -> str | None:
+        source = self.rule.republish.src
+        if source in {"", ">"} or limits.needs_every_subject:
+            return None
+        tokens = source.split(".")
+        # A token such as `*x` matches anything in a transform but only itself in a consumer's filter.
+        if any(token.startswith("*") and token != "*" for token in tokens) or not is_valid_filter(source.encode()):
+            return None
+        return source
+
+    def _own_subjects(self, config: Json) -> list[bytes]:
+        return [subject.encode() for subject in config.get("subjects") or ()] if self._same_account else []
+
+    async def _publishes_to_own_account(self) -> bool:
+        if self._target is self._source:
+            return True
+        try:
+            other = await self._target.api.stream_info(self.rule.stream)
+        except ApiError:
+            return False
+        return bool(other["created"] == self._info["created"])
+
+    async def _missing_stream(self, place: str) -> str:
+        names = await self._source.api.stream_names()
+        known = f"there are {', '.join(sorted(names)[:10])}" if names else "the account has none"
+        return f"{place} does not exist on connection '{self._source.name}': {known}"
+
+
+def _trace_of(error: BaseException) -> BaseException | None:
+    """Errors raised on purpose say all there is to say; others need their traceback."""
+    return None if isinstance(error, BridgeError) else error

@@ -1,0 +1,178 @@
+"""The sidecar: connections and rules from start to drain."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from pathlib import Path
+
+import structlog
+
+from bridge.connection import Link, open_link
+from bridge.errors import BridgeError, ConfigError
+from bridge.health import Health
+from bridge.logs import configure_logs
+from bridge.republish_run import RepublishRun
+from bridge.settings import Settings
+from bridge.settings.connect_options import connect_options
+
+__all__ = ["Sidecar", "open_links", "run"]
+
+_log = structlog.get_logger("bridge.sidecar")
+
+_DRAIN = 25.0  # seconds; within Kubernetes' default grace period of 30
+
+
+async def open_links(settings: Settings, names: set[str]) -> dict[str, Link]:
+    """Open the named connections; none stays open when one fails.
+
+    Raises:
+        ServerUnreachableError, CredentialsError, ConfigError: as `open_link` and `connect_options` say.
+    """
+    links: dict[str, Link] = {}
+    try:
+        for name in sorted(names):
+            options = connect_options(settings.connections[name], name)
+            links[name] = await open_link(name, options, client_name=settings.name)
+    except BaseException:
+        await close_links(links)
+        raise
+    return links
+
+
+async def close_links(links: dict[str, Link]) -> None:
+    """Close connections."""
+    for link in links.values():
+        with contextlib.suppress(OSError):
+            await link.close()
+
+
+class Sidecar:
+    """All rules of one configuration.
+
+    Args:
+        settings: the configuration.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.runs: list[RepublishRun] = []
+        self.started = False
+        self.draining = False
+        self.finished = asyncio.Event()
+        self.http: tuple[str, int] | None = None
+        self._links: dict[str, Link] = {}
+        self._health: Health | None = None
+
+    async def start(self) -> None:
+        """Connect, check every rule, and only then start them; on an error nothing is left running.
+
+        Raises:
+            BridgeError: what is wrong, in one or two lines.
+        """
+        settings = self.settings
+        try:
+            if not settings.rules:
+                raise ConfigError("rules: there is none, so there is nothing to do; add one")
+            address = settings.http.address
+            if address is not None:
+                self._health = Health(self, *address)
+                self.http = await self._health.start()
+            wanted = {name for rule in settings.rules for name in (rule.source_connection, rule.target_connection)}
+            self._links = await open_links(settings, wanted)
+            self.started = True
+            self.runs = [
+                RepublishRun(
+                    rule,
+                    settings.name,
+                    settings.dialect_of(rule),
+                    self._links[rule.source_connection],
+                    self._links[rule.target_connection],
+                    self._rule_failed,
+                )
+                for rule in settings.rules
+            ]
+            for run in self.runs:
+                await run.check()
+            for run in self.runs:
+                await run.start()
+        except BaseException:
+            await self.stop()
+            raise
+        _log.info(
+            "sidecar.ready",
+            name=settings.name,
+            rules=len(self.runs),
+            http=f"{self.http[0]}:{self.http[1]}" if self.http else "off",
+        )
+
+    async def stop(self) -> None:
+        """Drain all rules, close everything."""
+        self.draining = True
+        results = await asyncio.gather(*(run.stop() for run in self.runs), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                _log.error("sidecar.drain_failed", reason=str(result) or type(result).__name__)
+        await close_links(self._links)
+        if self._health is not None:
+            await self._health.stop()
+
+    @property
+    def error(self) -> BaseException | None:
+        """The error of the first rule that failed, if one did."""
+        return next((run.error for run in self.runs if run.error is not None), None)
+
+    def _rule_failed(self, _: RepublishRun) -> None:
+        # One rule that cannot go on ends the sidecar: whoever runs it sees an exit code instead of half a service.
+        self.finished.set()
+
+
+async def run(settings: Settings, config_path: Path) -> int:
+    """Run until SIGTERM or SIGINT, or until a rule fails; a second signal ends at once.
+
+    Args:
+        settings: the configuration.
+        config_path: where it came from, for the log.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        BridgeError: the start was refused; nothing is left running.
+    """
+    configure_logs(settings.log)
+    _log.info("sidecar.starting", name=settings.name, config=str(config_path), rules=len(settings.rules))
+    sidecar = Sidecar(settings)
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+
+    def on_signal(name: str) -> None:
+        if stopping.is_set():
+            raise SystemExit(1)
+        _log.info("sidecar.draining", signal=name)
+        stopping.set()
+        sidecar.finished.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number.name)
+    starting = asyncio.create_task(sidecar.start())
+    waiting = asyncio.create_task(sidecar.finished.wait())
+    await asyncio.wait({starting, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        return 0
+    await starting
+    await waiting
+    try:
+        await asyncio.wait_for(sidecar.stop(), _DRAIN)
+    except TimeoutError:
+        _log.error("sidecar.drain_timeout", seconds=_DRAIN)
+        return 1
+    error = sidecar.error
+    if error is not None:
+        _log.error("sidecar.ended", reason=str(error))
+        return error.exit_code if isinstance(error, BridgeError) else 1
+    _log.info("sidecar.stopped")
+    return 0

@@ -1,0 +1,281 @@
+"""The wire: a nats-py connection that hands on whole reads as batches of raw messages.
+
+nats-py stays the connection (servers, authentication, TLS, reconnecting, requests). Two things are ours, and only
+this module touches nats-py's internals to put them in place (`tests/live/test_wire.py` guards that they still fit):
+
+* the parser. nats-py builds an object and a dict of headers for every message; the dict loses duplicates, order and
+  spacing, and the objects cost most of the time. Here a read is cut into plain tuples of bytes, and everything that
+  one read holds for one subscription is handed over as one list.
+* the read size. Larger reads make larger batches when there is much to do, and change nothing when there is not.
+
+A subscription made with `subscribe_batches` gets its messages that way; all others go through nats-py untouched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from nats.aio.client import Client
+from nats.aio.transport import TcpTransport
+from nats.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from urllib.parse import ParseResult
+
+    from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
+
+__all__ = ["BatchSubscription", "Delivered", "WireClient"]
+
+Delivered: TypeAlias = tuple[bytes, bytes, bytes, bytes]
+"""One delivered message: subject, reply subject (empty if none), raw header block (empty if none), payload."""
+
+READ_SIZE = 256 * 1024
+_CONTROL_STATUS = b"NATS/1.0 100"
+_ACK_PREFIX = b"$JS.ACK."
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """Where the parser hands the messages of one subscription."""
+
+    on_batch: Callable[[list[Delivered]], None]
+    on_control: Callable[[bytes, bytes], None]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSubscription:
+    """A subscription whose messages arrive in batches; `unsubscribe` ends it."""
+
+    client: WireClient
+    sid: bytes
+    subscription: Subscription
+
+    async def unsubscribe(self) -> None:
+        """Tell the server to stop; messages already under way still arrive until `release`."""
+        if not self.client.is_closed:
+            await self.client.stop_delivery(int(self.sid))
+
+    async def release(self) -> None:
+        """Forget the subscription; whatever still arrives for it is dropped."""
+        self.client.release_route(self.sid)
+        if not self.client.is_closed and not self.subscription._closed:
+            await self.subscription.unsubscribe()
+
+
+class _WideTransport(TcpTransport):
+    """nats-py's TCP transport with a larger read buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    async def connect(self, uri: ParseResult, buffer_size: int, connect_timeout: int) -> None:
+        await super().connect(uri, max(buffer_size, READ_SIZE), connect_timeout)
+
+    async def read(self, buffer_size: int) -> bytes:
+        data: bytes = await super().read(max(buffer_size, READ_SIZE))
+        return data
+
+    def write(self, payload: bytes) -> None:
+        super().write(payload)
+
+    async def drain(self) -> None:
+        await super().drain()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes written that the kernel has not taken yet."""
+        writer = self._io_writer
+        return 0 if writer is None else writer.transport.get_write_buffer_size()
+
+
+class _BatchParser:
+    """Cuts reads into messages; stands in for nats-py's `Parser` (same `parse` and `reset`).
+
+    The line formats are the server's: one space between fields, `MSG subject sid [reply] size` and
+    `HMSG subject sid [reply] header-size total-size`.
+    """
+
+    def __init__(self, nc: Client) -> None:
+        self.nc = nc
+        self.routes: dict[bytes, _Route] = {}
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what was read so far; the connection starts anew."""
+        self._unread: list[bytes] = []
+        self._unread_size = 0
+        self._wanted = 0
+        self._epoch = getattr(self, "_epoch", 0) + 1
+
+    async def parse(self, chunk: bytes = b"") -> None:
+        """Handle one read of the socket.
+
+        Raises:
+            ProtocolError: the server sent something that is not the NATS protocol.
+        """
+        if not chunk:
+            return
+        if self._unread:
+            self._unread.append(chunk)
+            self._unread_size += len(chunk)
+            if self._unread_size < self._wanted:
+                return
+            data = b"".join(self._unread)
+        else:
+            data = chunk
+        self._unread = []
+        epoch = self._epoch
+        position = await self._cut(data, epoch)
+        if epoch == self._epoch and position < len(data):
+            rest = data[position:]
+            self._unread = [rest]
+            self._unread_size = len(rest)
+            self._wanted = max(self._wanted, 0)
+
+    async def _cut(self, data: bytes, epoch: int) -> int:
+        """Hand on every whole message in `data`; the position after the last one."""
+        find = data.find
+        end = len(data)
+        position = 0
+        self._wanted = 0
+        current: bytes = b""
+        route: _Route | None = None
+        batch: list[Delivered] = []
+        while position < end:
+            line_end = find(b"\r\n", position)
+            if line_end < 0:
+                break
+            fields = data[position:line_end].split(b" ")
+            kind = fields[0]
+            count = len(fields)
+            start = line_end + 2
+            if kind == b"MSG":
+                stop = start + int(fields[-1])
+                if stop + 2 > end:
+                    self._wanted = stop + 2 - position
+                    break
+                sid = fields[2]
+                reply = fields[3] if count == 5 else b""
+                block = b""
+                payload = data[start:stop]
+            elif kind == b"HMSG":
+                stop = start + int(fields[-1])
+                if stop + 2 > end:
+                    self._wanted = stop + 2 - position
+                    break
+                sid = fields[2]
+                reply = fields[3] if count == 6 else b""
+                body = start + int(fields[-2])
+                block = data[start:body]
+                payload = data[body:stop]
+            else:
+                if batch and route is not None:
+                    route.on_batch(batch)
+                    batch = []
+                await self._control_line(kind, data[position:line_end])
+                if epoch != self._epoch:
+                    return end
+                position = start
+                continue
+            position = stop + 2
+            if sid != current:
+                if batch and route is not None:
+                    route.on_batch(batch)
+                    batch = []
+                current = sid
+                route = self.routes.get(sid)
+            if route is None:
+                await self.nc._process_msg(int(sid), fields[1], reply, payload, block or None)  # type: ignore[arg-type]
+                if epoch != self._epoch:
+                    return end
+            elif block and not payload and block.startswith(_CONTROL_STATUS) and not reply.startswith(_ACK_PREFIX):
+                if batch:
+                    route.on_batch(batch)
+                    batch = []
+                route.on_control(reply, block)
+            else:
+                batch.append((fields[1], reply, block, payload))
+        if batch and route is not None:
+            route.on_batch(batch)
+        return position
+
+    async def _control_line(self, kind: bytes, line: bytes) -> None:
+        nc: Any = self.nc
+        if kind == b"PING":
+            await nc._process_ping()
+        elif kind == b"PONG":
+            await nc._process_pong()
+        elif kind == b"INFO":
+            await nc._process_info(json.loads(line[5:]))
+        elif kind == b"-ERR":
+            await nc._process_err(line[5:].decode("utf-8", "replace").lower())
+        elif kind != b"+OK":
+            raise ProtocolError(f"nats: unknown protocol line {line[:80]!r}")
+
+
+async def _discard(_: Msg) -> None:
+    """Callback of subscriptions whose messages the parser hands on itself."""
+
+
+class WireClient(Client):
+    """A nats-py client that can also deliver raw batches and write raw protocol bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._batches = _BatchParser(self)
+        self._ps = self._batches  # type: ignore[assignment]
+        self._wide = _WideTransport()
+        self._transport = self._wide
+
+    async def subscribe_batches(
+        self,
+        subject: str,
+        on_batch: Callable[[list[Delivered]], None],
+        on_control: Callable[[bytes, bytes], None],
+    ) -> BatchSubscription:
+        """Subscribe; each read's messages arrive as one list, in order.
+
+        Args:
+            subject: what to subscribe to.
+            on_batch: gets the messages of one read; must not raise and must not wait.
+            on_control: gets (reply subject, header block) of flow control requests and heartbeats, in order with
+                the messages around them; must not raise.
+        """
+        # The route is put in place before SUB is sent: nothing that the server sends back can miss it.
+        sid = b"%d" % (self._sid + 1)
+        self._batches.routes[sid] = _Route(on_batch, on_control)
+        subscription = await self.subscribe(subject, cb=_discard)
+        return BatchSubscription(self, sid, subscription)
+
+    def release_route(self, sid: bytes) -> None:
+        """Stop handing on messages of a subscription."""
+        self._batches.routes.pop(sid, None)
+
+    async def stop_delivery(self, sid: int) -> None:
+        """Send UNSUB and keep handing on what is still under way."""
+        await self._send_unsubscribe(sid)
+
+    def write_raw(self, data: bytes) -> None:
+        """Write protocol bytes (whole operations) at once, past nats-py's buffer. Only when `is_connected`."""
+        self._wide.write(data)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes written to the socket's buffer that the kernel has not taken yet."""
+        return self._wide.unsent_bytes
+
+    async def drained(self) -> None:
+        """Wait until the socket's buffer is below its low-water mark."""
+        await self._wide.drain()
+
+    def flushed(self) -> asyncio.Future[bool]:
+        """Send PING; the future is done at its PONG: by then the server has handled all that was written before."""
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._pongs.append(future)
+        self._wide.write(b"PING\r\n")
+        return future
