@@ -1,0 +1,25 @@
+"""The engine: subject transforms, republish and header blocks exactly as nats-server has them.
+
+Pure functions over bytes, standard library only, no input or output. ``subject`` knows tokens and wildcards,
+``dialect`` what holds since which server version, ``transform`` compiles a source and a destination,
+``republish`` turns a stored message into the one the server would send, ``header_block`` edits raw headers.
+"""
+
+from transforms.dialect import NEWEST, Dialect, dialect
+from transforms.errors import EngineError, StreamConfigError, TransformError, UnknownDialectError
+from transforms.explanation import Explanation
+from transforms.transform import Transform, compile_mapping, compile_transform
+
+__all__ = [
+    "NEWEST",
+    "Dialect",
+    "EngineError",
+    "Explanation",
+    "StreamConfigError",
+    "Transform",
+    "TransformError",
+    "UnknownDialectError",
+    "compile_mapping",
+    "compile_transform",
+    "dialect",
+]

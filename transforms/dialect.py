@@ -1,0 +1,157 @@
+"""Dialects: what holds since which server version.
+
+Theory of operation: one table, ``FEATURES``, names every behaviour that changed between nats-server 2.9 and
+2.15 and says in which patch of which minor line it arrived (some changes were back-ported to older lines). A
+``Dialect`` is that table evaluated for one full version: a frozen record of booleans. Nothing else in the
+engine compares versions; code asks ``dialect.partition_of_subject`` and does not know where the answer came
+from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+
+from transforms.errors import UnknownDialectError
+
+__all__ = ["FEATURES", "KNOWN_LINES", "NEWEST", "Dialect", "Feature", "dialect"]
+
+Version = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """When a behaviour holds: from ``since`` on, up to but not including ``until``.
+
+    Each of the two lists the first version *per minor line* that has the change. A line that is not listed
+    has it when a listed line is older, and does not have it when all listed lines are newer.
+    """
+
+    since: tuple[Version, ...]
+    until: tuple[Version, ...] = ()
+
+    def holds(self, version: Version) -> bool:
+        """Whether the behaviour is that of ``version``."""
+        return _reached(self.since, version) and not _reached(self.until, version)
+
+
+def _reached(firsts: tuple[Version, ...], version: Version) -> bool:
+    for first in firsts:
+        if first[:2] == version[:2]:
+            return version >= first
+    # A back-port must not leak into a line that is younger than it but older than the line it came from:
+    # such a line would be listed. So an unlisted line is decided by the oldest listed one.
+    return any(first[:2] < version[:2] for first in firsts)
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """The behaviour of one server version; ``FEATURES`` says what each flag means."""
+
+    version: Version
+    # --- transforms
+    unused_wildcards_allowed: bool
+    every_index_counts: bool
+    left_and_right: bool
+    int32_arguments_checked: bool
+    partition_of_subject: bool
+    random_function: bool
+    partition_zero_is_safe: bool
+    literal_source_copies_destination: bool
+    rest_source_refuses_functions: bool
+    empty_destination_is_no_transform: bool
+    empty_source_is_everything: bool
+    mapping_check_knows_left_and_right: bool
+    mapping_check_says_invalid_transform: bool
+    # --- republish
+    republish_time_stamp: bool
+    republish_suppresses_invalid_subject: bool
+    republish_can_be_edited: bool
+    republish_source_may_miss_subjects: bool
+    implicit_republish: bool
+
+    @property
+    def name(self) -> str:
+        """The full version as text, such as ``2.10.27``."""
+        return ".".join(map(str, self.version))
+
+    def __str__(self) -> str:
+        return self.name
+
+
+# The newest patch of each minor line that was looked at; a newer patch of a known line behaves as that line
+# does.
+KNOWN_LINES: Mapping[tuple[int, int], int] = MappingProxyType(
+    {(2, 9): 25, (2, 10): 27, (2, 11): 17, (2, 12): 15, (2, 14): 9, (2, 15): 1}
+)
+
+FEATURES: Mapping[str, Feature] = MappingProxyType(
+    {
+        # --- transforms
+        # A destination need not use every `*` of the source (account imports still must).
+        "unused_wildcards_allowed": Feature(since=((2, 10, 0),)),
+        # For that rule partition(n,1,2) counts as two uses; before, as one.
+        "every_index_counts": Feature(since=((2, 9, 15),)),
+        "left_and_right": Feature(since=((2, 10, 16),)),
+        # Lengths and positions outside 32 bits are refused; before, they wrap.
+        "int32_arguments_checked": Feature(since=((2, 11, 8), (2, 12, 0))),
+        # partition(n) hashes the whole subject; moduli above 2147483647 are refused; a source without
+        # wildcards takes partition and random, and ignores partition's indexes.
+        "partition_of_subject": Feature(since=((2, 12, 0),)),
+        "random_function": Feature(since=((2, 12, 0),)),
+        # Modulus 0 gives `0`; before, the first matching message ends the server process.
+        "partition_zero_is_safe": Feature(since=((2, 12, 0),)),
+        # A source without wildcards: the destination is not looked at and comes out verbatim, braces
+        # included.
+        "literal_source_copies_destination": Feature(since=((2, 9, 0),), until=((2, 10, 0),)),
+        # A source with `>` but no `*` takes no function at all, not even with index 0.
+        "rest_source_refuses_functions": Feature(since=((2, 10, 0),), until=((2, 12, 0),)),
+        # An empty destination means that there is no transform; before, it is an error.
+        "empty_destination_is_no_transform": Feature(since=((2, 10, 0),)),
+        # An empty source means `>`; before, only where the caller filled it in (republish does).
+        "empty_source_is_everything": Feature(since=((2, 10, 0),)),
+        # The check of mapping destinations has a list of function names of its own.
+        "mapping_check_knows_left_and_right": Feature(since=((2, 15, 0),)),
+        "mapping_check_says_invalid_transform": Feature(since=((2, 11, 0),)),
+        # --- republish
+        "republish_time_stamp": Feature(since=((2, 10, 0),)),
+        # A result that no client could publish is not sent.
+        "republish_suppresses_invalid_subject": Feature(since=((2, 12, 9), (2, 14, 1))),
+        "republish_can_be_edited": Feature(since=((2, 10, 0),)),
+        # The source need not overlap the stream's subjects, which may be absent (mirrors, sources only).
+        "republish_source_may_miss_subjects": Feature(since=((2, 10, 0),)),
+        # `>` to `>` beside a subject_transform of the only subject becomes a republish of the transform's
+        # result.
+        "implicit_republish": Feature(since=((2, 11, 11), (2, 12, 2), (2, 14, 0))),
+    }
+)
+
+_VERSION = re.compile(r"v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6})(?:[-+][0-9A-Za-z.+-]+)?)?", re.ASCII)
+
+
+@lru_cache(maxsize=64)
+def dialect(text: str) -> Dialect:
+    """The dialect of a server version.
+
+    ``text`` is a minor line (``2.10``, its newest known patch) or a full version (``2.10.27``, also
+    ``v2.10.27`` and previews such as ``2.12.0-RC.1``, which count as their release).
+
+    Raises:
+        UnknownDialectError: not a version, or of a minor line that was never looked at.
+    """
+    parsed = _VERSION.fullmatch(text)
+    line = (int(parsed[1]), int(parsed[2])) if parsed else (0, 0)
+    if parsed is None or line not in KNOWN_LINES:
+        known = ", ".join(f"{major}.{minor}" for major, minor in KNOWN_LINES)
+        raise UnknownDialectError(
+            f"unknown dialect {text!r}: known are {known} and full versions such as 2.10.27"
+        )
+    patch = KNOWN_LINES[line] if parsed[3] is None else int(parsed[3])
+    version = (*line, patch)
+    return Dialect(version=version, **{name: feature.holds(version) for name, feature in FEATURES.items()})
+
+
+NEWEST = dialect("2.15")

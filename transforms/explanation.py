@@ -1,0 +1,188 @@
+"""Telling a person where each token of a result comes from, or why a subject does not match.
+
+Plain data only; how it looks on a screen is the command line's business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from transforms.destination import Kind, text_of
+from transforms.functions import bind, bind_random, fnv1a_32, modulus_of
+from transforms.part import Part
+from transforms.subject import DOT, REST, STAR_BYTE, UNMATCHABLE, tokens
+
+__all__ = ["Explanation", "Input", "Mismatch", "TokenOrigin", "explain"]
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A token of the subject that went into a function.
+
+    ``index`` is the wildcard number as written (None where a function takes the entire subject),
+    ``position`` the token's place in the subject from 1 (None likewise), ``value`` its bytes.
+    """
+
+    index: int | None
+    position: int | None
+    value: bytes
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON; bytes that are not UTF-8 are escaped with backslashes."""
+        return {"wildcard": self.index, "position": self.position, "value": text_of(self.value)}
+
+
+@dataclass(frozen=True, slots=True)
+class TokenOrigin:
+    """How one token of the destination came to be.
+
+    ``function`` is ``literal``, ``>`` or a function's name; ``arguments`` its other arguments by name
+    (``n``, ``delimiter``); for partition ``hash`` and ``modulus`` are the numbers that were divided.
+    """
+
+    token: bytes
+    function: str
+    inputs: tuple[Input, ...]
+    result: bytes
+    arguments: dict[str, int | str] = field(default_factory=dict)
+    hash: int | None = None
+    modulus: int | None = None
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON; members that do not apply are left out."""
+        found: dict[str, object] = {
+            "token": text_of(self.token),
+            "function": self.function,
+            "inputs": [item.as_dict() for item in self.inputs],
+            "arguments": dict(self.arguments),
+            "result": text_of(self.result),
+        }
+        if self.hash is not None:
+            found |= {"hash": self.hash, "modulus": self.modulus}
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Why a subject is not transformed.
+
+    ``code`` is ``no_transform``, ``empty_token``, ``wildcard_in_subject``, ``different``, ``too_short`` or
+    ``too_long``; ``position`` counts tokens from 1 (None for ``no_transform``); ``expected`` is the source's
+    token there, ``found`` the subject's, None where there is none.
+    """
+
+    code: str
+    position: int | None
+    expected: bytes | None
+    found: bytes | None
+    reason: str
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {
+            "code": self.code,
+            "position": self.position,
+            "expected": None if self.expected is None else text_of(self.expected),
+            "found": None if self.found is None else text_of(self.found),
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What a transform did with one subject: a ``result`` and its ``tokens``, or a ``mismatch``."""
+
+    source: bytes
+    destination: bytes
+    subject: bytes
+    result: bytes | None
+    tokens: tuple[TokenOrigin, ...]
+    mismatch: Mismatch | None
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON; bytes that are not UTF-8 are escaped with backslashes."""
+        return {
+            "source": text_of(self.source),
+            "destination": text_of(self.destination),
+            "subject": text_of(self.subject),
+            "result": None if self.result is None else text_of(self.result),
+            "tokens": [token.as_dict() for token in self.tokens],
+            "mismatch": None if self.mismatch is None else self.mismatch.as_dict(),
+        }
+
+
+def explain(pattern: bytes, destination: bytes, parts: tuple[Part, ...], subject: bytes) -> Explanation:
+    """Apply a compiled transform slowly and keep every step."""
+    have = tokens(subject)
+    if not destination:
+        reason = "the destination is empty: there is no transform"
+        mismatch: Mismatch | None = Mismatch("no_transform", None, None, None, reason)
+    elif pattern == REST and destination == REST:
+        mismatch = None
+    else:
+        mismatch = _unmatchable(have) or _difference(tokens(pattern), have)
+    if mismatch is not None:
+        return Explanation(pattern, destination, subject, None, (), mismatch)
+    origins = tuple(_origin(part, have, subject) for part in parts)
+    result = DOT.join([origin.result for origin in origins])
+    return Explanation(pattern, destination, subject, result, origins, None)
+
+
+def _unmatchable(have: list[bytes]) -> Mismatch | None:
+    for position, token in enumerate(have, 1):
+        if not token:
+            return Mismatch("empty_token", position, None, token, f"token {position} of the subject is empty")
+        if token in UNMATCHABLE:
+            reason = (
+                f"token {position} of the subject is {text_of(token)}: such subjects are never transformed"
+            )
+            return Mismatch("wildcard_in_subject", position, None, token, reason)
+    return None
+
+
+def _difference(want: list[bytes], have: list[bytes]) -> Mismatch | None:
+    for position, token in enumerate(want, 1):
+        if position > len(have):
+            reason = f"the subject has {len(have)} tokens: nothing for token {position} of the source"
+            return Mismatch("too_short", position, token, None, reason)
+        if token == REST:
+            return None
+        found = have[position - 1]
+        if token[0] != STAR_BYTE and token != found:
+            reason = f"token {position} is {text_of(found)}, the source wants {text_of(token)}"
+            return Mismatch("different", position, token, found, reason)
+    if len(have) > len(want):
+        reason = f"the subject has {len(have)} tokens, the source {len(want)}"
+        return Mismatch("too_long", len(want) + 1, None, have[len(want)], reason)
+    return None
+
+
+def _origin(part: Part, have: list[bytes], subject: bytes) -> TokenOrigin:
+    if part.kind is Kind.LITERAL:
+        return TokenOrigin(part.text, part.kind.value, (), part.text)
+    if part.kind is Kind.REST:
+        first = part.positions[0]
+        copied = tuple(Input(None, at + 1, have[at]) for at in range(first, len(have)))
+        return TokenOrigin(part.text, part.kind.value, copied, DOT.join(have[first:]))
+    if part.kind is Kind.RANDOM:
+        return TokenOrigin(part.text, part.kind.value, (), bind_random(part)(), {"n": part.number})
+    if part.positions:
+        inputs = tuple(
+            Input(index, at + 1, have[at]) for index, at in zip(part.indexes, part.positions, strict=True)
+        )
+    else:
+        inputs = (Input(None, None, subject),)
+    key = b"".join([item.value for item in inputs])
+    if part.kind is Kind.WILDCARD:
+        return TokenOrigin(part.text, part.kind.value, inputs, key)
+    result = bind(part)(key)
+    if part.kind is Kind.PARTITION:
+        modulus = modulus_of(part)
+        return TokenOrigin(
+            part.text, part.kind.value, inputs, result, {"n": part.number}, fnv1a_32(key), modulus
+        )
+    if part.kind is Kind.SPLIT:
+        arguments: dict[str, int | str] = {"delimiter": text_of(part.delimiter)}
+    else:
+        arguments = {"n": part.number}
+    return TokenOrigin(part.text, part.kind.value, inputs, result, arguments)
