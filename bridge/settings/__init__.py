@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 from bridge.settings.connections import Connection, Tls
+from bridge.settings.loading import load
 from bridge.settings.models import NATIVE_DIALECT, Http, Log, Settings
+from bridge.settings.options import connect_options
 from bridge.settings.rules import Delivery, RepublishObject, RepublishRule, Rule
 from bridge.settings.start import Start
 
@@ -23,4 +25,6 @@ __all__ = [
     "Settings",
     "Start",
     "Tls",
+    "connect_options",
+    "load",
 ]

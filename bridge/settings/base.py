@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 __all__ = ["DurableName", "Flag", "Part", "StreamName"]
@@ -72,8 +72,16 @@ def _stream_name(value: str) -> str:
 Flag = Annotated[bool, BeforeValidator(_flag)]
 """true or false; nothing else is taken for it."""
 
-DurableName = Annotated[str, AfterValidator(_durable_name)]
+DurableName = Annotated[
+    str,
+    AfterValidator(_durable_name),
+    Field(json_schema_extra={"pattern": "^[A-Za-z0-9_-]+$", "maxLength": MAX_NAME_LENGTH}),
+]
 """A part of a durable consumer's name."""
 
-StreamName = Annotated[str, AfterValidator(_stream_name)]
+StreamName = Annotated[
+    str,
+    AfterValidator(_stream_name),
+    Field(json_schema_extra={"pattern": r"^[^\s.*>/\\]+$", "maxLength": MAX_STREAM_LENGTH}),
+]
 """A name the server takes for a stream."""

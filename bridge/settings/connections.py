@@ -42,10 +42,12 @@ class Tls(Part):
 class Connection(Part):
     """One account on one NATS system. Secrets are given as paths of files, never as values."""
 
-    servers: Annotated[tuple[str, ...], BeforeValidator(_listed)] = Field(
-        default=(),
-        description="URLs of the system's servers, such as nats://127.0.0.1:4222 or tls://example.com:4222",
-        examples=[["nats://127.0.0.1:4222"]],
+    servers: Annotated[tuple[str, ...], BeforeValidator(_listed, json_schema_input_type=str | list[str])] = (
+        Field(
+            default=(),
+            description="URLs of the system's servers, such as nats://127.0.0.1:4222 or tls://example.com:4222",
+            examples=[["nats://127.0.0.1:4222"]],
+        )
     )
     context: str | None = Field(
         default=None,

@@ -1,0 +1,162 @@
+"""What a configuration must satisfy beyond the shape of its parts: references, combinations, transforms."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from bridge.settings.connections import Connection
+from bridge.settings.models import NATIVE_DIALECT
+from bridge.settings.options import options_of
+from bridge.settings.problems import Problem, did_you_mean
+from bridge.settings.rules import Delivery, RepublishRule
+from bridge.settings.secrets import FieldError
+from transforms.dialect import KNOWN_LINES, Dialect, dialect
+from transforms.errors import TransformError, UnknownDialectError
+from transforms.subject import is_valid_filter, is_valid_pattern
+from transforms.transform import compile_transform
+
+__all__ = ["connection_problems", "dialect_problem", "rule_problems"]
+
+_CREDENTIALS: Final = ("creds", "nkey_seed_file", "token_file", "user")
+_FROM_CONTEXT: Final = ("servers", "creds", "nkey_seed_file", "token_file", "user", "password_file", "tls")
+_WHITE_SPACE: Final = re.compile(r"[ \t\r\n\f]")
+
+
+def dialect_problem(text: str) -> str | None:
+    """Why `text` is no dialect, or None."""
+    if text == NATIVE_DIALECT:
+        return None
+    try:
+        dialect(text)
+    except UnknownDialectError:
+        lines = ", ".join(f"{major}.{minor}" for major, minor in KNOWN_LINES)
+        return f"unknown dialect '{text}'; takes one of {lines}, a full version such as 2.10.27, or native"
+    return None
+
+
+def connection_problems(
+    connections: Iterable[tuple[str, Connection]], environ: Mapping[str, str]
+) -> Iterator[Problem]:
+    """What is wrong with single connections, the files they name included."""
+    for name, connection in connections:
+        found = list(_combination_problems(connection))
+        if not found:
+            try:
+                options_of(connection, environ)
+            except FieldError as error:
+                found.append(((*error.field.split("."),), error.reason))
+        for field, message in found:
+            yield Problem(("connections", name, *field), message)
+
+
+def _combination_problems(connection: Connection) -> Iterator[tuple[tuple[str, ...], str]]:
+    given = [field for field in _FROM_CONTEXT if getattr(connection, field)]
+    if connection.context:
+        for field in given:
+            yield (
+                (field,),
+                f"'{field}' cannot stand beside 'context', which says it already; remove one of them",
+            )
+        return
+    if not connection.servers:
+        yield (), 'needs servers, or a context; such as servers: ["nats://127.0.0.1:4222"]'
+    credentials = [field for field in _CREDENTIALS if getattr(connection, field)]
+    for field in credentials[1:]:
+        yield (
+            (field,),
+            f"'{field}' cannot stand beside '{credentials[0]}'; a connection is one user, keep one of them",
+        )
+    if connection.user and not connection.password_file:
+        yield ("user",), "needs 'password_file' beside it, the path of a file with the password"
+    if connection.password_file and not connection.user:
+        yield ("password_file",), "needs 'user' beside it"
+
+
+def rule_problems(
+    rules: Iterable[tuple[int, RepublishRule]], connections: Iterable[str], default_dialect: str
+) -> Iterator[Problem]:
+    """What is wrong with rules that are well formed each.
+
+    Args:
+        rules: with their positions in the configuration.
+        connections: the names there are.
+        default_dialect: the dialect of rules that name none.
+    """
+    names = list(connections)
+    first_of: dict[str, int] = {}
+    for position, rule in rules:
+        at = ("rules", position)
+        if rule.name in first_of:
+            message = f"'{rule.name}' is the name of rules[{first_of[rule.name]}] already; names must differ"
+            yield Problem((*at, "name"), message)
+        first_of.setdefault(rule.name, position)
+        for key, name in (("from", rule.source_connection), ("to", rule.target_connection)):
+            if name not in names:
+                yield Problem((*at, key), f"no connection '{name}'; {did_you_mean(name, names)}")
+        if rule.delivery is Delivery.AT_LEAST_ONCE and not rule.durable:
+            yield Problem(
+                (*at, "durable"),
+                "at_least_once needs a position that outlives a crash; remove durable: false"
+                " or use at_most_once",
+            )
+        if rule.dialect and (problem := dialect_problem(rule.dialect)):
+            yield Problem((*at, "dialect"), problem)
+        elif problem := dialect_problem(rule.dialect or default_dialect):
+            continue  # told once, where the configuration's dialect stands
+        else:
+            yield from _republish_problems(rule, (*at, "republish"), rule.dialect or default_dialect)
+
+
+def _republish_problems(rule: RepublishRule, at: tuple[str | int, ...], version: str) -> Iterator[Problem]:
+    source, destination = rule.republish.src or ">", rule.republish.dest
+    if not is_valid_pattern(_bytes(source)):
+        yield Problem((*at, "src"), f"'{source}' is not a subject: tokens between dots, '>' only as the last")
+        return
+    if not is_valid_filter(_bytes(source)):
+        yield Problem((*at, "src"), f"'{source}' holds white space; no subject of a message can match it")
+        return
+    if not destination:
+        yield Problem(
+            (*at, "dest"), "is empty; nothing would be republished; give the subject to republish to"
+        )
+        return
+    refusal = _refusal(source, destination, version)
+    if refusal:
+        yield Problem((*at, "dest"), refusal)
+        return
+    if any(_WHITE_SPACE.search(token) for token in destination.split(".") if not _is_function(token)):
+        yield Problem((*at, "dest"), f"'{destination}' holds white space; no message can be published there")
+    elif source == destination and "*" not in source and rule.source_connection == rule.target_connection:
+        yield Problem(
+            (*at, "dest"),
+            f"'{destination}' is where the messages come from: an endless loop; use another subject",
+        )
+
+
+def _refusal(source: str, destination: str, version: str) -> str | None:
+    """The server's reason against the transform; with the native dialect only if all versions refuse."""
+    reason = None
+    for candidate in _candidates(version):
+        try:
+            compile_transform(_bytes(source), _bytes(destination), candidate)
+        except TransformError as error:
+            reason = f"from '{source}' to '{destination}': {error.reason}"
+        else:
+            return None
+    return reason
+
+
+def _candidates(version: str) -> list[Dialect]:
+    if version == NATIVE_DIALECT:
+        return [dialect(f"{major}.{minor}") for major, minor in KNOWN_LINES]
+    return [dialect(version)]
+
+
+def _is_function(token: str) -> bool:
+    return token.startswith("{{") and token.endswith("}}") and len(token) > 4
+
+
+def _bytes(subject: str) -> bytes:
+    return subject.encode("utf-8", "surrogateescape")

@@ -1,0 +1,218 @@
+"""Reading a YAML text as plain values that remember where they were written.
+
+The text is composed with PyYAML and turned into values here, for three reasons: errors later need the line
+and column of any key or value; a key written twice is an error; and YAML 1.1 reads `no`, `010`, `12:30:00`
+and unquoted times as something else than what stands there. Only `true`, `false`, `null`, decimal numbers
+and texts exist here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
+
+import yaml
+
+__all__ = ["Document", "DocumentError", "Mark", "Path", "compose"]
+
+Path: TypeAlias = tuple[str | int, ...]
+"""The way from the top of a document to a value: keys and list positions."""
+
+_MAX_VALUES: Final = 100_000  # aliases multiply; a configuration of a person never comes near
+_INTEGER: Final = re.compile(r"[-+]?[0-9]+")
+_FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_CONSTANTS: Final[Mapping[str, Any]] = MappingProxyType(
+    {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+    | dict.fromkeys(("", "~", "null", "Null", "NULL"))
+)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Mark:
+    """A place in a text, both counted from 1."""
+
+    line: int
+    column: int
+
+
+class DocumentError(Exception):
+    """The text is not a YAML document that can be used.
+
+    Attributes:
+        mark: where, if known.
+        reason: why, and what would be right.
+    """
+
+    def __init__(self, mark: Mark | None, reason: str) -> None:
+        super().__init__(reason)
+        self.mark = mark
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """Plain values and where each was written.
+
+    Attributes:
+        value: dicts, lists, texts, numbers, booleans and None; None for an empty document.
+        keys: where the key of a value in a mapping stands.
+        values: where a value begins.
+    """
+
+    value: Any
+    keys: Mapping[Path, Mark]
+    values: Mapping[Path, Mark]
+
+    def key_mark(self, path: Path) -> Mark | None:
+        """Where the key at `path` stands; where it is missing, the closest that surrounds it."""
+        return self.keys.get(path) or self.value_mark(path)
+
+    def value_mark(self, path: Path) -> Mark | None:
+        """Where the value at `path` begins; where it is missing, the closest that surrounds it."""
+        for length in range(len(path), -1, -1):
+            if path[:length] in self.values:
+                return self.values[path[:length]]
+        return None
+
+
+def compose(text: str) -> Document:
+    """Read one YAML document.
+
+    Raises:
+        DocumentError: it is not one document of valid YAML, or a mapping has the same key twice.
+    """
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        raise _explained(error, text) from None
+    except yaml.reader.ReaderError as error:
+        before = text[: error.position]
+        mark = Mark(before.count("\n") + 1, error.position - (before.rfind("\n") + 1) + 1)
+        raise DocumentError(
+            mark, f"character U+{ord(text[error.position]):04X} is not allowed in YAML"
+        ) from None
+    if node is None:
+        return Document(None, {}, {})
+    builder = _Builder()
+    value = builder.build(node, (), ())
+    return Document(value, builder.keys, builder.values)
+
+
+class _Builder:
+    """Turns nodes into values, noting where each stands."""
+
+    def __init__(self) -> None:
+        self.keys: dict[Path, Mark] = {}
+        self.values: dict[Path, Mark] = {}
+
+    def build(self, node: yaml.Node, path: Path, inside: tuple[int, ...]) -> Any:
+        mark = _mark(node.start_mark)
+        if id(node) in inside:
+            raise DocumentError(mark, "an alias refers to the mapping or list it stands in")
+        self.values[path] = mark
+        if len(self.values) > _MAX_VALUES:
+            raise DocumentError(mark, f"more than {_MAX_VALUES} values; aliases multiply them")
+        within = (*inside, id(node))
+        match node:
+            case yaml.MappingNode():
+                built: dict[str, Any] = {}
+                for key, key_node, value_node in self._entries(node, within):
+                    self.keys[(*path, key)] = _mark(key_node.start_mark)
+                    built[key] = self.build(value_node, (*path, key), within)
+                return built
+            case yaml.SequenceNode():
+                return [self.build(item, (*path, at), within) for at, item in enumerate(node.value)]
+            case yaml.ScalarNode():
+                return _scalar(node)
+            case _:
+                raise DocumentError(mark, f"a {node.id} cannot stand here")
+
+    def _entries(
+        self, node: yaml.MappingNode, inside: tuple[int, ...]
+    ) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
+        """The entries of a mapping, those merged in with `<<` last and only where the mapping has no own."""
+        seen: dict[str, Mark] = {}
+        merged: list[yaml.Node] = []
+        for key_node, value_node in node.value:
+            mark = _mark(key_node.start_mark)
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise DocumentError(mark, "a key must be a plain text; put quotes around text with { or [")
+            key = key_node.value
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                merged += value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]
+                continue
+            if key in seen:
+                raise DocumentError(
+                    mark, f"key '{key}' is there twice, first in line {seen[key].line}; keep one"
+                )
+            seen[key] = mark
+            yield key, key_node, value_node
+        for source in merged:
+            if not isinstance(source, yaml.MappingNode) or id(source) in inside:
+                raise DocumentError(_mark(source.start_mark), "'<<' takes a mapping, or a list of mappings")
+            for key, key_node, value_node in self._entries(source, (*inside, id(source))):
+                if key not in seen:
+                    seen[key] = _mark(key_node.start_mark)
+                    yield key, key_node, value_node
+
+
+def _scalar(node: yaml.ScalarNode) -> Any:
+    text: str = node.value
+    if node.style is not None or node.tag == "tag:yaml.org,2002:str":  # quoted, block, or !!str
+        return text
+    if not node.tag.startswith("tag:yaml.org,2002:"):
+        raise DocumentError(_mark(node.start_mark), f"tag '{node.tag}' means nothing here; remove it")
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if _INTEGER.fullmatch(text):
+        return int(text) if len(text) < 40 else text
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    return text
+
+
+def _mark(mark: Any) -> Mark:
+    return Mark(mark.line + 1, mark.column + 1)
+
+
+def _explained(error: yaml.MarkedYAMLError, text: str) -> DocumentError:
+    """PyYAML's complaint in one line, with what to do where the cause is a usual one."""
+    place = error.problem_mark or error.context_mark
+    mark = _mark(place) if place else None
+    problem = error.problem or "not valid YAML"
+    line = text.split("\n")[place.line] if place and place.line <= text.count("\n") else ""
+    indent = line[: len(line) - len(line.lstrip())]
+    if "\t" in indent or (place and line[place.column : place.column + 1] == "\t"):
+        return DocumentError(mark, "a tab cannot indent in YAML; use spaces")
+    if "another document" in problem or "single document" in (error.context or ""):
+        return DocumentError(mark, "a second document begins here; keep one per file (remove the '---')")
+    if "mapping values are not allowed" in problem:
+        return DocumentError(
+            mark, "a ':' where no key can stand; check the indentation, or put the text in quotes"
+        )
+    if (
+        "found character '%'" in problem
+        or "found character '@'" in problem
+        or "found character '`'" in problem
+    ):
+        return DocumentError(mark, f"{problem}; put the text in quotes")
+    if "undefined alias" in problem:
+        return DocumentError(mark, f'{problem}; text that begins with * needs quotes, such as "*.orders"')
+    if "expected alphabetic or numeric character" in problem:
+        return DocumentError(mark, 'text that begins with * or & needs quotes, such as ">" or "*.orders"')
+    if "duplicate anchor" in problem:
+        return DocumentError(mark, problem)
+    if problem.startswith("expected <block end>"):
+        return DocumentError(mark, "the indentation does not fit the lines above")
+    if problem.startswith("expected ',' or"):
+        what = "'}'" if "mapping" in (error.context or "") else "']'"
+        return DocumentError(
+            mark, f"a ',' or {what} is missing before this; text with {{ }} [ ] , : needs quotes"
+        )
+    if "could not find expected ':'" in problem:
+        return DocumentError(mark, "a key without ':' before this; write key: value")
+    context = f" {error.context}" if error.context else ""
+    return DocumentError(mark, f"not valid YAML: {problem}{context}")

@@ -1,0 +1,202 @@
+"""From a YAML file, the environment and secret files to `Settings`, or to one list of all that is wrong."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path as FilePath
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from bridge.errors import ConfigError
+from bridge.settings.checks import connection_problems, dialect_problem, rule_problems
+from bridge.settings.connections import PATH_FIELDS, Connection
+from bridge.settings.document import Document, DocumentError, Mark, Path, compose
+from bridge.settings.environment import Overlay, overlay
+from bridge.settings.models import DEFAULT_DIALECT, Settings
+from bridge.settings.problems import Problem, described, from_pydantic, path_text
+from bridge.settings.rules import RULE, RepublishRule
+
+__all__ = ["load"]
+
+_CONNECTION = TypeAdapter(Connection)
+
+
+def load(path: FilePath | str, environ: Mapping[str, str] | None = None) -> Settings:
+    """Read a configuration.
+
+    Args:
+        path: the YAML file.
+        environ: variables to use instead of the process's own.
+
+    Raises:
+        ConfigError: with one line per problem: file:line:column (or the variable), field, value, what would
+            be right.
+    """
+    environ = os.environ if environ is None else environ
+    document = _read(FilePath(path), str(path))
+    over = overlay(environ)
+    data = _merged(document.value or {}, over)
+    _resolve_paths(data, over, FilePath(path).parent)
+    settings, problems = _validated(data, environ)
+    if not problems and not over.problems and settings is not None:
+        return settings
+    lines = [*over.problems, *_told(_distinct(problems), document, over, str(path))]
+    raise ConfigError("\n".join(lines), problems=tuple(lines))
+
+
+def _read(path: FilePath, shown: str) -> Document:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise ConfigError(f"{shown}: no such file; name the configuration with -c FILE") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{shown}: is a folder; name the configuration file in it") from None
+    except OSError as error:
+        raise ConfigError(f"{shown}: cannot be read ({error.strerror})") from None
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        column = error.start - content.rfind(b"\n", 0, error.start)
+        raise ConfigError(f"{shown}:{line}:{column}: not UTF-8; save the file in that encoding") from None
+    try:
+        document = compose(text)
+    except DocumentError as error:
+        place = f":{error.mark.line}:{error.mark.column}" if error.mark else ""
+        raise ConfigError(f"{shown}{place}: {error.reason}") from None
+    if document.value is not None and not isinstance(document.value, dict):
+        raise ConfigError(f"{shown}:1:1: must be a mapping with rules: …, not {described(document.value)}")
+    return document
+
+
+def _merged(base: Any, over: Overlay) -> dict[str, Any]:
+    """The file's values with the overlay's on top; names of connections match without regard to case."""
+    return _merge(base, over.values, (), over)
+
+
+def _merge(base: dict[str, Any], over: Mapping[str, Any], path: Path, overlaid: Overlay) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        name = key
+        if key not in base and path == ("connections",):
+            # Variables have no case; `BRIDGE_CONNECTIONS__WEST__…` is for `West` where the file has it.
+            name = next((known for known in base if known.lower() == key), key)
+        below = merged.get(name)
+        if isinstance(below, dict) and isinstance(value, dict):
+            merged[name] = _merge(below, value, (*path, name), overlaid)
+        else:
+            merged[name] = value
+    return merged
+
+
+def _resolve_paths(data: dict[str, Any], over: Overlay, folder: FilePath) -> None:
+    """Make paths that the file gives relative to the file's folder; those of variables stay as they are."""
+    connections = data.get("connections")
+    if not isinstance(connections, dict):
+        return
+    for name, connection in connections.items():
+        if isinstance(connection, dict):
+            tls = connection.get("tls")
+            connections[name] = _with_paths(connection, ("connections", name), over, folder)
+            if isinstance(tls, dict):
+                connections[name]["tls"] = _with_paths(tls, ("connections", name, "tls"), over, folder)
+
+
+def _with_paths(values: dict[str, Any], path: Path, over: Overlay, folder: FilePath) -> dict[str, Any]:
+    return {
+        key: str(folder / FilePath(value).expanduser())
+        if key in PATH_FIELDS and isinstance(value, str) and value and _origin((*path, key), over) is None
+        else value
+        for key, value in values.items()
+    }
+
+
+def _validated(data: dict[str, Any], environ: Mapping[str, str]) -> tuple[Settings | None, list[Problem]]:
+    problems: list[Problem] = []
+    settings: Settings | None = None
+    try:
+        settings = Settings.model_validate(data)
+    except ValidationError as error:
+        problems += [from_pydantic(detail) for detail in error.errors(include_url=False)]
+        connections, rules, version = _usable_parts(data)
+    else:
+        connections = dict(settings.connections)
+        rules = list(enumerate(settings.rules))
+        version = settings.dialect
+        if not rules:
+            problems.append(Problem((), "no rules; a bridge needs at least one entry under rules:"))
+        if not connections:
+            problems.append(
+                Problem(("connections",), "no connections; remove the key to use nats://127.0.0.1:4222")
+            )
+    if reason := dialect_problem(version):
+        problems.append(Problem(("dialect",), reason))
+    names = data.get("connections", {"default": None})
+    problems += connection_problems(connections.items(), environ)
+    problems += rule_problems(rules, names if isinstance(names, dict) else connections, version)
+    return settings, problems
+
+
+def _usable_parts(
+    data: dict[str, Any],
+) -> tuple[dict[str, Connection], list[tuple[int, RepublishRule]], str]:
+    """The well-formed parts of a configuration that is not, so that they still get the other checks."""
+    connections: dict[str, Connection] = {}
+    rules: list[tuple[int, RepublishRule]] = []
+    given = data.get("connections", {})
+    for name, value in given.items() if isinstance(given, dict) else ():
+        try:
+            connections[name] = _CONNECTION.validate_python(value)
+        except ValidationError:
+            continue
+    listed = data.get("rules", [])
+    for position, value in enumerate(listed if isinstance(listed, list) else ()):
+        try:
+            rules.append((position, RULE.validate_python(value)))
+        except ValidationError:
+            continue
+    version = data.get("dialect", DEFAULT_DIALECT)
+    return connections, rules, version if isinstance(version, str) else DEFAULT_DIALECT
+
+
+def _distinct(problems: list[Problem]) -> list[Problem]:
+    """Without the 'is missing' of a key that a misspelt one beside it stands for."""
+    suggested = {
+        (*problem.path[:-1], problem.message.rpartition("did you mean '")[2].rstrip("'?"))
+        for problem in problems
+        if problem.at_key and "did you mean '" in problem.message
+    }
+    return [
+        problem
+        for problem in problems
+        if " is missing" not in problem.message
+        or (*problem.path, problem.message.partition("'")[2].partition("'")[0]) not in suggested
+    ]
+
+
+def _told(problems: list[Problem], document: Document, over: Overlay, file: str) -> list[str]:
+    """The problems as lines, in the order of the file."""
+    lines: list[tuple[Mark, str]] = []
+    for problem in problems:
+        field = path_text(problem.path)
+        what = f"{field}: {problem.message}" if field else problem.message
+        origin = _origin(problem.path, over)
+        mark = document.key_mark(problem.path) if problem.at_key else document.value_mark(problem.path)
+        if origin is not None:
+            lines.append((Mark(0, 0), f"{origin}: {what}"))
+        elif mark is None:
+            lines.append((Mark(1, 1), f"{file}: {what}"))
+        else:
+            lines.append((mark, f"{file}:{mark.line}:{mark.column}: {what}"))
+    return [line for _, line in sorted(lines, key=lambda entry: entry[0])]
+
+
+def _origin(path: Path, over: Overlay) -> str | None:
+    """The variable or secret file that gave the value at `path`, or a value around it."""
+    lowered = tuple(part.lower() if isinstance(part, str) else part for part in path)
+    for length in range(len(lowered), 0, -1):
+        if lowered[:length] in over.origins:
+            return over.origins[lowered[:length]]
+    return None
