@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 from bridge.settings.connections import Connection
 from bridge.settings.models import NATIVE_DIALECT
@@ -17,7 +17,7 @@ from transforms.errors import TransformError, UnknownDialectError
 from transforms.subject import is_valid_filter, is_valid_pattern
 from transforms.transform import compile_transform
 
-__all__ = ["connection_problems", "dialect_problem", "rule_problems"]
+__all__ = ["connection_problems", "dialect_problem", "reference_problems", "rule_problems"]
 
 _CREDENTIALS: Final = ("creds", "nkey_seed_file", "token_file", "user")
 _FROM_CONTEXT: Final = ("servers", "creds", "nkey_seed_file", "token_file", "user", "password_file", "tls")
@@ -74,27 +74,44 @@ def _combination_problems(connection: Connection) -> Iterator[tuple[tuple[str, .
         yield ("password_file",), "needs 'user' beside it"
 
 
-def rule_problems(
-    rules: Iterable[tuple[int, RepublishRule]], connections: Iterable[str], default_dialect: str
-) -> Iterator[Problem]:
+def reference_problems(rules: Any, connections: Iterable[str]) -> Iterator[Problem]:
+    """Names of rules that are there twice, and names of connections that are not there.
+
+    Args:
+        rules: as they stand in the configuration, so that a rule with another mistake is looked at, too.
+        connections: the names there are.
+    """
+    names = list(connections)
+    first_of: dict[str, int] = {}
+    for position, rule in enumerate(rules if isinstance(rules, list | tuple) else ()):
+        if not isinstance(rule, dict):
+            continue
+        name = rule.get("name")
+        if isinstance(name, str) and first_of.setdefault(name, position) != position:
+            message = f"'{name}' is the name of rules[{first_of[name]}] already; names must differ"
+            yield Problem(("rules", position, "name"), message)
+        for key in ("from", "to"):
+            wanted = rule.get(key, "default")
+            if isinstance(wanted, str) and wanted not in names:
+                here = (
+                    f"no connection '{wanted}'" if key in rule else f"'{key}' is left out and means 'default'"
+                )
+                yield Problem(("rules", position, key), f"{here}; {_choice(wanted, names)}")
+
+
+def _choice(wanted: str, names: list[str]) -> str:
+    return did_you_mean(wanted, names).replace("known:", "there is:")
+
+
+def rule_problems(rules: Iterable[tuple[int, RepublishRule]], default_dialect: str) -> Iterator[Problem]:
     """What is wrong with rules that are well formed each.
 
     Args:
         rules: with their positions in the configuration.
-        connections: the names there are.
         default_dialect: the dialect of rules that name none.
     """
-    names = list(connections)
-    first_of: dict[str, int] = {}
     for position, rule in rules:
         at = ("rules", position)
-        if rule.name in first_of:
-            message = f"'{rule.name}' is the name of rules[{first_of[rule.name]}] already; names must differ"
-            yield Problem((*at, "name"), message)
-        first_of.setdefault(rule.name, position)
-        for key, name in (("from", rule.source_connection), ("to", rule.target_connection)):
-            if name not in names:
-                yield Problem((*at, key), f"no connection '{name}'; {did_you_mean(name, names)}")
         if rule.delivery is Delivery.AT_LEAST_ONCE and not rule.durable:
             yield Problem(
                 (*at, "durable"),

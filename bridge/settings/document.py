@@ -128,7 +128,7 @@ class _Builder:
             case yaml.ScalarNode():
                 return _scalar(node)
             case _:
-                raise DocumentError(mark, f"a {node.id} cannot stand here")
+                raise DocumentError(mark, "this cannot stand here")
 
     def _entries(
         self, node: yaml.MappingNode, inside: tuple[int, ...]

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from bridge.errors import ConfigError
-from bridge.settings.checks import connection_problems, dialect_problem, rule_problems
+from bridge.settings.checks import connection_problems, dialect_problem, reference_problems, rule_problems
 from bridge.settings.connections import PATH_FIELDS, Connection
 from bridge.settings.document import Document, DocumentError, Mark, Path, compose
 from bridge.settings.environment import Overlay, overlay
@@ -135,7 +135,8 @@ def _validated(data: dict[str, Any], environ: Mapping[str, str]) -> tuple[Settin
         problems.append(Problem(("dialect",), reason))
     names = data.get("connections", {"default": None})
     problems += connection_problems(connections.items(), environ)
-    problems += rule_problems(rules, names if isinstance(names, dict) else connections, version)
+    problems += reference_problems(data.get("rules"), names if isinstance(names, dict) else connections)
+    problems += rule_problems(rules, version)
     return settings, problems
 
 
