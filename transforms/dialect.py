@@ -69,6 +69,7 @@ class Dialect:
     # --- republish
     republish_time_stamp: bool
     republish_suppresses_invalid_subject: bool
+    republish_cuts_two_byte_block: bool
     republish_can_be_edited: bool
     republish_source_may_miss_subjects: bool
     implicit_republish: bool
@@ -120,6 +121,8 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
         "republish_time_stamp": Feature(since=((2, 10, 0),)),
         # A result that no client could publish is not sent.
         "republish_suppresses_invalid_subject": Feature(since=((2, 12, 9), (2, 14, 1))),
+        # A stored header block of two bytes loses them before lines are appended; before, it counts as none.
+        "republish_cuts_two_byte_block": Feature(since=((2, 10, 0),)),
         "republish_can_be_edited": Feature(since=((2, 10, 0),)),
         # The source need not overlap the stream's subjects, which may be absent (mirrors, sources only).
         "republish_source_may_miss_subjects": Feature(since=((2, 10, 0),)),

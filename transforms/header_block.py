@@ -1,0 +1,72 @@
+"""Header blocks as raw bytes: append, read and remove lines with everything else left as it is.
+
+Theory of operation: a block is ``NATS/1.0``, perhaps a status, CRLF, lines ``Name: value`` each ended by
+CRLF, and an empty line; no headers is ``b""``. Clients may send something else and servers keep it, so
+nothing here parses a block as a whole: like the server, a header is looked for as its name right after a
+line feed and right before a colon (names are case-sensitive; the first line is never a header), and it ends
+at the next CRLF.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+__all__ = ["START", "append", "opened", "read", "remove", "remove_prefix"]
+
+START = b"NATS/1.0\r\n"
+_CRLF = b"\r\n"
+# The server takes a block that is no longer than an empty one for no headers, once it has removed something.
+_EMPTY_LENGTH = len(START + _CRLF)
+
+
+def opened(block: bytes) -> bytes:
+    """The block ready for more lines: without its final empty line, or a first line where there is none.
+
+    The last two bytes go whatever they are, as in the server (2.9 to 2.15; 2.9 takes two bytes for no block).
+    """
+    return block[:-2] if len(block) > 1 else START
+
+
+def append(block: bytes, lines: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The block with ``(name, value)`` lines added at its end, one space after each colon.
+
+    Nothing is replaced: a name that is there already is there twice afterwards. Without lines the block is
+    returned as it is.
+    """
+    added = b"".join([b"%b: %b\r\n" % line for line in lines])
+    return opened(block) + added + _CRLF if added else block
+
+
+def read(block: bytes, name: bytes) -> bytes | None:
+    """The last value under exactly this name, without white space around it; None if there is no line.
+
+    The last one is what the server wrote: it appends behind whatever the publisher sent under the same name.
+    """
+    start = block.rfind(b"\n" + name + b":")
+    if start < 0:
+        return None
+    start += len(name) + 2
+    end = block.find(_CRLF, start)
+    return block[start : end if end >= 0 else len(block)].strip(b" \t")
+
+
+def remove(block: bytes, name: bytes) -> bytes:
+    """The block without the lines of exactly this name; ``b""`` when no header is left."""
+    return _without(block, _lines(re.escape(name) + b":")) if name in block else block
+
+
+def remove_prefix(block: bytes, prefix: bytes) -> bytes:
+    """The block without the lines whose name starts with ``prefix``; ``b""`` when no header is left."""
+    return _without(block, _lines(re.escape(prefix))) if prefix in block else block
+
+
+@lru_cache(maxsize=256)
+def _lines(beginning: bytes) -> re.Pattern[bytes]:
+    return re.compile(b"(?<=\n)" + beginning + b".*?\r\n", re.DOTALL)
+
+
+def _without(block: bytes, pattern: re.Pattern[bytes]) -> bytes:
+    left, removed = pattern.subn(b"", block)
+    return b"" if removed and len(left) <= _EMPTY_LENGTH else left
