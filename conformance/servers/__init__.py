@@ -12,6 +12,7 @@ from conformance.servers.errors import (
     ServerStartError,
 )
 from conformance.servers.fetching import FoundServer, available, fetch, resolve
+from conformance.servers.native_cluster import NativeCluster
 from conformance.servers.native_server import NativeServer, free_port
 from conformance.servers.shared_servers import SharedServers
 from conformance.servers.versions import TWIN_VERSIONS
@@ -20,6 +21,7 @@ __all__ = [
     "TWIN_VERSIONS",
     "FoundServer",
     "InvalidVersionError",
+    "NativeCluster",
     "NativeServer",
     "PortTakenError",
     "ServerCache",

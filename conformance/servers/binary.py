@@ -18,7 +18,7 @@ _LIMIT = 60.0
 
 
 def version_of(binary: Path) -> str:
-    """The version that ``binary -v`` prints, such as ``2.10.27``; raises WayFailedError when it prints none."""
+    """The version that ``binary -v`` prints, such as ``2.10.27``; raises WayFailedError without one."""
     try:
         done = subprocess.run(
             [str(binary), "-v"], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",

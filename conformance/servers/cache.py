@@ -1,7 +1,7 @@
 """The folder that keeps native servers: ``servers/<version>/nats-server`` below the cache of this program.
 
-A binary appears there whole or not at all (written beside, then renamed), so a reader needs no lock. Writers of one
-version take turns by a file lock, which spares the second one the work.
+A binary appears there whole or not at all (written beside, then renamed), so a reader needs no lock. Writers
+of one version take turns by a file lock, which spares the second one the work.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What can go wrong around native servers. Every error carries a code, a remedy and whether trying again can help."""
+"""What can go wrong around native servers: errors with a code, a remedy, and whether to try again."""
 
 from __future__ import annotations
 

@@ -1,14 +1,16 @@
 """Getting a native server of a wanted version, from wherever one can be had.
 
-Ways are tried in one fixed order: PATH, the cache, Go, Debian's packages, the project's releases. Whatever comes out
-is asked for its version before anyone may use it, and what was built or downloaded goes into the cache.
+Ways are tried in one fixed order: PATH, the cache, Go, Debian's packages, the project's releases. Whatever
+comes out is asked for its version before anyone may use it; what was built or downloaded goes into the cache.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from conformance.servers import debian, go_build, releases
@@ -54,7 +56,8 @@ def fetch(
 ) -> Path:
     """The binary of ``version`` (``2.10.27``, or ``2.10`` for its newest patch), ready to run.
 
-    ``report`` is told each step. Raises InvalidVersionError, or ServerNotFoundError listing each way's failure.
+    ``report`` is told each step. Raises InvalidVersionError, or ServerNotFoundError that lists how
+    each way failed.
     """
     cache = cache or ServerCache()
     version = (
@@ -63,11 +66,9 @@ def fetch(
         else ".".join(map(str, parse(version)))
     )
     attempts: list[tuple[str, str]] = []
-    for name, look in (("PATH", _from_path), ("cache", cache.path)):
+    for name, look in (("PATH", _from_path), ("cache", partial(_from_cache, cache))):
         try:
             binary = look(version)
-            if not binary.exists():
-                raise WayFailedError(f"no {binary}")
             require_version(binary, version)
         except WayFailedError as error:
             attempts.append((name, str(error)))
@@ -101,7 +102,10 @@ def resolve(
     report: Report = _silent,
     released: Callable[[Path, Report], list[str]] = go_build.released_versions,
 ) -> str:
-    """The newest patch of ``minor`` (``2.11``): what Go lists, else the newest cached or known when this was written."""
+    """The newest patch of ``minor`` (``2.11``): as Go lists it, else the newest cached or built-in one.
+
+    Raises InvalidVersionError, or ServerNotFoundError when nothing of that line is known.
+    """
     cache = cache or ServerCache()
     try:
         with tempfile.TemporaryDirectory(prefix="nats-bridge-list-") as folder:
@@ -122,14 +126,12 @@ def resolve(
 
 
 def available(cache: ServerCache | None = None) -> list[FoundServer]:
-    """The servers that ``fetch`` would find without building or downloading: on PATH, then cached, oldest first."""
+    """The servers at hand without building or downloading: on PATH, then cached, oldest first."""
     cache = cache or ServerCache()
     found: list[FoundServer] = []
     if (binary := on_path()) is not None:
-        try:
+        with suppress(WayFailedError):  # something else of that name; fetch passes it over as well
             found.append(FoundServer(version_of(binary), binary, "path"))
-        except WayFailedError:
-            pass  # something else of that name; fetch passes it over as well
     found.extend(FoundServer(version, cache.path(version), "cache") for version in cache.versions())
     return found
 
@@ -138,6 +140,13 @@ def _from_path(version: str) -> Path:
     binary = on_path()
     if binary is None:
         raise WayFailedError("there is no nats-server on it")
+    return binary
+
+
+def _from_cache(cache: ServerCache, version: str) -> Path:
+    binary = cache.path(version)
+    if not binary.exists():
+        raise WayFailedError(f"no {binary}")
     return binary
 
 

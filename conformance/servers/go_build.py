@@ -50,6 +50,6 @@ def _go() -> str:
 
 
 def _environment(**extra: str) -> dict[str, str]:
-    # A project's flags (-mod=vendor) or a cross build (GOOS) in the caller's environment would fail the build.
+    # Flags of a project (-mod=vendor) or of a cross build (GOOS) in the environment would fail the build.
     kept = {name: value for name, value in os.environ.items() if name not in {"GOOS", "GOARCH", "GOFLAGS"}}
     return {**kept, "GOFLAGS": "", "GOWORK": "off", **extra}

@@ -1,8 +1,8 @@
-"""A running native server: started on a free loopback port, watched through its log, stopped by its process id.
+"""A running native server: on a free loopback port, watched through its log, stopped by its process id.
 
-Ready means that the server's log says so: the line comes after the port listens and JetStream has recovered, in every
-version from 2.9 to 2.15, with or without TLS. Ports are taken below the range the system hands to outgoing
-connections, so that a restart finds its port free: nothing else is given it in between.
+Ready means that the server's log says so: the line comes after the port listens and JetStream has recovered,
+in every version from 2.9 to 2.15, with or without TLS. Ports are taken below the range that the system hands
+to outgoing connections, so that a restart finds its port free: nobody is given it by chance.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ STOP_LIMIT = 60.0
 _TRIES = 20
 _POLL = 0.005
 _READY = b"Server is ready"
-_TAKEN = b"address already in use"
+_TAKEN = "address already in use"
 _PORTS = range(20000, 30000)
 
 _running: weakref.WeakSet[NativeServer] = weakref.WeakSet()
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on now. Another process may still take it: be ready to try again."""
+    """A loopback port that nobody listens on now. Another process may take it yet: be ready to try again."""
     for port in random.sample(_PORTS, 200):
         with socket.socket() as probe:
             try:
@@ -57,10 +57,11 @@ def free_port() -> int:
 class NativeServer:
     """One native server, with JetStream in a store of its own.
 
-    ``version`` is fetched when ``binary`` is not given. ``config`` is text in the server's configuration language
-    (accounts, authorization, tls, limits); address, port, name, log and store stay those of this object.
-    ``directory`` holds configuration, store and log and is left in place; without it a temporary one is removed by
-    ``close``. ``port`` 0 picks a free one. ``monitor`` opens the HTTP monitoring port as well.
+    ``version`` is fetched when ``binary`` is not given. ``config`` is text as in the server's
+    configuration file (accounts, authorization, tls, limits); address, port, name, log and store stay those
+    of this object. ``directory`` holds configuration, store and log and is left in place; without it a
+    temporary one is removed by ``close``. ``port`` 0 picks a free one. ``monitor`` opens the HTTP
+    monitoring port as well.
 
     A context manager, plain and async: start on entry, ``close`` on exit.
     """
@@ -125,6 +126,18 @@ class NativeServer:
         """Whether the process lives."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def died(self) -> bool:
+        """Whether the server ended without being asked to."""
+        return self._process is not None and self._process.poll() is not None
+
+    def death(self) -> ServerStartError:
+        """The error that tells how a server that ``died`` did so."""
+        code = self._process.poll() if self._process else None
+        tail = self.log_tail()
+        kind = PortTakenError if any(_TAKEN in line for line in tail) else ServerStartError
+        return kind(f"server {self.name} ({self.version}) ended by itself with {code}:", tail)
+
     def log_tail(self, lines: int = 15) -> list[str]:
         """The last lines of the log."""
         if not self.log_file.exists():
@@ -134,8 +147,8 @@ class NativeServer:
     def start(self) -> Self:
         """Start and wait until ready.
 
-        Raises ServerStartError with the last log lines when the server ends first, PortTakenError when another
-        process holds the port that the caller chose.
+        Raises ServerStartError with the last log lines when the server ends first, PortTakenError when the
+        port is one that the caller chose and another process holds.
         """
         if self.running:
             raise ServersError(f"server {self.name} is running already")
@@ -155,7 +168,7 @@ class NativeServer:
         raise PortTakenError(f"server {self.name}: {_TRIES} ports in a row were taken by others")
 
     def stop(self) -> None:
-        """Ask the server to end (SIGTERM) and wait for it; the store stays. Nothing happens when it is not running."""
+        """Ask the server to end (SIGTERM) and wait for it; the store stays. Does nothing when not running."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
@@ -230,19 +243,14 @@ class NativeServer:
             log.seek(logged_before)
             said = b""
             while True:
-                ended = (
-                    self._process.poll() is not None
-                )  # asked before reading: what it said last is then read too
+                ended = self._process.poll() is not None  # asked before reading, to read its last words too
                 said += log.read()
                 if _READY in said and not ended:
                     return
                 if ended:
-                    code = self._process.wait()
+                    death = self.death()
                     self._forget()
-                    kind = PortTakenError if _TAKEN in said else ServerStartError
-                    raise kind(
-                        f"server {self.name} ({self.version}) ended with {code} at start:", self.log_tail()
-                    )
+                    raise death
                 if time.monotonic() > deadline:
                     self.kill()
                     raise ServerStartError(

@@ -1,4 +1,4 @@
-"""Native servers from the project's releases on GitHub, checked against the checksums published beside them."""
+"""Native servers from the project's releases on GitHub, checked against the checksums beside them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _LARGEST = 200_000_000  # bytes; an archive is about a tenth of that
 
 _SYSTEMS = {"Linux": "linux", "Darwin": "darwin", "FreeBSD": "freebsd"}
 _MACHINES = {
-    "x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64", "armv7l": "arm7", "armv6l": "arm6",
-    "i386": "386", "i686": "386", "s390x": "s390x", "ppc64le": "ppc64le",
+    "x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64", "armv7l": "arm7",
+    "armv6l": "arm6", "i386": "386", "i686": "386", "s390x": "s390x", "ppc64le": "ppc64le",
 }  # fmt: skip
 
 
 def archive_name(version: str, system: str, machine: str) -> str:
-    """The release's archive for a platform as ``platform.system()`` and ``.machine()`` call it; raises WayFailedError."""
+    """The archive's name for ``platform.system()`` and ``platform.machine()``; raises WayFailedError."""
     try:
         return f"{NAME}-v{version}-{_SYSTEMS[system]}-{_MACHINES[machine]}.tar.gz"
     except KeyError as error:
@@ -60,9 +60,8 @@ def download(version: str, folder: Path, report: Report, *, base: str = BASE) ->
 
 
 def _check(body: bytes, archive: str, checksums: str) -> None:
-    wanted = {
-        name.lstrip("*"): digest for digest, name in (line.split() for line in checksums.splitlines() if line)
-    }
+    rows = [row for line in checksums.splitlines() if len(row := line.split()) == 2]
+    wanted = {name.lstrip("*"): digest for digest, name in rows}
     digest = hashlib.sha256(body).hexdigest()
     if wanted.get(archive) != digest:
         raise WayFailedError(

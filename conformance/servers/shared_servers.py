@@ -26,7 +26,7 @@ class SharedServers:
         self._lock = threading.Lock()
 
     def __getitem__(self, version: str) -> NativeServer:
-        """The running server of ``version`` (``2.10.27``, or ``2.10``); raises ServersError when none can be had."""
+        """The running server of ``version``, full or minor; raises ServersError when none can be had."""
         with self._lock:
             if version not in self._servers:
                 binary = fetch(version, report=self._report)

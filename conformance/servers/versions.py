@@ -43,7 +43,7 @@ def parse(text: str) -> Version:
 
 
 def newest_patch(minor: str, versions: Iterable[str]) -> str | None:
-    """The newest of ``versions`` within the line ``minor``; texts that are no released version are passed over."""
+    """The newest of ``versions`` within the line ``minor``; texts that name no release are passed over."""
     line = _fields(minor)
     found: list[Version] = []
     for text in versions:

@@ -37,7 +37,8 @@ def twin_version(request: pytest.FixtureRequest) -> str:
 def native_server() -> Iterator[Callable[..., NativeServer]]:
     """Make a private server, not yet started: ``async with native_server("2.10.27", config=…) as server``.
 
-    Plain ``with`` and ``.start()`` do as well. Options are NativeServer's. Whatever was started is ended after the test.
+    Plain ``with`` and ``.start()`` do as well. Options are NativeServer's. Whatever was started is ended
+    after the test.
     """
     made: list[NativeServer] = []
 
@@ -69,7 +70,7 @@ async def connect() -> AsyncIterator[Connect]:
 
     async def open_connection(server: NativeServer | str, **options: Any) -> Client:
         url = server if isinstance(server, str) else server.url
-        # Not nats.connect: a client whose login is refused leaves its socket open, and must be closed as well.
+        # Not nats.connect: a client whose login is refused leaves its socket open and must be closed too.
         connection = Client()
         opened.append(connection)
         await connection.connect(url, **options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import urllib.request
 from collections.abc import Awaitable, Callable
@@ -15,6 +16,7 @@ from nats.aio.client import Client
 
 from conformance.servers import (
     TWIN_VERSIONS,
+    NativeCluster,
     NativeServer,
     PortTakenError,
     ServersError,
@@ -133,7 +135,7 @@ def test_a_refused_configuration_is_told_with_the_servers_own_words(
     with pytest.raises(ServerStartError) as caught:
         server.start()
     assert "Unexpected EOF" in caught.value.log_tail[-1]
-    assert "ended with 1" in str(caught.value)
+    assert "ended by itself with 1" in str(caught.value)
     assert not server.running
 
 
@@ -162,9 +164,9 @@ def test_without_jetstream_no_store_is_made(native_server: Make, tmp_path: Path)
 
 
 def test_monitoring_answers_where_the_server_says(native_server: Make) -> None:
-    with native_server(NEWEST, monitor=True) as server:
-        with urllib.request.urlopen(f"{server.monitor_url}/varz") as answer:
-            assert json.load(answer)["server_name"] == server.name
+    server = native_server(NEWEST, monitor=True).start()
+    with urllib.request.urlopen(f"{server.monitor_url}/varz") as answer:
+        assert json.load(answer)["server_name"] == server.name
     plain = native_server(NEWEST)
     with pytest.raises(ServersError, match="monitor=True"):
         _ = plain.monitor_url
@@ -176,3 +178,74 @@ def test_a_server_that_was_never_started_has_no_address() -> None:
         _ = server.url
     server.close()
     assert not server.directory.exists()
+
+
+async def test_three_nodes_form_a_cluster_and_outlive_their_leader(
+    connect: Connect, twin_version: str
+) -> None:
+    async with NativeCluster(binary=fetch(twin_version), config="max_payload: 4096") as cluster:
+        leader = cluster.await_leader()
+        assert [node.name for node in cluster.nodes] == ["cluster-1", "cluster-2", "cluster-3"]
+        follower = next(node for node in cluster.nodes if node is not leader)
+        connection = await connect(follower)
+        assert connection.max_payload == 4096
+        info = await connection.jetstream().add_stream(name="R3", subjects=["r3.>"], num_replicas=3)
+        assert info.cluster is not None
+        assert len(info.cluster.replicas or []) == 2
+        leader.kill()
+        assert cluster.await_leader() is not leader
+        leader.start()
+        cluster.await_leader()
+        assert all(node.running for node in cluster.nodes)
+    assert not cluster.directory.exists()
+    assert not any(node.running for node in cluster.nodes)
+
+
+def test_a_cluster_that_cannot_start_says_why_and_leaves_nothing() -> None:
+    cluster = NativeCluster(NEWEST, config="accounts {")
+    with pytest.raises(ServerStartError, match="cluster-1"), cluster:
+        pytest.fail("it started")
+    assert not cluster.directory.exists()
+
+
+def test_a_server_that_ends_by_itself_is_seen(native_server: Make) -> None:
+    server = native_server(NEWEST).start()
+    assert not server.died
+    pid = server.pid
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert server.died
+    assert not server.running
+    assert "ended by itself with -9" in str(server.death())
+    server.start()
+    assert not server.died
+
+
+def test_a_cluster_chooses_anew_when_a_route_port_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        offered = iter([other.getsockname()[1]])
+        monkeypatch.setattr(
+            "conformance.servers.native_cluster.free_port", lambda: next(offered, None) or free_port()
+        )
+        with NativeCluster(NEWEST) as cluster:
+            assert cluster.await_leader().running
+            assert next(offered, "used up") == "used up"
+
+
+def test_a_started_cluster_keeps_its_stores_when_a_port_is_lost(tmp_path: Path) -> None:
+    with NativeCluster(NEWEST, directory=tmp_path) as cluster:
+        urls = cluster.urls
+        cluster.stop()
+        with socket.socket() as other:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            other.bind(("127.0.0.1", cluster.nodes[0].port))
+            other.listen()
+            with pytest.raises(PortTakenError):
+                cluster.start()
+        assert (tmp_path / "cluster-1" / "store").is_dir()
+        cluster.start()
+        assert cluster.await_leader().running
+        assert cluster.urls == urls
+    assert (tmp_path / "cluster-1" / "server.log").is_file()

@@ -1,0 +1,168 @@
+"""Three native servers that form a JetStream cluster, ready when all of them know the same meta leader."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from conformance.servers.errors import PortTakenError, ServersError, ServerStartError
+from conformance.servers.fetching import fetch
+from conformance.servers.native_server import HOST, NativeServer, free_port
+
+__all__ = ["NativeCluster"]
+
+LEADER_LIMIT = 180.0
+"""Seconds until a cluster without a meta leader counts as failed; elections take one to ten."""
+_TRIES = 10
+_POLL = 0.05
+_ANSWER_LIMIT = 10.0
+
+
+class NativeCluster:
+    """``size`` servers of ``version`` in one cluster; ``config`` goes to each, as with NativeServer.
+
+    ``directory`` is kept; without it a temporary one is removed by ``close``. A context manager, plain
+    and async.
+    """
+
+    def __init__(
+        self,
+        version: str | None = None,
+        *,
+        binary: Path | None = None,
+        size: int = 3,
+        config: str = "",
+        name: str = "cluster",
+        directory: Path | None = None,
+    ) -> None:
+        if binary is None:
+            if version is None:
+                raise ServersError("a native cluster needs a version or a binary")
+            binary = fetch(version)
+        self.name = name
+        self._binary = binary
+        self._size = size
+        self._config = config
+        self._temporary = directory is None
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="nats-cluster-"))
+        self.nodes: list[NativeServer] = []
+
+    @property
+    def urls(self) -> list[str]:
+        """The client addresses of all nodes, to be given to one client together."""
+        return [node.url for node in self.nodes]
+
+    def start(self) -> Self:
+        """Start all nodes and wait for the meta leader; raises ServerStartError."""
+        ports_are_known = bool(
+            self.nodes
+        )  # to clients, and to the stores' members: they cannot change any more
+        for _ in range(_TRIES):
+            self._make_nodes()
+            try:
+                for node in self.nodes:
+                    node.start()
+                self.await_leader()
+            except PortTakenError:
+                self.stop()
+                if ports_are_known:
+                    raise
+                self._drop_nodes()
+            except BaseException:
+                self.stop()
+                raise
+            else:
+                return self
+        raise PortTakenError(f"cluster {self.name}: {_TRIES} times in a row a port was taken by others")
+
+    def await_leader(self) -> NativeServer:
+        """Wait until every running node names the same meta leader, and return that node.
+
+        Raises ServerStartError when that takes too long or a node ended by itself, PortTakenError when it
+        ended for its route port (which a server opens only after it has called itself ready).
+        """
+        deadline = time.monotonic() + LEADER_LIMIT
+        while True:
+            for node in self.nodes:
+                if node.died:
+                    raise node.death()
+            running = [node for node in self.nodes if node.running]
+            leaders = {_meta_leader(node) for node in running}
+            found = [node for node in running if leaders == {node.name}]
+            if found:
+                return found[0]
+            if time.monotonic() > deadline:
+                tail = running[0].log_tail() if running else []
+                raise ServerStartError(f"cluster {self.name}: no meta leader after {LEADER_LIMIT:g} s", tail)
+            time.sleep(_POLL)
+
+    def stop(self) -> None:
+        """End all nodes; their stores stay."""
+        for node in self.nodes:
+            node.stop()
+
+    def close(self) -> None:
+        """Stop, and remove the directory if it is a temporary one."""
+        self.stop()
+        if self._temporary:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.__enter__)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.close)
+
+    def _make_nodes(self) -> None:
+        if self.nodes:
+            return  # started before: same ports, same stores
+        ports = [free_port() for _ in range(self._size)]
+        routes = ", ".join(f'"nats://{HOST}:{port}"' for port in ports)
+        for number, port in enumerate(ports, 1):
+            cluster = f'cluster {{ name: "{self.name}", listen: "{HOST}:{port}", routes: [{routes}] }}\n'
+            name = f"{self.name}-{number}"
+            self.nodes.append(
+                NativeServer(
+                    binary=self._binary,
+                    config=self._config + "\n" + cluster,
+                    name=name,
+                    monitor=True,
+                    directory=self.directory / name,
+                )
+            )
+
+    def _drop_nodes(self) -> None:
+        for node in self.nodes:
+            shutil.rmtree(node.store_dir, ignore_errors=True)
+        self.nodes.clear()
+
+
+def _meta_leader(node: NativeServer) -> str:
+    """The meta leader as ``node`` knows it, by name; empty while it knows none."""
+    try:
+        with urllib.request.urlopen(f"{node.monitor_url}/jsz", timeout=_ANSWER_LIMIT) as answer:
+            state = json.load(answer)
+    except OSError:
+        return ""
+    return str((state.get("meta_cluster") or {}).get("leader") or "")
