@@ -1,7 +1,7 @@
 """Configuration: models, loading from YAML, environment and secret files, and what a connection needs.
 
 `load(path)` gives frozen `Settings` or raises `ConfigError` with every problem, with line and column.
-`connect_options(connection)` gives the arguments of nats-py's `connect`.
+`bridge.settings.connect_options` makes of a connection the arguments of nats-py's `connect`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from bridge.settings.connections import Connection, Tls
 from bridge.settings.loading import load
 from bridge.settings.models import NATIVE_DIALECT, Http, Log, Settings
-from bridge.settings.options import connect_options
 from bridge.settings.rules import Delivery, RepublishObject, RepublishRule, Rule
 from bridge.settings.start import Start
 
@@ -25,6 +24,5 @@ __all__ = [
     "Settings",
     "Start",
     "Tls",
-    "connect_options",
     "load",
 ]

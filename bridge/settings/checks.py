@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from bridge.settings.connections import Connection
 from bridge.settings.models import NATIVE_DIALECT
-from bridge.settings.options import options_of
+from bridge.settings.connect_options import options_of
 from bridge.settings.problems import Problem, did_you_mean
 from bridge.settings.rules import Delivery, RepublishRule
 from bridge.settings.secrets import FieldError
