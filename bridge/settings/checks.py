@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from bridge.settings.connect_options import options_of
 from bridge.settings.connections import Connection
 from bridge.settings.models import NATIVE_DIALECT
-from bridge.settings.connect_options import options_of
 from bridge.settings.problems import Problem, did_you_mean
 from bridge.settings.rules import Delivery, RepublishRule
 from bridge.settings.secrets import FieldError
