@@ -115,7 +115,7 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
         # An empty source means `>`; before, only where the caller filled it in (republish does).
         "empty_source_is_everything": Feature(since=((2, 10, 0),)),
         # The check of mapping destinations has a list of function names of its own.
-        "mapping_check_knows_left_and_right": Feature(since=((2, 15, 0),)),
+        "mapping_check_knows_left_and_right": Feature(since=((2, 14, 7),)),
         "mapping_check_says_invalid_transform": Feature(since=((2, 11, 0),)),
         # --- republish
         "republish_time_stamp": Feature(since=((2, 10, 0),)),

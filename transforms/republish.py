@@ -128,7 +128,7 @@ class Republish:
         )
 
     def refusal(self, subject: bytes) -> Refusal | None:
-        """Why nothing is published for a subject that the source matches; None where it is, or does not match."""
+        """Why nothing is published for a matching subject; None where it is, or where nothing matches."""
         result = self.transform.apply(subject)
         return None if result is None else _refusal(result, self.dialect)
 
