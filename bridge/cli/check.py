@@ -1,0 +1,80 @@
+"""`nats-bridge check`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from bridge.cli.options import config_option
+from bridge.errors import EXIT_GOOD, EXIT_NO, BridgeError, ConfigError
+
+if TYPE_CHECKING:
+    from bridge.preflight import Finding
+    from bridge.settings import Settings
+
+__all__ = ["check_command"]
+
+
+@click.command("check")
+@config_option
+@click.option(
+    "--server",
+    "server",
+    metavar="URL",
+    help="Look at the cluster, too: streams, loops, side effects. 'config' uses the file's own servers.",
+)
+@click.option("--json", "as_json", is_flag=True, help='{"ok", "problems", "findings"} on stdout.')
+def check_command(config: Path, server: str | None, as_json: bool) -> int:
+    """Validate a configuration; with --server also what `run` would meet on the cluster.
+
+    Nothing is changed there. Exit code 0: it can run. 1: a rule cannot run on that cluster. 2: the
+    configuration is wrong. 3: no server answers.
+
+    \b
+    Example:
+      nats-bridge check -c config/republish-monitor.yaml
+      nats-bridge check -c config/republish-monitor.yaml --server nats://127.0.0.1:4222 --json
+    """
+    from bridge.settings import load
+
+    try:
+        settings = load(config)
+        findings = _findings(settings, server) if server else []
+    except BridgeError as error:
+        if as_json:
+            problems = list(error.problems) if isinstance(error, ConfigError) else [str(error)]
+            click.echo(
+                json.dumps({"ok": False, "code": error.code, "problems": problems, "findings": []}, indent=2)
+            )
+            return error.exit_code
+        raise
+    ok = all(finding.ok for finding in findings)
+    if as_json:
+        told = [finding.as_dict() for finding in findings]
+        click.echo(json.dumps({"ok": ok, "problems": [], "findings": told}, indent=2))
+    elif not server:
+        count = len(settings.rules)
+        click.echo(
+            f"{config}: good, {count} rule{'s' if count != 1 else ''}; --server URL looks at the cluster, too"
+        )
+    else:
+        for finding in findings:
+            mark = click.style("ok ", fg="green") if finding.ok else click.style("no ", fg="red")
+            click.echo(f"{mark} {finding.rule}: {finding.text}", err=not finding.ok)
+    return EXIT_GOOD if ok else EXIT_NO
+
+
+def _findings(settings: Settings, server: str) -> list[Finding]:
+    from bridge.preflight import check_server
+    from bridge.settings.server_urls import check_server_url
+
+    if server == "config":
+        return asyncio.run(check_server(settings, None))
+    reason = check_server_url(server, secrets_allowed=True)
+    if reason:
+        raise ConfigError(f"--server: {reason}")
+    return asyncio.run(check_server(settings, server))

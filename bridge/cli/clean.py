@@ -1,0 +1,35 @@
+"""`nats-bridge clean`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from bridge.cli.options import config_option
+
+__all__ = ["clean_command"]
+
+
+@click.command("clean")
+@config_option
+@click.argument("rules", nargs=-1, metavar="[RULE…]")
+def clean_command(config: Path, rules: tuple[str, ...]) -> None:
+    """Remove what the sidecar left on servers: the durable consumers of the rules named, or of all rules.
+
+    Their positions are gone then; such a rule begins at its `start` again.
+
+    \b
+    Example:
+      nats-bridge clean -c config/republish-monitor.yaml
+      nats-bridge clean -c config/republish-monitor.yaml orders-monitor
+    """
+    from bridge.settings import load
+
+    settings = load(config)
+
+    from bridge.clean import clean
+
+    for line in asyncio.run(clean(settings, rules)):
+        click.echo(line)

@@ -1,0 +1,136 @@
+"""The console entry: finds the command, runs it, and makes two lines and an exit code of what goes wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.metadata import version
+from typing import Any, Final
+
+import click
+
+from bridge.errors import EXIT_GOOD, EXIT_NO, EXIT_USAGE
+
+__all__ = ["main", "program"]
+
+# What each command is called, where it is, and what the list of commands says about it. Kept here as text,
+# because listing the commands must not import them all.
+_COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "run": ("bridge.cli.sidecar:run_command", "Run the rules of a configuration until SIGTERM."),
+    "check": ("bridge.cli.check:check_command", "Validate a configuration, and the cluster for it."),
+    "explain": (
+        "bridge.cli.explain:explain_command",
+        "Show how a transform makes a subject, token by token.",
+    ),
+    "validate": (
+        "bridge.cli.validate:validate_command",
+        "Validate a stream configuration as a server would.",
+    ),
+    "servers": ("conformance.servers.command:servers", "List and fetch native NATS servers."),
+    "demo": ("bridge.cli.demo:demo_command", "See native republish and the bridge side by side."),
+    "schema": ("bridge.cli.schema:schema_command", "Print the JSON schema of the configuration."),
+    "clean": ("bridge.cli.clean:clean_command", "Remove what the sidecar left on servers."),
+}
+
+
+class _Commands(click.Group):
+    """A group whose commands are imported when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in _COMMANDS and not name.startswith("-"):
+            from difflib import get_close_matches
+
+            close = get_close_matches(name, _COMMANDS, n=1)
+            hint = f"did you mean '{close[0]}'?" if close else "commands: " + ", ".join(_COMMANDS)
+            raise click.UsageError(f"unknown command '{name}'; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+
+@click.group(
+    cls=_Commands,
+    name="nats-bridge",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    invoke_without_command=False,
+    no_args_is_help=True,
+)
+@click.option("--debug", is_flag=True, help="Show a traceback when something goes wrong.")
+@click.version_option(version("nats-bridge"), prog_name="nats-bridge")
+def program(debug: bool) -> None:
+    """Republish and subject transforms for NATS JetStream, exactly as the server does them.
+
+    Exit codes: 0 good, 1 the answer is no, 2 usage or configuration error, 3 server not reachable.
+
+    \b
+    Example:
+      nats-bridge demo
+      nats-bridge run -c config/republish-monitor.yaml
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and leave the process with its exit code.
+
+    Args:
+        arguments: used instead of the process's own.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = given[:1] == ["--debug"]
+    try:
+        outcome: Any = program.main(given, prog_name="nats-bridge", standalone_mode=False)
+        code = outcome if isinstance(outcome, int) else EXIT_GOOD
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has seen enough (`… | head`). Nothing more can be written, at exit neither.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = EXIT_NO
+    except (KeyboardInterrupt, click.Abort):
+        code = 128 + signal.SIGINT
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        else:
+            click.echo(_told(error), err=True)
+        code = _exit_code(error)
+    sys.exit(code)
+
+
+def _exit_code(error: Exception) -> int:
+    if isinstance(error, click.ClickException):
+        return EXIT_USAGE
+    return int(getattr(error, "exit_code", EXIT_NO))  # the errors of all our packages carry one
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return error.format_message()
+    if isinstance(error, click.UsageError):
+        command = error.ctx.command_path if error.ctx else "nats-bridge"
+        text = error.format_message()
+        return f"{command}: {text[:1].lower()}{text[1:].rstrip('.')}\nSee: {command} --help"
+    if isinstance(error, click.ClickException):
+        return f"nats-bridge: {error.format_message()}"
+    if hasattr(error, "exit_code"):
+        return str(error)
+    text = " ".join(str(error).split()) or "no further text"
+    return f"nats-bridge: unexpected {type(error).__name__}: {text}\nFor details: nats-bridge --debug …"

@@ -1,0 +1,52 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from bridge.errors import ConfigError
+from transforms.dialect import NEWEST, Dialect, dialect
+from transforms.errors import UnknownDialectError
+
+__all__ = ["config_option", "dialect_option"]
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+DEFAULT: Final = ".".join(map(str, NEWEST.version[:2]))
+
+
+def config_option(command: _Command) -> _Command:
+    """`-c FILE`, as `config`."""
+    return click.option(
+        "-c",
+        "--config",
+        "config",
+        type=click.Path(path_type=Path),
+        required=True,
+        metavar="FILE",
+        help="The configuration (YAML). BRIDGE_ environment variables win over it.",
+    )(command)
+
+
+def dialect_option(command: _Command) -> _Command:
+    """`--dialect V`, as `version`, already a `Dialect`."""
+    return click.option(
+        "--dialect",
+        "version",
+        default=DEFAULT,
+        show_default=True,
+        metavar="V",
+        callback=_to_dialect,
+        help="Server version to behave like, such as 2.10 or 2.10.27.",
+    )(command)
+
+
+def _to_dialect(_: click.Context, __: click.Parameter, value: str) -> Dialect:
+    try:
+        return dialect(value)
+    except UnknownDialectError as error:
+        raise ConfigError(f"--dialect: {error}") from None
