@@ -51,6 +51,7 @@ class RepublishRule(Part):
     start: StartField = Field(
         default=Start(),
         description="where to begin when the rule has no position yet: new, first, a sequence or a time",
+        json_schema_extra={"default": "new"},
     )
     delivery: Delivery = Field(
         default=Delivery.AT_MOST_ONCE,
