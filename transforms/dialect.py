@@ -66,6 +66,7 @@ class Dialect:
     empty_source_is_everything: bool
     mapping_check_knows_left_and_right: bool
     mapping_check_says_invalid_transform: bool
+    stream_transforms_take_mapping_check: bool
     # --- republish
     republish_time_stamp: bool
     republish_suppresses_invalid_subject: bool
@@ -117,6 +118,8 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
         # The check of mapping destinations has a list of function names of its own.
         "mapping_check_knows_left_and_right": Feature(since=((2, 14, 7),)),
         "mapping_check_says_invalid_transform": Feature(since=((2, 11, 0),)),
+        # Ingress, source and mirror transforms go through that check; before, sources only (2.10).
+        "stream_transforms_take_mapping_check": Feature(since=((2, 11, 0),)),
         # --- republish
         "republish_time_stamp": Feature(since=((2, 10, 0),)),
         # A result that no client could publish is not sent.
