@@ -1,4 +1,4 @@
-"""Three native servers that form a JetStream cluster, ready when all of them know the same meta leader."""
+"""Three native servers that form a JetStream cluster, ready when a meta leader knows all others."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class NativeCluster:
         raise PortTakenError(f"cluster {self.name}: {_TRIES} times in a row a port was taken by others")
 
     def await_leader(self) -> NativeServer:
-        """Wait until every running node names the same meta leader, and return that node.
+        """Wait until all running nodes name one meta leader and it knows them as current; return it.
 
         Raises ServerStartError when that takes too long or a node ended by itself, PortTakenError when it
         ended for its route port (which a server opens only after it has called itself ready).
@@ -94,13 +94,17 @@ class NativeCluster:
                 if node.died:
                     raise node.death()
             running = [node for node in self.nodes if node.running]
-            leaders = {_meta_leader(node) for node in running}
-            found = [node for node in running if leaders == {node.name}]
-            if found:
-                return found[0]
+            states = {node.name: _meta_state(node) for node in running}
+            leaders = {leader for leader, _ in states.values()}
+            for node in running:
+                # A leader that has not heard of a follower yet would refuse a stream that needs it.
+                if leaders == {node.name} and states[node.name][1] >= states.keys() - {node.name}:
+                    return node
             if time.monotonic() > deadline:
                 tail = running[0].log_tail() if running else []
-                raise ServerStartError(f"cluster {self.name}: no meta leader after {LEADER_LIMIT:g} s", tail)
+                raise ServerStartError(
+                    f"cluster {self.name}: no settled meta leader after {LEADER_LIMIT:g} s", tail
+                )
             time.sleep(_POLL)
 
     def stop(self) -> None:
@@ -158,11 +162,17 @@ class NativeCluster:
         self.nodes.clear()
 
 
-def _meta_leader(node: NativeServer) -> str:
-    """The meta leader as ``node`` knows it, by name; empty while it knows none."""
+def _meta_state(node: NativeServer) -> tuple[str, frozenset[str]]:
+    """The meta leader as ``node`` knows it, and the current followers, known to the leader only.
+
+    Both are empty while the node knows none. Fields as in 2.9.10 to 2.15.1 (``/jsz``, ``meta_cluster``).
+    """
     try:
         with urllib.request.urlopen(f"{node.monitor_url}/jsz", timeout=_ANSWER_LIMIT) as answer:
-            state = json.load(answer)
+            state = json.load(answer).get("meta_cluster") or {}
     except OSError:
-        return ""
-    return str((state.get("meta_cluster") or {}).get("leader") or "")
+        return "", frozenset()
+    followers = (
+        peer for peer in state.get("replicas") or [] if peer.get("current") and not peer.get("offline")
+    )
+    return str(state.get("leader") or ""), frozenset(str(peer.get("name")) for peer in followers)

@@ -189,9 +189,11 @@ async def test_three_nodes_form_a_cluster_and_outlive_their_leader(
         follower = next(node for node in cluster.nodes if node is not leader)
         connection = await connect(follower)
         assert connection.max_payload == 4096
-        info = await connection.jetstream().add_stream(name="R3", subjects=["r3.>"], num_replicas=3)
+        jetstream = connection.jetstream(timeout=60)
+        info = await jetstream.add_stream(name="R3", subjects=["r3.>"], num_replicas=3)
         assert info.cluster is not None
         assert len(info.cluster.replicas or []) == 2
+        await connection.close()
         leader.kill()
         assert cluster.await_leader() is not leader
         leader.start()
