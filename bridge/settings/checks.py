@@ -92,7 +92,7 @@ def reference_problems(rules: Any, connections: Iterable[str]) -> Iterator[Probl
             yield Problem(("rules", position, "name"), message)
         for key in ("from", "to"):
             wanted = rule.get(key, "default")
-            if isinstance(wanted, str) and wanted not in names:
+            if names and isinstance(wanted, str) and wanted not in names:
                 here = (
                     f"no connection '{wanted}'" if key in rule else f"'{key}' is left out and means 'default'"
                 )
@@ -153,16 +153,34 @@ def _republish_problems(rule: RepublishRule, at: tuple[str | int, ...], version:
 
 
 def _refusal(source: str, destination: str, version: str) -> str | None:
-    """The server's reason against the transform; with the native dialect only if all versions refuse."""
-    reason = None
+    """The server's reason against the transform and a remedy; with the native dialect only if all refuse."""
+    told = None
     for candidate in _candidates(version):
         try:
             compile_transform(_bytes(source), _bytes(destination), candidate)
         except TransformError as error:
-            reason = f"from '{source}' to '{destination}': {error.reason}"
+            remedy = _remedy(error.code, source, destination)
+            told = f"from '{source}' to '{destination}': {error.reason}{'; ' if remedy else ''}{remedy}"
         else:
             return None
-    return reason
+    return told
+
+
+def _remedy(code: str, source: str, destination: str) -> str:
+    wildcards = source.split(".").count("*")
+    if code == "index_out_of_range":
+        return f"the source has {wildcards} wildcard{'' if wildcards == 1 else 's'} (*)"
+    if code == "invalid_subject" and "*" in destination.split("."):
+        return "no '*' can stand there, write $1 or {{wildcard(1)}}"
+    if code == "invalid_subject" and (source.split(".")[-1] == ">") != (destination.split(".")[-1] == ">"):
+        return "both must end in '>', or neither"
+    if code == "unused_wildcards":
+        return "servers from 2.10 on do not ask for that"
+    try:
+        compile_transform(_bytes(source), _bytes(destination))
+    except TransformError:
+        return ""
+    return "newer servers take it"
 
 
 def _candidates(version: str) -> list[Dialect]:

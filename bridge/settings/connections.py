@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from bridge.settings.base import Flag, Part
@@ -22,6 +22,16 @@ def _listed(value: Any) -> Any:
     if isinstance(value, str):
         return [part.strip() for part in value.split(",")]
     return value
+
+
+def _server_url(value: str) -> str:
+    reason = check_server_url(value)
+    if reason:
+        raise PydanticCustomError("server_url", "{reason}", {"reason": reason})
+    return value
+
+
+_ServerUrl = Annotated[str, AfterValidator(_server_url)]
 
 
 class Tls(Part):
@@ -42,12 +52,12 @@ class Tls(Part):
 class Connection(Part):
     """One account on one NATS system. Secrets are given as paths of files, never as values."""
 
-    servers: Annotated[tuple[str, ...], BeforeValidator(_listed, json_schema_input_type=str | list[str])] = (
-        Field(
-            default=(),
-            description="URLs of the system's servers, such as nats://127.0.0.1:4222 or tls://example.com:4222",
-            examples=[["nats://127.0.0.1:4222"]],
-        )
+    servers: Annotated[
+        tuple[_ServerUrl, ...], BeforeValidator(_listed, json_schema_input_type=str | list[str])
+    ] = Field(
+        default=(),
+        description="URLs of the system's servers, such as nats://127.0.0.1:4222 or tls://example.com:4222",
+        examples=[["nats://127.0.0.1:4222"]],
     )
     context: str | None = Field(
         default=None,
@@ -66,15 +76,6 @@ class Connection(Part):
     connect_timeout: float = Field(
         default=5.0, gt=0, le=600, description="seconds to wait for one server to answer"
     )
-
-    @field_validator("servers")
-    @classmethod
-    def _servers(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for url in value:
-            reason = check_server_url(url)
-            if reason:
-                raise PydanticCustomError("server_url", "{reason}", {"reason": reason})
-        return value
 
     @field_validator("inbox_prefix")
     @classmethod

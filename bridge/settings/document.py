@@ -24,10 +24,30 @@ Path: TypeAlias = tuple[str | int, ...]
 _MAX_VALUES: Final = 100_000  # aliases multiply; a configuration of a person never comes near
 _INTEGER: Final = re.compile(r"[-+]?[0-9]+")
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_TAGS: Final = frozenset(
+    f"tag:yaml.org,2002:{kind}"
+    for kind in ("map", "seq", "str", "int", "float", "bool", "null", "timestamp", "merge", "value")
+)
 _CONSTANTS: Final[Mapping[str, Any]] = MappingProxyType(
     {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
     | dict.fromkeys(("", "~", "null", "Null", "NULL"))
 )
+
+
+class WrittenFloat(float):
+    """A number that is shown as it was written: `2.10` is no `2.1` to who meant a version."""
+
+    _text: str
+
+    def __new__(cls, text: str) -> WrittenFloat:
+        number = super().__new__(cls, text)
+        number._text = text
+        return number
+
+    def __str__(self) -> str:
+        return self._text
+
+    __repr__ = __str__
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -115,6 +135,8 @@ class _Builder:
         self.values[path] = mark
         if len(self.values) > _MAX_VALUES:
             raise DocumentError(mark, f"more than {_MAX_VALUES} values; aliases multiply them")
+        if node.tag not in _TAGS:
+            raise DocumentError(mark, f"tag '{node.tag}' means nothing here; remove it")
         within = (*inside, id(node))
         match node:
             case yaml.MappingNode():
@@ -163,14 +185,12 @@ def _scalar(node: yaml.ScalarNode) -> Any:
     text: str = node.value
     if node.style is not None or node.tag == "tag:yaml.org,2002:str":  # quoted, block, or !!str
         return text
-    if not node.tag.startswith("tag:yaml.org,2002:"):
-        raise DocumentError(_mark(node.start_mark), f"tag '{node.tag}' means nothing here; remove it")
     if text in _CONSTANTS:
         return _CONSTANTS[text]
     if _INTEGER.fullmatch(text):
         return int(text) if len(text) < 40 else text
     if _FLOAT.fullmatch(text):
-        return float(text)
+        return WrittenFloat(text)
     return text
 
 
@@ -193,12 +213,12 @@ def _explained(error: yaml.MarkedYAMLError, text: str) -> DocumentError:
         return DocumentError(
             mark, "a ':' where no key can stand; check the indentation, or put the text in quotes"
         )
-    if (
-        "found character '%'" in problem
-        or "found character '@'" in problem
-        or "found character '`'" in problem
-    ):
-        return DocumentError(mark, f"{problem}; put the text in quotes")
+    if "cannot start any token" in problem:
+        return DocumentError(
+            mark, f"text cannot begin with {line[place.column] if place else 'this'}; put it in quotes"
+        )
+    if "quoted scalar" in (error.context or "") and error.context_mark:
+        return DocumentError(_mark(error.context_mark), "this quote is not closed")
     if "undefined alias" in problem:
         return DocumentError(mark, f'{problem}; text that begins with * needs quotes, such as "*.orders"')
     if "expected alphabetic or numeric character" in problem:
@@ -206,7 +226,9 @@ def _explained(error: yaml.MarkedYAMLError, text: str) -> DocumentError:
     if "duplicate anchor" in problem:
         return DocumentError(mark, problem)
     if problem.startswith("expected <block end>"):
-        return DocumentError(mark, "the indentation does not fit the lines above")
+        return DocumentError(
+            mark, "the indentation does not fit the lines above, or a quote before is not closed"
+        )
     if problem.startswith("expected ',' or"):
         what = "'}'" if "mapping" in (error.context or "") else "']'"
         return DocumentError(
