@@ -34,12 +34,19 @@ class Link:
         self.name = name
         self.client = WireClient()
         self.api = JetStreamApi(self.client, name)
+        self._closing = False
         self._up = asyncio.Event()
         self._down = asyncio.Event()
         self._down.set()
         self._disconnect_listeners: list[Callable[[], None]] = []
         self._reconnect_listeners: list[Callable[[], None]] = []
         self._refusal_listeners: list[Callable[[str], None]] = []
+
+    @property
+    def server_version(self) -> str:
+        """The connected server's version, such as `2.10.27`."""
+        version = self.client.connected_server_version
+        return f"{version.major}.{version.minor}.{version.patch}"
 
     def on_disconnect(self, listener: Callable[[], None]) -> None:
         """Call `listener` whenever the connection is lost."""
@@ -62,16 +69,17 @@ class Link:
         if not self.client.is_connected:
             return False
         pong = self.client.flushed()
-        down = asyncio.ensure_future(self._down.wait())
+        down: asyncio.Future[Any] = asyncio.create_task(self._down.wait())
+        # The PONG's future is never cancelled: nats-py would stumble over it when the PONG comes.
         try:
-            await asyncio.wait({pong, down}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([pong, down], return_when=asyncio.FIRST_COMPLETED)
             return pong.done() and not down.done()
         finally:
             down.cancel()
 
     async def close(self) -> None:
         """Close the connection for good."""
-        self._disconnect_listeners.clear()
+        self._closing = True
         if not self.client.is_closed:
             await self.client.close()
 
@@ -83,13 +91,15 @@ class Link:
     async def _on_disconnected(self) -> None:
         self._up.clear()
         self._down.set()
+        if self._closing:
+            return
         _log.warning("connection.lost", connection=self.name)
         for listener in self._disconnect_listeners:
             listener()
 
     async def _on_reconnected(self) -> None:
         self.set_up()
-        _log.info("connection.back", connection=self.name, server=str(self.client.connected_server_version))
+        _log.info("connection.back", connection=self.name, server=self.server_version)
         for listener in self._reconnect_listeners:
             listener()
 
@@ -135,7 +145,7 @@ async def open_link(name: str, options: Mapping[str, Any], *, client_name: str) 
                 allow_reconnect=True,
                 # nats-py tries the servers for ever with -1, also at the start; the time limit below ends that.
                 max_reconnect_attempts=-1,
-                reconnect_time_wait=_RECONNECT_WAIT,
+                reconnect_time_wait=_RECONNECT_WAIT,  # type: ignore[arg-type]  # any number of seconds works
             ),
             float(options.get("connect_timeout", 5)),
         )

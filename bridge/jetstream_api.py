@@ -56,7 +56,7 @@ class JetStreamApi:
         async for attempt in AsyncRetrying(
             retry=retry_if_exception(_passing),
             stop=stop_after_delay(self._patience),
-            wait=wait_exponential_jitter(initial=0.05, max=1.0),
+            wait=wait_exponential_jitter(multiplier=0.05, max=1.0),
             reraise=True,
         ):
             with attempt:
@@ -67,7 +67,7 @@ class JetStreamApi:
         data = b"" if body is None else json.dumps(body).encode()
         place = f"connection '{self.connection}'"
         try:
-            answer = await self.client.request("$JS.API." + subject, data, timeout=self._timeout)  # type: ignore[arg-type]
+            answer = await self.client.request("$JS.API." + subject, data, timeout=self._timeout)
         except nats.errors.NoRespondersError:
             raise ApiError(
                 f"{place}: JetStream does not answer $JS.API.{subject}: is it enabled for this account?",

@@ -96,7 +96,7 @@ class RepublishLoop:
         self._republish = republish
         self._timed = republish.dialect.republish_time_stamp
         self._headers_only = republish.headers_only
-        self._random = republish.is_random
+        self._random = republish.transform.is_random
         self._plain = self._timed and not self._headers_only and not self._random
         self._entries: dict[bytes, list[Any]] = {}
         self._second = b""

@@ -48,7 +48,7 @@ def durable_name(sidecar: str, rule: str) -> str:
 
 def rule_dialect(text: str, link: Link) -> Dialect:
     """The dialect that a rule asks for; `native` is that of the server which holds its stream."""
-    return dialect(str(link.client.connected_server_version) if text == "native" else text)
+    return dialect(link.server_version if text == "native" else text)
 
 
 class RepublishRun:
@@ -84,6 +84,7 @@ class RepublishRun:
         self._tasks: list[asyncio.Task[None]] = []
         self._subscriptions: list[Subscription] = []
         self._info: Json = {}
+        self._intake: Intake | None = None
         self._log = _log.bind(rule=rule.name, stream=rule.stream)
 
     # -- start -------------------------------------------------------------------------------------------------------
@@ -194,7 +195,8 @@ class RepublishRun:
 
     async def stop(self) -> None:
         """Stop the intake, publish what is in hand, have it confirmed, leave nothing ephemeral behind."""
-        if self.state in {"stopped", "failed"} and self.error is None:
+        if not self._intake is not None:
+            self.state = "stopped"
             return
         failed = self.state == "failed"
         self.state = "draining"
@@ -204,22 +206,21 @@ class RepublishRun:
         for subscription in self._subscriptions:
             if not self._source.client.is_closed:
                 await subscription.unsubscribe()
-        if hasattr(self, "_intake"):
-            try:
-                await self._intake.close()
-                if not failed:
-                    await self._delivery.settled()
-                await self._source.flush()
-            except (BridgeError, OSError) as error:
-                self._log.error("rule.drain_incomplete", reason=str(error))
-            await self._delivery.stop()
+        try:
+            await self._intake.close()
+            if not failed:
+                await self._delivery.settled()
+            await self._source.flush()
+        except (BridgeError, OSError) as error:
+            self._log.error("rule.drain_incomplete", reason=str(error))
+        await self._delivery.stop()
         self.state = "failed" if failed else "stopped"
         self._log.info("rule.stopped", **{name: n for name, n in self.counters.as_dict().items() if n})
 
     @property
     def position(self) -> int:
         """Stream sequence of the last message taken."""
-        return self._intake.handled if hasattr(self, "_intake") else 0
+        return self._intake.handled if self._intake is not None else 0
 
     # -- batches (BatchSink) -----------------------------------------------------------------------------------------
 
@@ -349,7 +350,7 @@ class RepublishRun:
             case Deleted(sequence=sequence):
                 retention.removed(sequence)
             case Purged(subject_filter=subject_filter, below=below) if subject_filter:
-                handled = self._intake.handled
+                handled = self.position
                 retention.purged(subject_filter.encode(), min(below - 1, handled) if below else handled)
             case Purged() | Changed():
                 await self._look_at_stream()
@@ -420,8 +421,8 @@ class RepublishRun:
             return None
         return source
 
-    def _own_subjects(self, config: Json) -> list[bytes]:
-        return [subject.encode() for subject in config.get("subjects") or ()] if self._same_account else []
+    def _own_subjects(self, config: Json) -> tuple[bytes, ...]:
+        return tuple(subject.encode() for subject in config.get("subjects") or ()) if self._same_account else ()
 
     async def _publishes_to_own_account(self) -> bool:
         if self._target is self._source:

@@ -71,7 +71,11 @@ class _WideTransport(TcpTransport):
     """nats-py's TCP transport with a larger read buffer."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def __bool__(self) -> bool:
+        # nats-py takes a transport that is not connected yet for none at all, and would put its own in place.
+        return True
 
     async def connect(self, uri: ParseResult, buffer_size: int, connect_timeout: int) -> None:
         await super().connect(uri, max(buffer_size, READ_SIZE), connect_timeout)
@@ -81,10 +85,10 @@ class _WideTransport(TcpTransport):
         return data
 
     def write(self, payload: bytes) -> None:
-        super().write(payload)
+        super().write(payload)  # type: ignore[no-untyped-call]
 
     async def drain(self) -> None:
-        await super().drain()
+        await super().drain()  # type: ignore[no-untyped-call]
 
     @property
     def unsent_bytes(self) -> int:
@@ -193,7 +197,12 @@ class _BatchParser:
                 await self.nc._process_msg(int(sid), fields[1], reply, payload, block or None)  # type: ignore[arg-type]
                 if epoch != self._epoch:
                     return end
-            elif block and not payload and block.startswith(_CONTROL_STATUS) and not reply.startswith(_ACK_PREFIX):
+            elif (
+                block
+                and not payload
+                and block.startswith(_CONTROL_STATUS)
+                and not reply.startswith(_ACK_PREFIX)
+            ):
                 if batch:
                     route.on_batch(batch)
                     batch = []

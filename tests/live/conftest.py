@@ -11,6 +11,7 @@ import pytest
 from nats.aio.client import Client
 
 from conformance.servers import TWIN_VERSIONS, NativeServer, SharedServers, fetch
+from tests.live.raw_messages import RawPeer
 
 Connect = Callable[..., Awaitable[Client]]
 
@@ -62,6 +63,21 @@ def unique_name(_name_numbers: Iterator[int]) -> Callable[[str], str]:
 @pytest.fixture(scope="session")
 def _name_numbers() -> Iterator[int]:
     return count(1)
+
+
+@pytest.fixture
+async def raw_peer() -> AsyncIterator[Callable[[str], Awaitable[RawPeer]]]:
+    """``await raw_peer(url)``: connections for raw header blocks, closed after the test."""
+    opened: list[RawPeer] = []
+
+    async def open_peer(url: str) -> RawPeer:
+        peer = await RawPeer.connect(url)
+        opened.append(peer)
+        return peer
+
+    yield open_peer
+    for peer in opened:
+        await peer.close()
 
 
 @pytest.fixture

@@ -1,0 +1,51 @@
+# The two commands of a newcomer: make demo, make test. Both install what they need first, into .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: help install demo test lint format types bench lock clean
+
+help:
+	@echo "make demo    a server, a stream, native republish beside the bridge's, and whether they agree"
+	@echo "make test    all tests, on real servers (fetched once, kept in a cache)"
+	@echo "make lint    ruff; make types: mypy --strict; make format: rewrite"
+	@echo "make bench   throughput, latency and memory, as ratios of one run"
+	@echo "make lock    renew the locked dependencies; make clean: remove what was installed"
+
+install: $(INSTALLED)
+
+$(INSTALLED): requirements/dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "nats-bridge needs Python 3.11 or newer; say make PYTHON=python3.12")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: install
+	@$(BIN)/nats-bridge demo
+
+test: install
+	$(BIN)/python -m pytest
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: install
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: install
+	$(BIN)/mypy
+
+bench: install
+	$(BIN)/python -m benchmarks
+
+lock: install
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header pyproject.toml -o requirements/run.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group dev pyproject.toml -o requirements/dev.lock
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,106 @@
+"""Publishing and receiving raw messages in live tests: header blocks as bytes, nothing parsed or normalised."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, Self, TypeAlias
+
+from bridge.wire import Delivered, WireClient
+
+
+class RawPeer:
+    """A connection that publishes raw header blocks and collects what subscriptions receive, byte for byte."""
+
+    def __init__(self, client: WireClient) -> None:
+        self.client = client
+        self._inbox = client.new_inbox()
+        self._requests = 0
+        self._waiting: dict[bytes, asyncio.Future[bytes]] = {}
+
+    @classmethod
+    async def connect(cls, url: str) -> Self:
+        client = WireClient()
+        await client.connect(url, allow_reconnect=False)
+        peer = cls(client)
+        await client.subscribe_batches(f"{peer._inbox}.*", peer._answered, lambda *_: None)
+        return peer
+
+    async def close(self) -> None:
+        if not self.client.is_closed:
+            await self.client.close()
+
+    async def api(self, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        data = b"" if body is None else json.dumps(body).encode()
+        reply = await self.client.request("$JS.API." + subject, data, timeout=20)
+        answer: dict[str, Any] = json.loads(reply.data)
+        return answer
+
+    async def create_stream(self, **config: Any) -> dict[str, Any]:
+        answer = await self.api(f"STREAM.CREATE.{config['name']}", config)
+        assert "error" not in answer, answer
+        return answer
+
+    async def store(self, subject: bytes, payload: bytes = b"", block: bytes = b"") -> dict[str, Any]:
+        """Publish with a raw header block and wait for the stream's answer."""
+        self._requests += 1
+        inbox = f"{self._inbox}.{self._requests}".encode()
+        answer = self._waiting[inbox] = asyncio.get_running_loop().create_future()
+        self.publish(subject, payload, block, inbox)
+        reply: dict[str, Any] = json.loads(await asyncio.wait_for(answer, 20))
+        return reply
+
+    def _answered(self, batch: list[Delivered]) -> None:
+        for subject, _, _, payload in batch:
+            waiting = self._waiting.pop(subject, None)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(payload)
+
+    def publish(self, subject: bytes, payload: bytes = b"", block: bytes = b"", reply: bytes = b"") -> None:
+        """Publish with a raw header block, without waiting."""
+        middle = b"%b " % reply if reply else b""
+        if block:
+            line = b"HPUB %b %b%d %d\r\n" % (subject, middle, len(block), len(block) + len(payload))
+        else:
+            line = b"PUB %b %b%d\r\n" % (subject, middle, len(payload))
+        self.client.write_raw(line + block + payload + b"\r\n")
+
+    async def collect(self, subject: str) -> Collected:
+        """Subscribe and keep everything that arrives."""
+        collected = Collected()
+        await self.client.subscribe_batches(subject, collected.add, lambda *_: None)
+        await self.client.flush()
+        return collected
+
+
+class Collected:
+    """Messages in order of arrival; `until` waits for a condition over them."""
+
+    def __init__(self) -> None:
+        self.messages: list[Delivered] = []
+        self._arrived = asyncio.Event()
+
+    def add(self, batch: list[Delivered]) -> None:
+        self.messages.extend(batch)
+        self._arrived.set()
+
+    async def count(self, wanted: int) -> list[Delivered]:
+        """Wait until at least `wanted` messages are here."""
+        async with asyncio.timeout(60):
+            while len(self.messages) < wanted:
+                self._arrived.clear()
+                await self._arrived.wait()
+        return self.messages
+
+    async def until_sequence(self, sequence: int) -> list[Delivered]:
+        """Wait for the republished message with this `Nats-Sequence` (the last such line counts)."""
+        line = b"\r\nNats-Sequence: %d\r\n" % sequence
+        async with asyncio.timeout(60):
+            while not any(line in message[2] for message in self.messages):
+                self._arrived.clear()
+                await self._arrived.wait()
+        return self.messages
+
+
+OpenPeer: TypeAlias = Callable[[str], Awaitable[RawPeer]]

@@ -1,0 +1,32 @@
+"""Running sidecars inside a live test."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from bridge.settings import Settings
+from bridge.sidecar import Sidecar
+
+
+def settings_for(url: str, *rules: dict[str, Any], **more: Any) -> Settings:
+    """A configuration with one connection and the given rules (written as in the configuration file)."""
+    document: dict[str, Any] = {
+        "connections": {"default": {"servers": [url]}},
+        "http": {"listen": ""},
+        "rules": [{"kind": "republish", **rule} for rule in rules],
+        **more,
+    }
+    return Settings.model_validate(document)
+
+
+@asynccontextmanager
+async def running(settings: Settings) -> AsyncIterator[Sidecar]:
+    """A started sidecar, drained at the end."""
+    sidecar = Sidecar(settings)
+    await sidecar.start()
+    try:
+        yield sidecar
+    finally:
+        await sidecar.stop()

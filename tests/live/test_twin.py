@@ -1,0 +1,141 @@
+"""The twin test: one stream, republished by its server and by the bridge, compared message by message.
+
+Same stream, same stored messages, so subject (apart from its first token), header bytes, payload and order must be
+equal to the byte.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from conformance.servers import SharedServers
+from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.sidecars import running, settings_for
+
+MESSAGES = 400
+
+BLOCKS = [
+    b"",
+    b"NATS/1.0\r\nA: 1\r\n\r\n",
+    b"NATS/1.0\r\nA: 1\r\nA: 2\r\na: 3\r\n\r\n",
+    b"NATS/1.0\r\nx-lower:v\r\nX-Spaces:   two  words  \r\n\r\n",
+    b"NATS/1.0\r\nEmpty:\r\nEmpty-Too: \r\n\r\n",
+    b"NATS/1.0\r\nNats-Stream: liar\r\nNats-Sequence: 1\r\nNats-Last-Sequence: 9\r\nNats-Subject: x\r\n\r\n",
+    b"NATS/1.0\r\nNats-Msg-Size: 17\r\nNats-Time-Stamp: never\r\n\r\n",
+    "NATS/1.0\r\nName: Zoë, 日本\r\n\r\n".encode(),
+    b"NATS/1.0\r\nLatin: \xe9\xff\r\n\r\n",
+    b"NATS/1.0\r\nTab:\tvalue\t\r\nColon: a:b:c\r\n\r\n",
+    b"NATS/1.0\r\nLong: " + b"y" * 3000 + b"\r\n\r\n",
+    b"NATS/1.0\r\ntraceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\n\r\n",
+    b"Foo: bar\r\n\r\n",
+    b"NATS/1.0\r\n\r\n",
+    b"NATS/1.0 503 Not Today\r\nA: b\r\n\r\n",
+]
+PAYLOADS = [b"", b"x", b"\r\n", b"MSG fake 1 5\r\n", bytes(range(256)), b"p" * 128, b"q" * 70_000]
+
+STREAMS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "file": {"storage": "file"},
+    "one per subject": {"max_msgs_per_subject": 1},
+    "three per subject": {"max_msgs_per_subject": 3},
+    "seven messages": {"max_msgs": 7},
+    "seven messages, two per subject": {"max_msgs": 7, "max_msgs_per_subject": 2},
+    "seven messages, one per subject": {"max_msgs": 7, "max_msgs_per_subject": 1},
+    "rollups": {"allow_rollup_hdrs": True},
+    "rollups, nine messages": {"allow_rollup_hdrs": True, "max_msgs": 9, "max_msgs_per_subject": 4},
+}
+RULES: dict[str, dict[str, Any]] = {
+    "everything": {"src": "{s}.>", "dest": "{out}.>"},
+    "headers only": {"src": "{s}.>", "dest": "{out}.>", "headers_only": True},
+    "one subject of many": {"src": "{s}.orders.*", "dest": "{out}.$1"},
+    "functions": {
+        "src": "{s}.*.*",
+        "dest": "{out}.{{{{partition(5,1,2)}}}}.{{{{wildcard(2)}}}}.{{{{splitfromleft(1,2)}}}}",
+    },
+}
+
+
+def _filled(rule: dict[str, Any], name: str, out: str) -> dict[str, Any]:
+    return {
+        key: value.format(s=name, out=out) if isinstance(value, str) else value for key, value in rule.items()
+    }
+
+
+async def _publish(peer: RawPeer, name: str, seed: int, rollups: bool) -> int:
+    """Store a seeded mix of messages; how many were stored."""
+    source = random.Random(seed)
+    subjects = [
+        f"{name}.{kind}.{item}" for kind in ("orders", "users", "日本") for item in ("a", "bcd", "e-f", "é")
+    ]
+    subjects += [f"{name}.single", f"{name}.x.y.z"]
+    stored = 0
+    for number in range(MESSAGES):
+        subject = source.choice(subjects).encode()
+        block = source.choice(BLOCKS)
+        payload = source.choices(PAYLOADS, weights=[4, 8, 4, 4, 4, 8, 1])[0]
+        if source.random() < 0.05:
+            block = b"NATS/1.0\r\nNats-Msg-Id: id-%d\r\n\r\n" % source.randrange(8)
+        if rollups and source.random() < 0.06:
+            block = b"NATS/1.0\r\nNats-Rollup: %b\r\n\r\n" % source.choice([b"sub", b"sub", b"all"])
+        answer = await peer.store(subject, payload, block)
+        if "seq" in answer and not answer.get("duplicate"):
+            stored = number
+    return stored
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("stream", STREAMS)
+async def test_bridge_republishes_what_the_server_republishes(
+    stream: str,
+    rule: str,
+    twin_version: str,
+    servers: SharedServers,
+    unique_name: Callable[[str], str],
+    raw_peer: OpenPeer,
+    record_property: Callable[[str, object], None],
+) -> None:
+    name = unique_name("twin")
+    url = await servers.url(twin_version)
+    peer = await raw_peer(url)
+    try:
+        native_rule = _filled(RULES[rule], name, f"native{name}")
+        bridge_rule = _filled(RULES[rule], name, f"bridge{name}")
+        # The last message on its own subject shows that everything before it has been seen.
+        config = {"storage": "memory", **STREAMS[stream]}
+        await peer.create_stream(name=name, subjects=[f"{name}.>"], republish=native_rule, **config)
+        native = await peer.collect(f"native{name}.>")
+        bridged = await peer.collect(f"bridge{name}.>")
+        # Messages from before the bridge starts: their last sequences must be known to it.
+        for item in ("a", "bcd"):
+            await peer.store(f"{name}.orders.{item}".encode(), b"before")
+        settings = settings_for(
+            url, {"name": name, "stream": name, "republish": bridge_rule}, dialect="native"
+        )
+        async with running(settings) as sidecar:
+            await _publish(
+                peer, name, seed=zlib.crc32(f"{stream} {rule}".encode()), rollups="rollups" in stream
+            )
+            end = (await peer.store(f"{name}.orders.end".encode(), b"the end"))["seq"]
+            await native.until_sequence(end)
+            await bridged.until_sequence(end)
+        expected = [
+            (subject.removeprefix(b"native"), block, payload)
+            for subject, _, block, payload in native.messages[2:]
+        ]
+        actual = [
+            (subject.removeprefix(b"bridge"), block, payload)
+            for subject, _, block, payload in bridged.messages
+        ]
+        assert actual == expected
+        assert len(actual) > 50
+        record_property("compared", len(actual))
+        counters = sidecar.runs[0].counters
+        assert counters.republished == len(actual)
+        assert counters.looped == counters.too_large == counters.last_sequence_uncertain == 0
+    finally:
+        await peer.api(f"STREAM.DELETE.{name}")

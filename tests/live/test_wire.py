@@ -1,0 +1,100 @@
+"""The wire against real servers: guards what `bridge.wire` needs of nats-py's internals."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from bridge.wire import Delivered, WireClient
+from conformance.servers import NativeServer, SharedServers
+from tests.live.raw_messages import OpenPeer
+
+
+async def test_raw_headers_arrive_as_they_were_published(
+    servers: SharedServers, twin_version: str, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    subject = unique_name("wire")
+    peer = await raw_peer(await servers.url(twin_version))
+    block = b"NATS/1.0\r\nA: 1\r\nA: 2\r\n a :  spaced  \r\n\xff: \x0c\r\n\r\n"
+    seen = await peer.collect(subject)
+    peer.publish(subject.encode(), b"\r\nMSG x 1 3\r\n", block)
+    peer.publish(subject.encode(), b"", b"", b"reply.to")
+    peer.publish(subject.encode(), b"plain")
+    messages = await seen.count(3)
+    name = subject.encode()
+    assert messages == [
+        (name, b"", block, b"\r\nMSG x 1 3\r\n"),
+        (name, b"reply.to", b"", b""),
+        (name, b"", b"", b"plain"),
+    ]
+
+
+async def test_batches_and_ordinary_subscriptions_share_a_connection(
+    servers: SharedServers, twin_version: str, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    stem = unique_name("mixed")
+    peer = await raw_peer(await servers.url(twin_version))
+    ordinary = await peer.client.subscribe(f"{stem}.ordinary")
+    batches = await peer.collect(f"{stem}.batches")
+    for number in range(500):
+        peer.publish(f"{stem}.batches".encode(), b"b%d" % number)
+        peer.publish(f"{stem}.ordinary".encode(), b"o%d" % number)
+    assert [message[3] for message in await batches.count(500)] == [b"b%d" % n for n in range(500)]
+    assert [(await ordinary.next_msg(timeout=20)).data for _ in range(500)] == [
+        b"o%d" % n for n in range(500)
+    ]
+
+
+async def test_messages_larger_than_a_read_arrive_whole(
+    native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+) -> None:
+    async with native_server("2.10.27", config="max_payload: 8MB") as server:
+        peer = await raw_peer(server.url)
+        seen = await peer.collect("large")
+        payload = bytes(range(256)) * 20_000
+        for _ in range(3):
+            peer.publish(b"large", payload, b"NATS/1.0\r\nA: b\r\n\r\n")
+        assert [message[3] for message in await seen.count(3)] == [payload] * 3
+
+
+async def test_subscriptions_survive_a_server_restart(native_server: Callable[..., NativeServer]) -> None:
+    async with native_server("2.15.1") as server:
+        back = asyncio.Event()
+        client = WireClient()
+
+        async def on_back() -> None:
+            back.set()
+
+        await client.connect(
+            server.url, reconnected_cb=on_back, reconnect_time_wait=0, max_reconnect_attempts=-1
+        )
+        arrived: list[Delivered] = []
+        came = asyncio.Event()
+
+        def on_batch(batch: list[Delivered]) -> None:
+            arrived.extend(batch)
+            came.set()
+
+        await client.subscribe_batches("after", on_batch, lambda *_: None)
+        await client.flush()
+        server.restart()
+        async with asyncio.timeout(60):
+            await back.wait()
+            client.write_raw(b"PUB after 2\r\nhi\r\n")
+            await came.wait()
+        assert [message[3] for message in arrived] == [b"hi"]
+        await client.close()
+
+
+async def test_flushed_is_done_when_the_server_has_handled_what_was_written(
+    servers: SharedServers, twin_version: str, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    subject = unique_name("flush")
+    peer = await raw_peer(await servers.url(twin_version))
+    seen = await peer.collect(subject)
+    for number in range(100):
+        peer.publish(subject.encode(), b"%d" % number)
+    async with asyncio.timeout(60):
+        await peer.client.flushed()
+    # The PONG follows the deliveries on the same connection, so all of them are here.
+    assert len(seen.messages) == 100
