@@ -1,9 +1,9 @@
-"""Every recorded vector, per dialect: what real 2.9.10, 2.10.27 and 2.15.1 servers did with a transform and a subject.
+"""Every recorded vector: what real 2.9.10, 2.10.27 and 2.15.1 servers did with a transform and a subject.
 
 A line of ``transform_vectors.jsonl`` was run as republish (``results``), as a stream's ingress transform
-(``subject_transform``) and as an account mapping (``mapping``). ``null`` means that no subscriber received anything;
-``{"hex": …}`` is a subject that is not UTF-8. No answer is left out: each is compared, or belongs to a class below
-whose rule is not the engine's, and the number of answers in each class is asserted.
+(``subject_transform``) and as an account mapping (``mapping``). ``null`` means that no subscriber received
+anything; ``{"hex": …}`` is a subject that is not UTF-8. No answer is left out: each is compared, or belongs
+to a class below whose rule is not the engine's, and the number of answers in each class is asserted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ROWS = load()
 
 
 def as_json_tells(subject: bytes) -> bytes:
-    """Stored subjects were read through the JSON API, which replaces each byte that is not UTF-8 by U+FFFD."""
+    """Stored subjects were read through the JSON API, which shows each byte that is not UTF-8 as U+FFFD."""
     shown, rest = "", subject
     while rest:
         try:
@@ -55,11 +55,7 @@ def test_as_json_tells_replaces_byte_by_byte() -> None:
 def test_the_file_is_complete() -> None:
     assert len(ROWS) == 459
     assert (
-        sum(
-            any(isinstance(value, dict) and "hex" in value for value in row["results"].values())
-            for row in ROWS
-        )
-        == 20
+        sum(any(isinstance(value, dict) and "hex" in value for value in row["results"].values()) for row in ROWS) == 20
     )
     assert all(set(row["results"]) == set(VERSIONS) for row in ROWS)
     assert sum(row.get("loop", False) for row in ROWS) == 2
@@ -146,10 +142,7 @@ def stored_or_mapped_class(row: dict[str, Any], version: str, column: str) -> st
     source, destination, subject = raw(row["src"]), raw(row["dest"]), raw(row["subject"])
     if isinstance(answer, dict) and "error" in answer:
         text = answer["error"]
-        if (
-            text.endswith("is not a valid subject")
-            or text == f"stream transform source: invalid subject {row['src']}"
-        ):
+        if text.endswith("is not a valid subject") or text == f"stream transform source: invalid subject {row['src']}":
             assert not is_valid_filter(source)  # the caller's rule: white space, or no source at all
             return "bad source"
         with pytest.raises(TransformError) as refused:
