@@ -1,0 +1,82 @@
+"""Wrong configurations and exactly what is said about them; the cases are in `test_settings_bad.txt`.
+
+A case is `=== id`, the file's text, `>>>`, and the lines expected, one per problem.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bridge.errors import ConfigError
+from bridge.settings import load
+
+
+def _cases() -> list[tuple[str, str, list[str]]]:
+    cases = []
+    data = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
+    for block in data.removeprefix("=== ").split("\n=== "):
+        name, _, rest = block.partition("\n")
+        text, _, expected = rest.rpartition(">>>\n")
+        cases.append((name, text, expected.splitlines()))
+    return cases
+
+
+_CASES = _cases()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [case[1:] for case in _CASES], ids=[case[0] for case in _CASES]
+)
+def test_every_problem_names_place_value_and_remedy(
+    text: str, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bridge.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load("bridge.yaml", {})
+    assert list(caught.value.problems) == expected
+    assert str(caught.value) == "\n".join(expected)
+    assert caught.value.exit_code == 2
+
+
+def test_there_are_cases_for_every_kind_of_mistake() -> None:
+    assert len({name for name, _, _ in _CASES}) == len(_CASES) >= 60
+
+
+def test_no_message_shows_an_inline_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    secrets = [case for case in _CASES if "hunter2" in case[1]]
+    assert len(secrets) >= 3
+    for _, text, _ in secrets:
+        Path("bridge.yaml").write_text(text, encoding="utf-8")
+        with pytest.raises(ConfigError) as caught:
+            load("bridge.yaml", {})
+        assert "hunter2" not in str(caught.value) + repr(caught.value)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.yaml: no such file; name the configuration with -c FILE"):
+        load(tmp_path / "none.yaml", {})
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is a folder; name the configuration file in it"):
+        load(tmp_path, {})
+
+
+def test_bytes_that_are_not_utf8_have_a_place(tmp_path: Path) -> None:
+    file = tmp_path / "bridge.yaml"
+    file.write_bytes(b"name: a\nlog: {level: \xff}\n")
+    with pytest.raises(ConfigError, match=r"bridge\.yaml:2:14: not UTF-8; save the file in that encoding"):
+        load(file, {})
+
+
+def test_aliases_that_multiply_are_stopped(tmp_path: Path) -> None:
+    file = tmp_path / "bridge.yaml"
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
+    file.write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(ConfigError, match="more than 100000 values; aliases multiply them"):
+        load(file, {})
