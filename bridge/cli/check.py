@@ -47,9 +47,7 @@ def check_command(config: Path, server: str | None, as_json: bool) -> int:
     except BridgeError as error:
         if as_json:
             problems = list(error.problems) if isinstance(error, ConfigError) else [str(error)]
-            click.echo(
-                json.dumps({"ok": False, "code": error.code, "problems": problems, "findings": []}, indent=2)
-            )
+            click.echo(json.dumps({"ok": False, "code": error.code, "problems": problems, "findings": []}, indent=2))
             return error.exit_code
         raise
     ok = all(finding.ok for finding in findings)
@@ -58,9 +56,7 @@ def check_command(config: Path, server: str | None, as_json: bool) -> int:
         click.echo(json.dumps({"ok": ok, "problems": [], "findings": told}, indent=2))
     elif not server:
         count = len(settings.rules)
-        click.echo(
-            f"{config}: good, {count} rule{'s' if count != 1 else ''}; --server URL looks at the cluster, too"
-        )
+        click.echo(f"{config}: good, {count} rule{'s' if count != 1 else ''}; --server URL looks at the cluster, too")
     else:
         for finding in findings:
             mark = click.style("ok ", fg="green") if finding.ok else click.style("no ", fg="red")

@@ -26,9 +26,7 @@ __all__ = ["explain_command"]
 @click.argument("subjects", metavar="[SUBJECT…]", nargs=-1)
 @dialect_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-@click.option(
-    "--jsonl", "as_lines", is_flag=True, help='Read {"src", "dest", "subject"} per line from stdin.'
-)
+@click.option("--jsonl", "as_lines", is_flag=True, help='Read {"src", "dest", "subject"} per line from stdin.')
 @click.pass_context
 def explain_command(
     ctx: click.Context,
@@ -55,9 +53,7 @@ def explain_command(
     """
     if as_lines:
         if source is not None or as_json:
-            raise click.UsageError(
-                "--jsonl reads src, dest and subject from stdin; give no arguments, no --json", ctx
-            )
+            raise click.UsageError("--jsonl reads src, dest and subject from stdin; give no arguments, no --json", ctx)
         from bridge.cli.explain_lines import answer_stream
 
         answer_stream(cast("BufferedReader", sys.stdin.buffer), sys.stdout.buffer, version)

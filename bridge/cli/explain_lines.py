@@ -85,9 +85,7 @@ class LineAnswerer:
             self._compiled.clear()
         compiled: _Apply | str
         try:
-            compiled = compile_transform(
-                source.encode(*_ENCODING), destination.encode(*_ENCODING), self._dialect
-            ).apply
+            compiled = compile_transform(source.encode(*_ENCODING), destination.encode(*_ENCODING), self._dialect).apply
         except TransformError as error:
             compiled = error.reason
         self._compiled[(source, destination)] = compiled

@@ -123,11 +123,7 @@ def _input(item: Input) -> str:
 
 def _place(index: int, position: int) -> str:
     # Index 0 and negative ones mean the first token, whatever it is (all servers).
-    return (
-        f"wildcard {index} (token {position})"
-        if index > 0
-        else f"index {index}, which means token {position}"
-    )
+    return f"wildcard {index} (token {position})" if index > 0 else f"index {index}, which means token {position}"
 
 
 def _tokens_range(positions: list[int]) -> str:

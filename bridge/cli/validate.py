@@ -19,9 +19,7 @@ __all__ = ["validate_command"]
 @click.command("validate")
 @click.argument("file", metavar="[FILE|-]", default="-")
 @dialect_option
-@click.option(
-    "--json", "as_json", is_flag=True, help='{"ok": true, "config"} or {"ok": false, "code", "err_code", …}.'
-)
+@click.option("--json", "as_json", is_flag=True, help='{"ok": true, "config"} or {"ok": false, "code", "err_code", …}.')
 def validate_command(file: str, version: Dialect, as_json: bool) -> int:
     """Validate a native stream configuration (JSON) as a server of a version would on create.
 
@@ -33,10 +31,11 @@ def validate_command(file: str, version: Dialect, as_json: bool) -> int:
       nats-bridge validate stream.json --dialect 2.10
       echo '{"name":"S","subjects":["a.>"],"republish":{"dest":"a.b"}}' | nats-bridge validate - --json
     """
+    config = _read(file)
+
     from transforms.errors import StreamConfigError
     from transforms.stream_config import validate
 
-    config = _read(file)
     try:
         normal = validate(config, version)
     except StreamConfigError as error:
@@ -100,12 +99,8 @@ def _defects(config: dict[str, Any], version: Dialect) -> list[str]:
         except TransformError:
             continue
         if "crash-partition-zero" in transform.defects:
-            found.append(
-                f"{place}: partition of 0 ends the server at the first matching message; use 1 or more"
-            )
+            found.append(f"{place}: partition of 0 ends the server at the first matching message; use 1 or more")
     republish = config.get("republish")
     if isinstance(republish, dict) and not republish.get("dest"):
-        found.append(
-            "republish: dest is empty, nothing is republished; an update with it republishes endlessly"
-        )
+        found.append("republish: dest is empty, nothing is republished; an update with it republishes endlessly")
     return found

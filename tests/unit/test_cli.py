@@ -1,0 +1,267 @@
+"""The command line's contract: exit codes, two lines on stderr, help with an example. No server is needed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from bridge.cli import main
+from bridge.cli.entry import program
+from bridge.errors import ApiError, BridgeError, ConfigError, CredentialsError, ServerUnreachableError
+from bridge.preflight import Finding
+from bridge.settings import Settings
+
+CONFIG = Path(__file__).parents[2] / "config"
+GOOD = str(CONFIG / "republish-monitor.yaml")
+COMMANDS = ["run", "check", "explain", "validate", "servers", "demo", "schema", "clean"]
+
+
+class Ran:
+    """What a command printed and ended with."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Any:
+    def call(*arguments: str) -> Ran:
+        with pytest.raises(SystemExit) as ended:
+            main(list(arguments))
+        printed = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return Ran(ended.value.code, printed.out, printed.err)
+
+    return call
+
+
+def test_the_list_of_commands(run: Any) -> None:
+    ran = run("--help")
+    assert ran.code == 0
+    for command in COMMANDS:
+        assert f"\n  {command} " in ran.out
+    assert "Exit codes: 0 good" in ran.out
+
+
+def test_nothing_at_all_shows_the_help(run: Any) -> None:
+    ran = run()
+    assert ran.code == 2
+    assert "Commands:" in ran.err
+
+
+def test_version(run: Any) -> None:
+    ran = run("--version")
+    assert ran.code == 0
+    assert ran.out.startswith("nats-bridge, version ")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(run: Any, command: str) -> None:
+    ran = run(command, "--help")
+    assert ran.code == 0
+    assert "Example:" in ran.out
+    assert f"nats-bridge {command}" in ran.out.partition("Example:")[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["explan"], "nats-bridge: unknown command 'explan'; did you mean 'explain'?\nSee: nats-bridge --help\n"),
+        (["--nope"], "nats-bridge: no such option '--nope'\nSee: nats-bridge --help\n"),
+        (["run"], "nats-bridge run: missing option '-c' / '--config'\nSee: nats-bridge run --help\n"),
+        (["explain", "a"], "nats-bridge explain: needs SRC and DEST, such as 'orders.*' 'o.$1' (or --jsonl)\n"),
+        (["explain", "a", "--jsonl"], "nats-bridge explain: --jsonl reads src, dest and subject from stdin"),
+        (["explain", "a", "b", "--dialect", "2.13"], "--dialect: unknown dialect '2.13': known are 2.9, 2.10"),
+        (["check", "-c", "none.yaml"], "none.yaml: no such file; name the configuration with -c FILE\n"),
+        (["run", "-c", "none.yaml"], "none.yaml: no such file; name the configuration with -c FILE\n"),
+        (["clean", "-c", "none.yaml"], "none.yaml: no such file; name the configuration with -c FILE\n"),
+        (["check", "-c", GOOD, "--server", "http://h"], "--server: 'http://h': unknown scheme 'http'"),
+        (["validate", "none.json"], "none.json: cannot be read (No such file or directory); give a file, or -"),
+    ],
+)
+def test_usage_errors_are_two_lines_and_exit_2(run: Any, arguments: list[str], said: str) -> None:
+    ran = run(*arguments)
+    assert ran.code == 2
+    assert ran.out == ""
+    assert ran.err.startswith(said)
+    assert ran.err.count("\n") <= 2
+
+
+def test_a_wrong_configuration_starts_nothing(run: Any, tmp_path: Path) -> None:
+    file = tmp_path / "b.yaml"
+    file.write_text("rules:\n  - name: a\n    kind: republsh\n", encoding="utf-8")
+    for command in ("run", "check", "clean"):
+        ran = run(command, "-c", str(file))
+        assert ran.code == 2
+        assert ran.err == f"{file}:3:11: rules[0].kind: unknown kind 'republsh'; did you mean 'republish'?\n"
+
+
+def test_check_without_server(run: Any) -> None:
+    ran = run("check", "-c", GOOD)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == f"{GOOD}: good, 1 rule; --server URL looks at the cluster, too\n"
+    assert json.loads(run("check", "-c", GOOD, "--json").out) == {"ok": True, "problems": [], "findings": []}
+
+
+def test_check_tells_problems_as_json(run: Any, tmp_path: Path) -> None:
+    file = tmp_path / "b.yaml"
+    file.write_text("nme: x\nrules: []\n", encoding="utf-8")
+    ran = run("check", "-c", str(file), "--json")
+    assert ran.code == 2
+    told = json.loads(ran.out)
+    assert told["ok"] is False
+    assert told["problems"][0] == f"{file}:1:1: nme: unknown key; did you mean 'name'?"
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What looking at the cluster gives: findings, or an error; the URL asked for is added."""
+    answer: list[Any] = []
+
+    async def check_server(settings: Settings, server_url: str | None) -> list[Finding]:
+        outcome = answer.pop(0)
+        answer.append(server_url)
+        if isinstance(outcome, BridgeError):
+            raise outcome
+        return [outcome]
+
+    monkeypatch.setattr("bridge.preflight.check_server", check_server)
+    return answer
+
+
+def test_check_with_a_server_that_is_fine(run: Any, cluster: list[Any]) -> None:
+    cluster.append(Finding("orders-monitor", True, "good", "stream 'ORDERS' is there"))
+    ran = run("check", "-c", GOOD, "--server", "nats://h:1")
+    assert (ran.code, ran.out) == (0, "ok  orders-monitor: stream 'ORDERS' is there\n")
+    assert cluster == ["nats://h:1"]
+
+
+def test_check_with_the_servers_of_the_file(run: Any, cluster: list[Any]) -> None:
+    cluster.append(Finding("orders-monitor", True, "good", "fine"))
+    assert run("check", "-c", GOOD, "--server", "config").code == 0
+    assert cluster == [None]
+
+
+def test_check_with_a_rule_that_cannot_run_there(run: Any, cluster: list[Any]) -> None:
+    cluster.append(Finding("orders-monitor", False, "stream_missing", "no stream 'ORDERS'"))
+    ran = run("check", "-c", GOOD, "--server", "nats://h:1")
+    assert (ran.code, ran.err) == (1, "no  orders-monitor: no stream 'ORDERS'\n")
+    cluster[:] = [Finding("orders-monitor", False, "stream_missing", "no stream 'ORDERS'")]
+    ran = run("check", "-c", GOOD, "--server", "nats://h:1", "--json")
+    assert ran.code == 1
+    assert json.loads(ran.out)["findings"] == [
+        {"rule": "orders-monitor", "ok": False, "code": "stream_missing", "text": "no stream 'ORDERS'"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ServerUnreachableError("connection 'default': no server answers at h:1"), 3),
+        (CredentialsError("connection 'default': h:1 refuses the credentials"), 2),
+        (ConfigError("x"), 2),
+        (ApiError("x", http_code=503, err_code=1, description="x"), 1),
+    ],
+)
+def test_errors_end_with_their_exit_code(run: Any, cluster: list[Any], error: BridgeError, code: int) -> None:
+    cluster.append(error)
+    ran = run("check", "-c", GOOD, "--server", "nats://h:1")
+    assert (ran.code, ran.err) == (code, f"{error}\n")
+
+
+def test_run_gives_the_settings_to_the_sidecar(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    async def sidecar(settings: Settings, config_path: Path) -> int:
+        await asyncio.sleep(0)
+        seen.append((settings.rules[0].name, config_path))
+        return 7
+
+    _module(monkeypatch, "bridge.sidecar", run=sidecar)
+    assert run("run", "-c", GOOD).code == 7
+    assert seen == [("orders-monitor", Path(GOOD))]
+
+
+def test_clean_names_what_it_removed(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def clean(settings: Settings, rules: list[str]) -> list[str]:
+        return [f"{settings.name}: {list(rules)}"]
+
+    _module(monkeypatch, "bridge.clean", clean=clean)
+    assert run("clean", "-c", GOOD).out == "nats-bridge: []\n"
+    assert run("clean", "-c", GOOD, "a", "b").out == "nats-bridge: ['a', 'b']\n"
+
+
+def test_demo_ends_with_what_it_found(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _module(monkeypatch, "bridge.demo", command=lambda version="2.15.1": 1 if version == "2.10.27" else 0)
+    assert run("demo").code == 0
+    assert run("demo", "--server-version", "2.10.27").code == 1
+
+
+def test_an_unexpected_error_is_two_lines_without_debug(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> int:
+        raise RuntimeError("first\nsecond")
+
+    _module(monkeypatch, "bridge.demo", command=broken)
+    ran = run("demo")
+    assert ran.code == 1
+    assert ran.err == "nats-bridge: unexpected RuntimeError: first second\nFor details: nats-bridge --debug …\n"
+    ran = run("--debug", "demo")
+    assert ran.code == 1
+    assert ran.err.startswith("Traceback (most recent call last)")
+
+
+def test_control_c_ends_with_130(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    _module(monkeypatch, "bridge.demo", command=interrupted)
+    assert run("demo").code == 130
+
+
+def test_the_console_command_and_a_closed_pipe() -> None:
+    program_text = "from bridge.cli import main; main()"
+    reader = subprocess.Popen(
+        [sys.executable, "-c", program_text, "schema"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert reader.stdout is not None
+    assert reader.stderr is not None
+    reader.stdout.close()  # before anything was written: the process still starts up
+    with reader.stderr:
+        assert reader.stderr.read() == b""
+    assert reader.wait(30) == 1
+
+
+def test_explain_imports_neither_the_runtime_nor_the_models() -> None:
+    text = (
+        "import sys\n"
+        "from bridge.cli import main\n"
+        "try: main(['explain', 'a.*', 'b.$1', 'a.x'])\n"
+        "except SystemExit as end: assert end.code == 0\n"
+        "found = sorted({'pydantic', 'nats', 'asyncio', 'yaml', 'aiohttp', 'structlog'} & set(sys.modules))\n"
+        "assert not found, found\n"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_every_listed_command_can_be_imported() -> None:
+    import click
+
+    context = click.Context(program)
+    for name in COMMANDS:
+        command = program.get_command(context, name)
+        assert command is not None
+        assert command.name == name
+
+
+def _module(monkeypatch: pytest.MonkeyPatch, name: str, **members: Any) -> None:
+    module = ModuleType(name)
+    module.__dict__.update(members)
+    monkeypatch.setitem(sys.modules, name, module)
