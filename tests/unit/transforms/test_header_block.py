@@ -18,7 +18,8 @@ def test_appending_nothing_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("block", "kept"),
     [
-        # Order, case, duplicates, missing and extra spaces, empty values, other first lines: all as they were.
+        # Order, case, duplicates, missing and extra spaces, empty values, other first lines: all as they
+        # were.
         (b"NATS/1.0\r\nB: 2\r\nA:  sp \r\nx-lower:v\r\nB: 2\r\nE:\r\n\r\n",) * 2,
         (b"NATS/1.0 503 No Responders\r\n\r\n",) * 2,
         (b"Foo: bar\r\n\r\n",) * 2,

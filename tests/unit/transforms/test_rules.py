@@ -220,7 +220,7 @@ def test_literal_tokens_may_hold_anything_else() -> None:
         assert result("foo", token, "foo") == token.encode()
 
 
-# ---------------------------------------------------------------------------------------- checks of the callers
+# -------------------------------------------------------------------------------------- checks of the callers
 
 
 def test_the_mapping_check_does_not_know_left_and_right_before_2_14_7() -> None:
