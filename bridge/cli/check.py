@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from bridge.cli.asking import ask
 from bridge.cli.options import config_option
 from bridge.errors import EXIT_GOOD, EXIT_NO, BridgeError, ConfigError
 
@@ -60,7 +60,8 @@ def check_command(config: Path, server: str | None, as_json: bool) -> int:
     else:
         for finding in findings:
             mark = click.style("ok ", fg="green") if finding.ok else click.style("no ", fg="red")
-            click.echo(f"{mark} {finding.rule}: {finding.text}", err=not finding.ok)
+            named = f"'{finding.rule}'" in finding.text
+            click.echo(f"{mark} {'' if named else finding.rule + ': '}{finding.text}", err=not finding.ok)
     return EXIT_GOOD if ok else EXIT_NO
 
 
@@ -69,8 +70,8 @@ def _findings(settings: Settings, server: str) -> list[Finding]:
     from bridge.settings.server_urls import check_server_url
 
     if server == "config":
-        return asyncio.run(check_server(settings, None))
+        return ask(check_server(settings, None))
     reason = check_server_url(server, secrets_allowed=True)
     if reason:
         raise ConfigError(f"--server: {reason}")
-    return asyncio.run(check_server(settings, server))
+    return ask(check_server(settings, server))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import click
 
+from bridge.cli.asking import ask
 from bridge.cli.options import config_option
 
 __all__ = ["clean_command"]
@@ -31,5 +31,5 @@ def clean_command(config: Path, rules: tuple[str, ...]) -> None:
 
     from bridge.clean import clean
 
-    for line in asyncio.run(clean(settings, rules)):
+    for line in ask(clean(settings, rules)):
         click.echo(line)

@@ -144,8 +144,9 @@ def test_check_with_a_server_that_is_fine(run: Any, cluster: list[Any]) -> None:
 
 
 def test_check_with_the_servers_of_the_file(run: Any, cluster: list[Any]) -> None:
-    cluster.append(Finding("orders-monitor", True, "good", "fine"))
-    assert run("check", "-c", GOOD, "--server", "config").code == 0
+    cluster.append(Finding("orders-monitor", True, "good", "rule 'orders-monitor': fine"))
+    ran = run("check", "-c", GOOD, "--server", "config")
+    assert (ran.code, ran.out) == (0, "ok  rule 'orders-monitor': fine\n")
     assert cluster == [None]
 
 
