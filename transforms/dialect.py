@@ -74,6 +74,35 @@ class Dialect:
     republish_can_be_edited: bool
     republish_source_may_miss_subjects: bool
     implicit_republish: bool
+    # --- stream configuration
+    stream_fields_of_2_10: bool
+    stream_fields_of_2_11: bool
+    stream_fields_of_2_12: bool
+    stream_fields_of_2_14: bool
+    stream_templates: bool
+    strict_json: bool
+    json_errors_say_why: bool
+    asset_names_refuse_slashes: bool
+    negative_limits_mean_unlimited: bool
+    empty_placement_is_dropped: bool
+    sources_drop_duplicate_window: bool
+    api_subjects_need_no_ack: bool
+    api_subjects_need_no_ack_when_overlapping: bool
+    subject_overlap_is_checked_per_subject: bool
+    stream_transforms_are_mappings: bool
+    source_transforms_are_mappings: bool
+    ingress_transform_is_checked_first: bool
+    external_sources_are_checked: bool
+    external_origins_are_looked_up: bool
+    null_source_is_safe: bool
+    source_names_are_checked: bool
+    filters_must_overlap_origin: bool
+    cycles_need_overlap: bool
+    mirror_filters_may_not_collide: bool
+    mirror_can_be_removed: bool
+    retention_can_be_edited: bool
+    max_consumers_can_be_edited: bool
+    overlapping_source_filters_work: bool
 
     @property
     def name(self) -> str:
@@ -132,6 +161,53 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
         # `>` to `>` beside a subject_transform of the only subject becomes a republish of the transform's
         # result.
         "implicit_republish": Feature(since=((2, 11, 11), (2, 12, 2), (2, 14, 0))),
+        # --- stream configuration
+        # Members that a minor line added to the configuration; older servers ignore or refuse them.
+        "stream_fields_of_2_10": Feature(since=((2, 10, 0),)),
+        "stream_fields_of_2_11": Feature(since=((2, 11, 0),)),
+        "stream_fields_of_2_12": Feature(since=((2, 12, 0),)),
+        "stream_fields_of_2_14": Feature(since=((2, 14, 0),)),
+        "stream_templates": Feature(since=((2, 9, 0),), until=((2, 14, 0),)),
+        # Unknown members are refused by default; before, they are ignored.
+        "strict_json": Feature(since=((2, 12, 0),)),
+        "json_errors_say_why": Feature(since=((2, 11, 0),)),
+        # Names of streams may not hold slashes or backslashes, for origins too.
+        "asset_names_refuse_slashes": Feature(since=((2, 12, 8), (2, 14, 0))),
+        # max_msgs and its like below -1 become -1; before, they stay.
+        "negative_limits_mean_unlimited": Feature(since=((2, 12, 0),)),
+        "empty_placement_is_dropped": Feature(since=((2, 11, 10), (2, 12, 0))),
+        # Streams with sources get no default duplicate_window.
+        "sources_drop_duplicate_window": Feature(since=((2, 14, 0),)),
+        # `>` and subjects of the system need no_ack; before, only $JS.API subjects are refused, always.
+        "api_subjects_need_no_ack": Feature(since=((2, 10, 17),)),
+        # ... also subjects that merely overlap them, such as `*.>`.
+        "api_subjects_need_no_ack_when_overlapping": Feature(since=((2, 11, 2),)),
+        # Each subject is compared with those after it before the next one is looked at.
+        "subject_overlap_is_checked_per_subject": Feature(since=((2, 12, 5),)),
+        # All transforms except republish pass the check of mappings, with error codes of their own.
+        "stream_transforms_are_mappings": Feature(since=((2, 11, 0),)),
+        # The destinations of sources pass the check of mapping destinations.
+        "source_transforms_are_mappings": Feature(since=((2, 10, 0),)),
+        # subject_transform is checked before republish.
+        "ingress_transform_is_checked_first": Feature(since=((2, 11, 11), (2, 12, 2))),
+        "external_sources_are_checked": Feature(since=((2, 12, 5),)),
+        # A stream of this account that has the name of an external origin is taken for it.
+        "external_origins_are_looked_up": Feature(since=((2, 9, 0),), until=((2, 9, 16), (2, 10, 0))),
+        # `"sources": [null]` is refused; before, it ends the server process.
+        "null_source_is_safe": Feature(since=((2, 11, 12), (2, 12, 4))),
+        "source_names_are_checked": Feature(since=((2, 10, 0),)),
+        "filters_must_overlap_origin": Feature(since=((2, 9, 0),), until=((2, 10, 0),)),
+        # Streams that source each other form a cycle only when the filter overlaps the subjects.
+        "cycles_need_overlap": Feature(since=((2, 9, 12),)),
+        # Filters of one mirror may not overlap even in part; before, none may cover another.
+        "mirror_filters_may_not_collide": Feature(since=((2, 10, 14),)),
+        # An update that removes `mirror` makes the mirror a stream of its own.
+        "mirror_can_be_removed": Feature(since=((2, 12, 0),)),
+        # Retention may change between limits and interest.
+        "retention_can_be_edited": Feature(since=((2, 10, 0),)),
+        "max_consumers_can_be_edited": Feature(since=((2, 12, 0),)),
+        # Filters of one source that overlap in part work; before, such a source never gets a message.
+        "overlapping_source_filters_work": Feature(since=((2, 15, 0),)),
     }
 )
 
