@@ -36,9 +36,7 @@ def dialect_problem(text: str) -> str | None:
     return None
 
 
-def connection_problems(
-    connections: Iterable[tuple[str, Connection]], environ: Mapping[str, str]
-) -> Iterator[Problem]:
+def connection_problems(connections: Iterable[tuple[str, Connection]], environ: Mapping[str, str]) -> Iterator[Problem]:
     """What is wrong with single connections, the files they name included."""
     for name, connection in connections:
         found = list(_combination_problems(connection))
@@ -93,9 +91,7 @@ def reference_problems(rules: Any, connections: Iterable[str]) -> Iterator[Probl
         for key in ("from", "to"):
             wanted = rule.get(key, "default")
             if names and isinstance(wanted, str) and wanted not in names:
-                here = (
-                    f"no connection '{wanted}'" if key in rule else f"'{key}' is left out and means 'default'"
-                )
+                here = f"no connection '{wanted}'" if key in rule else f"'{key}' is left out and means 'default'"
                 yield Problem(("rules", position, key), f"{here}; {_choice(wanted, names)}")
 
 
@@ -115,8 +111,7 @@ def rule_problems(rules: Iterable[tuple[int, RepublishRule]], default_dialect: s
         if rule.delivery is Delivery.AT_LEAST_ONCE and not rule.durable:
             yield Problem(
                 (*at, "durable"),
-                "at_least_once needs a position that outlives a crash; remove durable: false"
-                " or use at_most_once",
+                "at_least_once needs a position that outlives a crash; remove durable: false or use at_most_once",
             )
         if rule.dialect and (problem := dialect_problem(rule.dialect)):
             yield Problem((*at, "dialect"), problem)
@@ -135,9 +130,7 @@ def _republish_problems(rule: RepublishRule, at: tuple[str | int, ...], version:
         yield Problem((*at, "src"), f"'{source}' holds white space; no subject of a message can match it")
         return
     if not destination:
-        yield Problem(
-            (*at, "dest"), "is empty; nothing would be republished; give the subject to republish to"
-        )
+        yield Problem((*at, "dest"), "is empty; nothing would be republished; give the subject to republish to")
         return
     refusal = _refusal(source, destination, version)
     if refusal:
@@ -194,4 +187,4 @@ def _is_function(token: str) -> bool:
 
 
 def _bytes(subject: str) -> bytes:
-    return subject.encode("utf-8", "surrogateescape")
+    return subject.encode()

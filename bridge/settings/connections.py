@@ -52,12 +52,12 @@ class Tls(Part):
 class Connection(Part):
     """One account on one NATS system. Secrets are given as paths of files, never as values."""
 
-    servers: Annotated[
-        tuple[_ServerUrl, ...], BeforeValidator(_listed, json_schema_input_type=str | list[str])
-    ] = Field(
-        default=(),
-        description="URLs of the system's servers, such as nats://127.0.0.1:4222 or tls://example.com:4222",
-        examples=[["nats://127.0.0.1:4222"]],
+    servers: Annotated[tuple[_ServerUrl, ...], BeforeValidator(_listed, json_schema_input_type=str | list[str])] = (
+        Field(
+            default=(),
+            description="URLs of the system's servers, such as nats://127.0.0.1:4222 or tls://example.com:4222",
+            examples=[["nats://127.0.0.1:4222"]],
+        )
     )
     context: str | None = Field(
         default=None,
@@ -73,9 +73,7 @@ class Connection(Part):
         default=None, description="TLS; not needed for tls:// URLs with a publicly trusted certificate"
     )
     inbox_prefix: str = Field(default="_INBOX", description="prefix of the inboxes the bridge subscribes to")
-    connect_timeout: float = Field(
-        default=5.0, gt=0, le=600, description="seconds to wait for one server to answer"
-    )
+    connect_timeout: float = Field(default=5.0, gt=0, le=600, description="seconds to wait for one server to answer")
 
     @field_validator("inbox_prefix")
     @classmethod

@@ -95,9 +95,7 @@ def _refuse_unsupported(path: Path, content: Mapping[str, Any]) -> None:
         if not value or field in _WITHOUT_EFFECT:
             continue
         if field not in _USED:
-            raise FieldError(
-                "context", f"{path}: '{field}' is not supported by the bridge; write the connection out"
-            )
+            raise FieldError("context", f"{path}: '{field}' is not supported by the bridge; write the connection out")
         if isinstance(value, str) and value.startswith(_REFERENCES):
             scheme = value.partition(":")[0]
             raise FieldError(

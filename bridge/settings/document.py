@@ -22,6 +22,7 @@ Path: TypeAlias = tuple[str | int, ...]
 """The way from the top of a document to a value: keys and list positions."""
 
 _MAX_VALUES: Final = 100_000  # aliases multiply; a configuration of a person never comes near
+_LINE_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # what PyYAML counts as one
 _INTEGER: Final = re.compile(r"[-+]?[0-9]+")
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _TAGS: Final = frozenset(
@@ -111,9 +112,7 @@ def compose(text: str) -> Document:
     except yaml.reader.ReaderError as error:
         before = text[: error.position]
         mark = Mark(before.count("\n") + 1, error.position - (before.rfind("\n") + 1) + 1)
-        raise DocumentError(
-            mark, f"character U+{ord(text[error.position]):04X} is not allowed in YAML"
-        ) from None
+        raise DocumentError(mark, f"character U+{ord(text[error.position]):04X} is not allowed in YAML") from None
     if node is None:
         return Document(None, {}, {})
     builder = _Builder()
@@ -152,9 +151,7 @@ class _Builder:
             case _:
                 raise DocumentError(mark, "this cannot stand here")
 
-    def _entries(
-        self, node: yaml.MappingNode, inside: tuple[int, ...]
-    ) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
+    def _entries(self, node: yaml.MappingNode, inside: tuple[int, ...]) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
         """The entries of a mapping, those merged in with `<<` last and only where the mapping has no own."""
         seen: dict[str, Mark] = {}
         merged: list[yaml.Node] = []
@@ -162,14 +159,12 @@ class _Builder:
             mark = _mark(key_node.start_mark)
             if not isinstance(key_node, yaml.ScalarNode):
                 raise DocumentError(mark, "a key must be a plain text; put quotes around text with { or [")
-            key = key_node.value
+            key = _text(key_node)
             if key_node.tag == "tag:yaml.org,2002:merge":
                 merged += value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]
                 continue
             if key in seen:
-                raise DocumentError(
-                    mark, f"key '{key}' is there twice, first in line {seen[key].line}; keep one"
-                )
+                raise DocumentError(mark, f"key '{key}' is there twice, first in line {seen[key].line}; keep one")
             seen[key] = mark
             yield key, key_node, value_node
         for source in merged:
@@ -182,7 +177,7 @@ class _Builder:
 
 
 def _scalar(node: yaml.ScalarNode) -> Any:
-    text: str = node.value
+    text = _text(node)
     if node.style is not None or node.tag == "tag:yaml.org,2002:str":  # quoted, block, or !!str
         return text
     if text in _CONSTANTS:
@@ -194,6 +189,15 @@ def _scalar(node: yaml.ScalarNode) -> Any:
     return text
 
 
+def _text(node: yaml.ScalarNode) -> str:
+    """The text of a scalar; two halves of a character, as JSON writes it (`\\ud83d\\ude00`), become one."""
+    text: str = node.value
+    try:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        raise DocumentError(_mark(node.start_mark), "the text holds half a character (\\ud800 to \\udfff)") from None
+
+
 def _mark(mark: Any) -> Mark:
     return Mark(mark.line + 1, mark.column + 1)
 
@@ -203,20 +207,17 @@ def _explained(error: yaml.MarkedYAMLError, text: str) -> DocumentError:
     place = error.problem_mark or error.context_mark
     mark = _mark(place) if place else None
     problem = error.problem or "not valid YAML"
-    line = text.split("\n")[place.line] if place and place.line <= text.count("\n") else ""
+    line = _LINE_BREAK.split(text)[place.line] if place else ""
+    here = line[place.column : place.column + 1] if place else ""
     indent = line[: len(line) - len(line.lstrip())]
-    if "\t" in indent or (place and line[place.column : place.column + 1] == "\t"):
+    if "\t" in indent or here == "\t":
         return DocumentError(mark, "a tab cannot indent in YAML; use spaces")
     if "another document" in problem or "single document" in (error.context or ""):
         return DocumentError(mark, "a second document begins here; keep one per file (remove the '---')")
     if "mapping values are not allowed" in problem:
-        return DocumentError(
-            mark, "a ':' where no key can stand; check the indentation, or put the text in quotes"
-        )
+        return DocumentError(mark, "a ':' where no key can stand; check the indentation, or put the text in quotes")
     if "cannot start any token" in problem:
-        return DocumentError(
-            mark, f"text cannot begin with {line[place.column] if place else 'this'}; put it in quotes"
-        )
+        return DocumentError(mark, f"text cannot begin with {here or 'this'}; put it in quotes")
     if "quoted scalar" in (error.context or "") and error.context_mark:
         return DocumentError(_mark(error.context_mark), "this quote is not closed")
     if "undefined alias" in problem:
@@ -226,14 +227,10 @@ def _explained(error: yaml.MarkedYAMLError, text: str) -> DocumentError:
     if "duplicate anchor" in problem:
         return DocumentError(mark, problem)
     if problem.startswith("expected <block end>"):
-        return DocumentError(
-            mark, "the indentation does not fit the lines above, or a quote before is not closed"
-        )
+        return DocumentError(mark, "the indentation does not fit the lines above, or a quote before is not closed")
     if problem.startswith("expected ',' or"):
         what = "'}'" if "mapping" in (error.context or "") else "']'"
-        return DocumentError(
-            mark, f"a ',' or {what} is missing before this; text with {{ }} [ ] , : needs quotes"
-        )
+        return DocumentError(mark, f"a ',' or {what} is missing before this; text with {{ }} [ ] , : needs quotes")
     if "could not find expected ':'" in problem:
         return DocumentError(mark, "a key without ':' before this; write key: value")
     context = f" {error.context}" if error.context else ""

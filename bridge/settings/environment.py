@@ -30,9 +30,7 @@ SECRETS_DIR_VARIABLE: Final = "BRIDGE_SECRETS_DIR"
 """Names the folder with secret files."""
 
 # Kubernetes sets such variables for a service that is called `bridge` or `bridge-…`; they are no settings.
-_SERVICE_LINK: Final = re.compile(
-    r".*(_SERVICE_(HOST|PORT)|_PORT)(_.*)?|SERVICE_(HOST|PORT).*|PORT(_.*)?", re.I
-)
+_SERVICE_LINK: Final = re.compile(r".*(_SERVICE_(HOST|PORT)|_PORT)(_.*)?|SERVICE_(HOST|PORT).*|PORT(_.*)?", re.I)
 
 
 @dataclass(frozen=True, slots=True)

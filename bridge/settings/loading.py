@@ -15,7 +15,7 @@ from bridge.settings.connections import PATH_FIELDS, Connection
 from bridge.settings.document import Document, DocumentError, Mark, Path, compose
 from bridge.settings.environment import Overlay, overlay
 from bridge.settings.models import DEFAULT_DIALECT, Settings
-from bridge.settings.problems import Problem, described, from_pydantic, path_text
+from bridge.settings.problems import Problem, described, from_pydantic, one_line, path_text
 from bridge.settings.rules import RULE, RepublishRule
 
 __all__ = ["load"]
@@ -42,7 +42,8 @@ def load(path: FilePath | str, environ: Mapping[str, str] | None = None) -> Sett
     settings, problems = _validated(data, environ)
     if not problems and not over.problems and settings is not None:
         return settings
-    lines = [*over.problems, *_told(_distinct(problems), document, over, str(path))]
+    told = [*over.problems, *_told(_distinct(problems), document, over, str(path))]
+    lines = [one_line(line) for line in told]
     raise ConfigError("\n".join(lines), problems=tuple(lines))
 
 
@@ -65,7 +66,7 @@ def _read(path: FilePath, shown: str) -> Document:
         document = compose(text)
     except DocumentError as error:
         place = f":{error.mark.line}:{error.mark.column}" if error.mark else ""
-        raise ConfigError(f"{shown}{place}: {error.reason}") from None
+        raise ConfigError(f"{shown}{place}: {one_line(error.reason)}") from None
     if document.value is not None and not isinstance(document.value, dict):
         raise ConfigError(f"{shown}:1:1: must be a mapping with rules: …, not {described(document.value)}")
     return document
@@ -128,9 +129,7 @@ def _validated(data: dict[str, Any], environ: Mapping[str, str]) -> tuple[Settin
         if not rules:
             problems.append(Problem((), "no rules; a bridge needs at least one entry under rules:"))
         if not connections:
-            problems.append(
-                Problem(("connections",), "no connections; remove the key to use nats://127.0.0.1:4222")
-            )
+            problems.append(Problem(("connections",), "no connections; remove the key to use nats://127.0.0.1:4222"))
     if reason := dialect_problem(version):
         problems.append(Problem(("dialect",), reason))
     names = data.get("connections", {"default": None})

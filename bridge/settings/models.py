@@ -36,9 +36,7 @@ class Http(Part):
     def _listen(cls, value: str) -> str:
         host, colon, port = value.rpartition(":")
         good = colon and port.isascii() and port.isdigit() and int(port) <= 65535
-        if value and (
-            not good or any(c.isspace() for c in value) or (":" in host and host[0] + host[-1] != "[]")
-        ):
+        if value and (not good or any(c.isspace() for c in value) or (":" in host and host[0] + host[-1] != "[]")):
             raise PydanticCustomError(
                 "listen",
                 '\'{value}\' is not host:port; write "127.0.0.1:8222", ":8222" (any interface) or "" (none)',
@@ -53,9 +51,7 @@ class Log(Part):
     format: Literal["auto", "json", "console"] = Field(
         default="auto", description="json, console, or auto: console at a terminal, json elsewhere"
     )
-    level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="the least that is logged"
-    )
+    level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="the least that is logged")
 
 
 class Settings(Part):

@@ -17,7 +17,7 @@ from bridge.settings.document import Path
 from bridge.settings.models import Settings
 from bridge.settings.rules import LATER_KINDS
 
-__all__ = ["Problem", "allowed_keys", "did_you_mean", "from_pydantic", "is_close", "path_text"]
+__all__ = ["Problem", "allowed_keys", "did_you_mean", "from_pydantic", "is_close", "one_line", "path_text"]
 
 _KINDS: Final = ("republish",)
 _MAX_SHOWN: Final = 60
@@ -78,6 +78,11 @@ def path_text(path: Path) -> str:
             plain = part.replace("_", "").replace("-", "").isalnum()
             text += ("." if text else "") + (part if plain else f"'{part}'")
     return text
+
+
+def one_line(text: str) -> str:
+    """Text of a configuration for a screen: line ends and control characters are escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -172,9 +177,7 @@ def _unknown_key(path: Path) -> Problem:
     parent, key = path[:-1], str(path[-1])
     if len(parent) == 2 and parent[0] == "connections" and key in _INLINE_SECRETS:
         field = _INLINE_SECRETS[key]
-        return Problem(
-            path, f"secrets are not written here; put it in a file and give its path as {field}", True
-        )
+        return Problem(path, f"secrets are not written here; put it in a file and give its path as {field}", True)
     if len(parent) == 2 and parent[0] == "rules" and key in LATER_KINDS:
         return Problem(path, f"'{key}' is not in this version; this version has: {', '.join(_KINDS)}", True)
     return Problem(path, f"unknown key; {did_you_mean(key, allowed_keys(parent))}", True)

@@ -42,12 +42,8 @@ class RepublishRule(Part):
     kind: Literal["republish"]
     stream: StreamName = Field(description="the stream whose messages are republished")
     republish: RepublishObject
-    source_connection: str = Field(
-        default="default", alias="from", description="connection that holds the stream"
-    )
-    target_connection: str = Field(
-        default="default", alias="to", description="connection that is published to"
-    )
+    source_connection: str = Field(default="default", alias="from", description="connection that holds the stream")
+    target_connection: str = Field(default="default", alias="to", description="connection that is published to")
     start: StartField = Field(
         default=Start(),
         description="where to begin when the rule has no position yet: new, first, a sequence or a time",

@@ -107,9 +107,7 @@ def check_creds(field: str, path: Path) -> None:
     """
     content = check_readable(field, path)
     if b"BEGIN NATS USER JWT" not in content or b"BEGIN USER NKEY SEED" not in content:
-        raise FieldError(
-            field, f"{path}: is no credentials file (needs a NATS USER JWT and a USER NKEY SEED part)"
-        )
+        raise FieldError(field, f"{path}: is no credentials file (needs a NATS USER JWT and a USER NKEY SEED part)")
 
 
 def check_seed(field: str, path: Path) -> None:
@@ -128,9 +126,7 @@ def check_seed(field: str, path: Path) -> None:
     except Exception:  # whatever nkeys raises for what is no seed: several classes, among them binascii's
         good = False
     if not good:
-        raise FieldError(
-            field, f"{path}: does not hold the seed of a user's NKey (58 characters that begin with SU)"
-        )
+        raise FieldError(field, f"{path}: does not hold the seed of a user's NKey (58 characters that begin with SU)")
 
 
 def _read(path: Path) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import ssl
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -74,16 +73,31 @@ def test_inbox_prefix_and_timeout() -> None:
     assert (options["inbox_prefix"], options["connect_timeout"]) == (b"_INBOX_b.c", 0.5)
 
 
+# Self-signed, valid for a hundred years, trusted by nobody.
+CERTIFICATE = """\
+-----BEGIN CERTIFICATE-----
+MIIBdTCCARugAwIBAgIUCbgPzhJIj6KAM6PTKQB+ldr5F1swCgYIKoZIzj0EAwIw
+DzENMAsGA1UEAwwEdGVzdDAgFw0yNjExMjAyMjUwMTBaGA8yMTI2MTAyNzIyNTAx
+MFowDzENMAsGA1UEAwwEdGVzdDBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABLZU
+7WMcsKj33t5fbMTzBNUEjP0re/KctAYvmrNNY0IEfRc0XFQq5IlPBSoYOivcPKN/
+Z/JK4RIhO+k0Iid8Dv+jUzBRMB0GA1UdDgQWBBT01/csO54M9Rv9dc2CU0uO0Riy
+IjAfBgNVHSMEGDAWgBT01/csO54M9Rv9dc2CU0uO0RiyIjAPBgNVHRMBAf8EBTAD
+AQH/MAoGCCqGSM49BAMCA0gAMEUCIQDAfehN+zHSkkoo6zZnWv+vJ15mDjCe6p07
+zyny3i8wXgIgD94nIyJmuV2d+4XgWEIc+V1I1PdPNKlYM7NI3gIxSTY=
+-----END CERTIFICATE-----
+"""
+KEY = """\
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgPD0HKffph99Rl18B
+zQTIooQccNYOmw3hP5D0PBSSRt2hRANCAAS2VO1jHLCo997eX2zE8wTVBIz9K3vy
+nLQGL5qzTWNCBH0XNFxUKuSJTwUqGDor3Dyjf2fySuESITvpNCInfA7/
+-----END PRIVATE KEY-----
+"""
+
+
 @pytest.fixture
 def pem(tmp_path: Path) -> tuple[Path, Path]:
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    subprocess.run(
-        [*command, "-keyout", str(key), "-out", str(cert), "-days", "2", "-subj", "/CN=t"],
-        check=True,
-        capture_output=True,
-    )
-    return cert, key
+    return _write(tmp_path / "cert.pem", CERTIFICATE), _write(tmp_path / "key.pem", KEY)
 
 
 def test_tls(pem: tuple[Path, Path]) -> None:

@@ -84,9 +84,7 @@ def test_a_secret_file_counts_less_than_a_variable(file: Path, tmp_path: Path) -
 
 def test_paths_in_variables_are_not_relative_to_the_file(file: Path) -> None:
     problems = _problems(file, {"BRIDGE_CONNECTIONS__DEFAULT__CREDS": "no.creds"})
-    assert problems == [
-        "BRIDGE_CONNECTIONS__DEFAULT__CREDS: connections.default.creds: no.creds: no such file"
-    ]
+    assert problems == ["BRIDGE_CONNECTIONS__DEFAULT__CREDS: connections.default.creds: no.creds: no such file"]
 
 
 @pytest.mark.parametrize(
@@ -138,9 +136,7 @@ def test_a_problem_names_the_secret_file(file: Path, tmp_path: Path) -> None:
         "BRIDGE_HTTP_PORT",
     ],
 )
-def test_variables_that_kubernetes_sets_for_a_service_called_bridge_mean_nothing(
-    file: Path, name: str
-) -> None:
+def test_variables_that_kubernetes_sets_for_a_service_called_bridge_mean_nothing(file: Path, name: str) -> None:
     assert load(file, {name: "tcp://10.0.0.1:4222"}) == load(file, {})
 
 

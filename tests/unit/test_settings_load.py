@@ -24,9 +24,7 @@ def _load(tmp_path: Path, text: str) -> Settings:
 
 
 def test_the_smallest_configuration_takes_all_defaults(tmp_path: Path) -> None:
-    settings = _load(
-        tmp_path, "rules: [{name: a, kind: republish, stream: S, republish: {src: a.b, dest: c}}]\n"
-    )
+    settings = _load(tmp_path, "rules: [{name: a, kind: republish, stream: S, republish: {src: a.b, dest: c}}]\n")
     (rule,) = settings.rules
     assert settings.name == "nats-bridge"
     assert settings.http.address == ("127.0.0.1", 8222)
