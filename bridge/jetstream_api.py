@@ -129,9 +129,7 @@ class JetStreamApi:
     async def create_durable(self, stream: str, config: Json) -> Json:
         """Create or update a durable consumer."""
         name = config["durable_name"]
-        return await self.request(
-            f"CONSUMER.DURABLE.CREATE.{stream}.{name}", {"stream_name": stream, "config": config}
-        )
+        return await self.request(f"CONSUMER.DURABLE.CREATE.{stream}.{name}", {"stream_name": stream, "config": config})
 
     async def create_ephemeral(self, stream: str, config: Json) -> Json:
         """Create an ephemeral consumer; the answer holds its name."""
@@ -172,5 +170,3 @@ class JetStreamApi:
             if error.err_code == absent:
                 return None
             raise
-
-

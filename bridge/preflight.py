@@ -67,7 +67,9 @@ async def check_server(settings: Settings, server_url: str | None) -> list[Findi
             except BridgeError as error:
                 findings.append(Finding(rule.name, False, error.code, str(error)))
             else:
-                findings.append(Finding(rule.name, True, "good", f"stream '{rule.stream}' is there, nothing in the way"))
+                findings.append(
+                    Finding(rule.name, True, "good", f"stream '{rule.stream}' is there, nothing in the way")
+                )
         return findings
     finally:
         await close_links(links)

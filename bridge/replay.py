@@ -82,7 +82,8 @@ class Replay:
         After the last batch the map built from it is exact for the stream as it was at that batch's last message:
         everything stored before was either delivered or no longer its subject's last.
         """
-        async for batch in self._read({"deliver_policy": "last_per_subject"}):
+        policy = {"deliver_policy": "last_per_subject", "filter_subject": self.filter_subject or ">"}
+        async for batch in self._read(policy):
             yield batch
 
     async def _read(self, policy: Json) -> AsyncIterator[list[Delivered]]:

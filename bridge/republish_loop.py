@@ -198,6 +198,7 @@ class RepublishLoop:
             if following:
                 if not done:
                     retention.advance(number, int(time))
+                retention.reach(number)
                 found = self._existing(subject, int(last), number)
                 if found is None:
                     return done

@@ -218,6 +218,11 @@ class RepublishRun:
         self._log.info("rule.stopped", **{name: n for name, n in self.counters.as_dict().items() if n})
 
     @property
+    def filtered(self) -> bool:
+        """Whether the server leaves out subjects that the rule does not mean."""
+        return self._filter is not None
+
+    @property
     def position(self) -> int:
         """Stream sequence of the last message taken."""
         return self._intake.handled if self._intake is not None else 0
@@ -273,9 +278,7 @@ class RepublishRun:
     async def _seed(self, resumed: int | None) -> int:
         """Learn the last sequence of every subject before the starting point; the sequence handled so far."""
         start = self.rule.start
-        replay = Replay(
-            self._source.api, self.rule.stream, self._filter, headers_only=True, direct=self._plan.direct
-        )
+        replay = Replay(self._source.api, self.rule.stream, self._filter, headers_only=True, direct=self._plan.direct)
         counts_history = self._loop.retention.history is not None
         if resumed is None and start.policy == "new" and not counts_history:
             handled = int(self._info["state"]["last_seq"])

@@ -87,7 +87,7 @@ class StreamLimits:
 
 @dataclass(slots=True)
 class Retention:
-    """The running model of one stream. Call `before` for each message in order, then `stored`."""
+    """The running model of one stream. Call `reach` for each message in order, then `stored`."""
 
     limits: StreamLimits
     floor: int = 1
@@ -155,6 +155,22 @@ class Retention:
             return live[-1] if live else 0
         return 0 if self.limits.max_msgs_per_subject == 1 else None
 
+    def reach(self, sequence: int) -> None:
+        """Everything below `sequence` is stored: apply `max_msgs`. Needed where a filter hides messages from us."""
+        most = self.limits.max_msgs
+        if not most or self.exhausted:
+            return
+        holes = self.holes
+        floor = self.floor
+        live = sequence - floor - len(holes)
+        while live > most:
+            if floor in holes:
+                holes.discard(floor)
+            else:
+                live -= 1
+            floor += 1
+        self.floor = floor
+
     def stored(self, subject: bytes, sequence: int, last: int, rollup: bytes | None) -> None:
         """A message was stored; apply what the server removes because of it. `last`: its predecessor, 0 if none."""
         limits = self.limits
@@ -165,34 +181,33 @@ class Retention:
             return
         if not limits.max_msgs or self.exhausted:
             return
-        self._evict_on_subject(subject, sequence, last, rollup)
-        holes = self.holes
-        floor = self.floor
-        live = sequence + 1 - floor - len(holes)
-        while live > limits.max_msgs:
-            if floor in holes:
-                holes.discard(floor)
-            else:
-                live -= 1
-            floor += 1
-        self.floor = floor
-        if len(holes) > _MOST_HOLES:
+        # The server's order (seen on 2.9, 2.10 and 2.15): per-subject limit, max_msgs, and only then a rollup.
+        self._evict_on_subject(subject, sequence, last)
+        self.reach(sequence + 1)
+        if rollup == b"sub" and limits.rollups and self.history is not None:
+            self._evict_all_but_last(self.history[subject])
+        if len(self.holes) > _MOST_HOLES:
             self.exhausted = True
             self.holes = set()
 
-    def _evict_on_subject(self, subject: bytes, sequence: int, last: int, rollup: bytes | None) -> None:
+    def _evict_on_subject(self, subject: bytes, sequence: int, last: int) -> None:
         limits = self.limits
         if self.history is None:
             if limits.max_msgs_per_subject == 1 and last >= self.floor:
                 self.holes.add(last)
             return
         live = self.history.setdefault(subject, deque())
-        keep = 0 if rollup == b"sub" and limits.rollups else (limits.max_msgs_per_subject or len(live) + 1) - 1
-        while live and (len(live) > keep or live[0] < self.floor):
+        while live and live[0] < self.floor:
+            live.popleft()
+        live.append(sequence)
+        if limits.max_msgs_per_subject and len(live) > limits.max_msgs_per_subject:
+            self.holes.add(live.popleft())
+
+    def _evict_all_but_last(self, live: deque[int]) -> None:
+        while len(live) > 1:
             gone = live.popleft()
             if gone >= self.floor:
                 self.holes.add(gone)
-        live.append(sequence)
 
     def _clear_below(self, sequence: int) -> None:
         self.floor = sequence

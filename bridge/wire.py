@@ -197,12 +197,7 @@ class _BatchParser:
                 await self.nc._process_msg(int(sid), fields[1], reply, payload, block or None)  # type: ignore[arg-type]
                 if epoch != self._epoch:
                     return end
-            elif (
-                block
-                and not payload
-                and block.startswith(_CONTROL_STATUS)
-                and not reply.startswith(_ACK_PREFIX)
-            ):
+            elif block and not payload and block.startswith(_CONTROL_STATUS) and not reply.startswith(_ACK_PREFIX):
                 if batch:
                     route.on_batch(batch)
                     batch = []
