@@ -26,9 +26,7 @@ def _cases() -> list[tuple[str, str, list[str]]]:
 _CASES = _cases()
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"), [case[1:] for case in _CASES], ids=[case[0] for case in _CASES]
-)
+@pytest.mark.parametrize(("text", "expected"), [case[1:] for case in _CASES], ids=[case[0] for case in _CASES])
 def test_every_problem_names_place_value_and_remedy(
     text: str, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
