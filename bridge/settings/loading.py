@@ -68,7 +68,7 @@ def _read(path: FilePath, shown: str) -> Document:
         place = f":{error.mark.line}:{error.mark.column}" if error.mark else ""
         raise ConfigError(f"{shown}{place}: {one_line(error.reason)}") from None
     if document.value is not None and not isinstance(document.value, dict):
-        raise ConfigError(f"{shown}:1:1: must be a mapping with rules: …, not {described(document.value)}")
+        raise ConfigError(f"{shown}:1:1: must be a mapping with rules: …, not {one_line(described(document.value))}")
     return document
 
 
