@@ -1,0 +1,11 @@
+"""Native stream configurations: accepted or refused as a server of a chosen version does, with its words.
+
+``validate`` gives the configuration as the server sends it back or raises its refusal, ``examine`` adds
+warnings about what the server accepts although it does harm, ``validate_republish`` decides that fragment
+alone. Pure functions over JSON values.
+"""
+
+from transforms.stream_config.defects import ConfigWarning
+from transforms.stream_config.validation import Accepted, Origins, examine, validate, validate_republish
+
+__all__ = ["Accepted", "ConfigWarning", "Origins", "examine", "validate", "validate_republish"]

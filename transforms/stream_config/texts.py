@@ -1,0 +1,41 @@
+"""Subjects and names in a configuration: JSON text on one side, the engine's bytes on the other."""
+
+from __future__ import annotations
+
+from transforms import subject
+from transforms.dialect import Dialect
+
+__all__ = ["collide", "encoded", "is_publish_subject", "is_subset", "is_valid_name", "is_valid_subject"]
+
+_NOT_IN_NAMES = frozenset(" \t\r\n\f.*>")
+
+
+def encoded(text: str) -> bytes:
+    """The bytes of a subject; what is no Unicode text is kept as it came."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def is_valid_subject(text: str) -> bool:
+    """Whether a stream may have this subject."""
+    return subject.is_valid_filter(encoded(text))
+
+
+def is_publish_subject(text: str) -> bool:
+    """Whether a client may publish on this subject."""
+    return subject.is_valid_publish(encoded(text))
+
+
+def collide(one: str, other: str) -> bool:
+    """Whether some subject may be covered by both, as the server decides it."""
+    return subject.collide(encoded(one), encoded(other))
+
+
+def is_subset(one: str, other: str) -> bool:
+    """Whether ``other`` covers all of ``one``, as the server decides it."""
+    return subject.is_subset(encoded(one), encoded(other))
+
+
+def is_valid_name(name: str, dialect: Dialect) -> bool:
+    """Whether a stream may be called so."""
+    forbidden = _NOT_IN_NAMES | set("\\/") if dialect.asset_names_refuse_slashes else _NOT_IN_NAMES
+    return bool(name) and forbidden.isdisjoint(name)

@@ -1,0 +1,208 @@
+"""The decision about a configuration: every check in the server's order.
+
+Theory of operation: the request is read into a complete record (``reading``); the checks then go over that
+record in the order in which the server of the dialect makes them, because the first refusal is the answer,
+and fill in its defaults on the way; what is left is written as the server sends it back (``writing``). An
+update goes through the same checks and then through those of ``updates``. Where orders differ between
+versions, a dialect flag says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from transforms.dialect import NEWEST, Dialect
+from transforms.errors import StreamConfigError
+from transforms.stream_config.defects import ConfigWarning, warnings_about
+from transforms.stream_config.limits import check_limits, check_name
+from transforms.stream_config.origins import (
+    Prefixes,
+    Streams,
+    check_cycles,
+    check_filters_of_origins,
+    check_mirror,
+    check_prefixes,
+    check_sources,
+    transform_error,
+)
+from transforms.stream_config.own_transforms import check_ingress, check_republish
+from transforms.stream_config.reading import Request, read_request
+from transforms.stream_config.refusals import invalid, not_created, refusal
+from transforms.stream_config.subjects import check_subjects
+from transforms.stream_config.texts import collide
+from transforms.stream_config.updates import carry_out, check_changes
+from transforms.stream_config.writing import write_config
+
+__all__ = ["Accepted", "Origins", "examine", "validate", "validate_republish"]
+
+Origins = Mapping[str, Sequence[str] | Mapping[str, object]]
+"""Other streams of the account by name: their subjects, or their whole configuration (which cycles need)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The server takes the configuration: as it will send it back, and what to know about it."""
+
+    config: dict[str, Any]
+    warnings: tuple[ConfigWarning, ...]
+
+
+def validate(
+    config: object,
+    dialect: Dialect = NEWEST,
+    *,
+    previous: Mapping[str, object] | None = None,
+    origins: Origins | None = None,
+    strict: bool | None = None,
+) -> dict[str, Any]:
+    """The normalised configuration, as ``examine`` has it; the same arguments and the same error."""
+    return examine(config, dialect, previous=previous, origins=origins, strict=strict).config
+
+
+def examine(
+    config: object,
+    dialect: Dialect = NEWEST,
+    *,
+    previous: Mapping[str, object] | None = None,
+    origins: Origins | None = None,
+    strict: bool | None = None,
+) -> Accepted:
+    """Decide a native stream configuration as a server of the dialect does at create, or at update.
+
+    ``config`` is the JSON object of the request (values as ``json.loads`` gives them; anything else than an
+    object is refused as the server would). ``previous`` makes it an update of the stream that has this
+    configuration. ``origins`` are the other streams that the server sees in the account; a name that is not
+    there counts as a stream that does not exist. ``strict`` overrides whether unknown members are refused.
+
+    What only a running server knows is not decided: limits of the account and the server, whether there are
+    enough servers for ``num_replicas``, whether the stream exists already.
+
+    Raises:
+        StreamConfigError: the server's refusal, with its HTTP code, error code and description.
+    """
+    request, ignored = read_request(config, dialect, strict=strict)
+    streams = {name: _stream(name, origin, dialect) for name, origin in (origins or {}).items()}
+    if previous is None:
+        streams.pop(request["name"], None)
+        _check_create_request(request)
+        _check(request, dialect, streams)
+        _build(request, dialect, streams)
+        emptied = False
+    else:
+        emptied = _update(request, previous, dialect, streams)
+    warnings = warnings_about(request, ignored, emptied=emptied, dialect=dialect)
+    return Accepted(write_config(request, dialect), warnings)
+
+
+def validate_republish(
+    stream_subjects: Sequence[str],
+    republish: object,
+    dialect: Dialect = NEWEST,
+    *,
+    subject_transform: Mapping[str, str] | None = None,
+    strict: bool | None = None,
+) -> Accepted:
+    """Decide a ``republish`` fragment alone, against the subjects of a stream (none: a mirror, or sources only).
+
+    ``subject_transform`` is that of the stream; an implicit rule needs it. The ``config`` of the result is the
+    normalised fragment.
+
+    Raises:
+        StreamConfigError: as for a whole configuration.
+    """
+    fragment: dict[str, object] = {"republish": republish}
+    if subject_transform is not None and dialect.stream_fields_of_2_10:
+        fragment["subject_transform"] = subject_transform
+    request, ignored = read_request(fragment, dialect, strict=strict)
+    request["subjects"] = list(stream_subjects)
+    check_republish(request, dialect)
+    warnings = warnings_about(request, ignored, emptied=False, dialect=dialect)
+    return Accepted(
+        write_config(request, dialect).get("republish", {}),
+        tuple(warning for warning in warnings if warning.member.startswith("republish")),
+    )
+
+
+def _stream(name: str, origin: Sequence[str] | Mapping[str, object], dialect: Dialect) -> Request:
+    given = dict(origin) if isinstance(origin, Mapping) else {"subjects": list(origin)}
+    stream, _ = read_request({**given, "name": name}, dialect, strict=False)
+    if isinstance(origin, Mapping) and not stream["subjects"] and not stream["sources"] and not stream["mirror"]:
+        stream["subjects"] = [name]
+    return stream
+
+
+def _check_create_request(request: Request) -> None:
+    if not request["name"]:
+        # No subject of the API can name such a stream, so the server's first comparison fails.
+        raise refusal("name_mismatch")
+    if "/" in request["name"] or "\\" in request["name"]:
+        raise refusal("path_separators")
+    if request["sealed"]:
+        raise invalid("stream configuration for create can not be sealed")
+    if request["mirror_direct"] and request["mirror"] is None:
+        raise invalid("stream has no mirror but does have mirror direct")
+
+
+def _check(request: Request, dialect: Dialect, streams: Streams) -> None:
+    check_name(request, dialect)
+    check_limits(request, dialect)
+    prefixes = Prefixes([], [], [])
+    check_mirror(request, dialect, streams, prefixes)
+    check_sources(request, dialect, streams, prefixes)
+    check_prefixes(prefixes)
+    check_cycles(request, dialect, streams)
+    check_subjects(request, dialect)
+    if dialect.ingress_transform_is_checked_first:
+        check_ingress(request, dialect)
+        check_republish(request, dialect)
+    else:
+        check_republish(request, dialect)
+        check_ingress(request, dialect)
+    if (
+        dialect.empty_placement_is_dropped
+        and request["placement"] is not None
+        and not any(request["placement"].values())
+    ):
+        request["placement"] = None
+    if request["placement"] is not None and request["placement"].get("preferred"):
+        raise invalid("preferred server not permitted in placement")
+
+
+def _build(request: Request, dialect: Dialect, streams: Streams) -> None:
+    if request.get("template_owner"):
+        raise not_created("stream not owned by template")
+    check_filters_of_origins(request, dialect)
+    _check_other_streams(request, streams)
+    ingress = request.get("subject_transform")
+    reason = "" if ingress is None else transform_error(ingress, dialect)
+    if ingress is not None and reason:
+        raise not_created(f"stream subject transform from '{ingress['src']}' to '{ingress['dest']}': {reason}")
+
+
+def _check_other_streams(request: Request, streams: Streams) -> None:
+    for name, stream in streams.items():
+        if name != request["name"] and any(
+            collide(mine, other) for mine in request["subjects"] for other in stream["subjects"]
+        ):
+            raise refusal("overlaps_stream")
+
+
+def _update(request: Request, previous: Mapping[str, object], dialect: Dialect, streams: dict[str, Request]) -> bool:
+    """Check an update; whether its republish rule had no destination and got one."""
+    before, _ = read_request(previous, dialect, strict=False)
+    streams[before["name"]] = before
+    with suppress(StreamConfigError):
+        # Only for the defaults it fills in: a server may hold what it would refuse today.
+        _check(before, dialect, {})
+    _check(request, dialect, streams)
+    if request["name"] != before["name"]:
+        raise refusal("name_mismatch")
+    check_changes(request, before, dialect)
+    _check_other_streams(request, streams)
+    rule = request["republish"]
+    emptied = rule is not None and not rule["dest"]
+    carry_out(request, before, dialect)
+    return emptied
