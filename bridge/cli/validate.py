@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,10 @@ def validate_command(file: str, version: Dialect, as_json: bool) -> int:
     config = _read(file)
 
     from transforms.errors import StreamConfigError
-    from transforms.stream_config import validate
+    from transforms.stream_config import examine
 
     try:
-        normal = validate(config, version)
+        accepted = examine(config, version)
     except StreamConfigError as error:
         answer = error.as_dict()
         if as_json:
@@ -46,20 +47,21 @@ def validate_command(file: str, version: Dialect, as_json: bool) -> int:
             codes = f"({error.http_code}, {error.err_code})"
             click.echo(f"a {version.name} server refuses it: {error.description} {codes}", err=True)
         return EXIT_NO
-    warnings = _defects(normal, version)
     if as_json:
-        told: dict[str, Any] = {"ok": True, "config": normal}
-        if warnings:
-            told["warnings"] = warnings
+        told: dict[str, Any] = {"ok": True, "config": accepted.config}
+        if accepted.warnings:
+            told["warnings"] = [asdict(warning) for warning in accepted.warnings]
         click.echo(json.dumps(told, indent=2))
         return EXIT_GOOD
     click.echo(f"good: a {version.name} server takes it")
-    for warning in warnings:
-        click.echo(click.style(f"warning: {warning}", fg="yellow"), err=True)
+    for warning in accepted.warnings:
+        text = f"warning: {warning.member}: {warning.sentence} ({warning.id})"
+        click.echo(click.style(text, fg="yellow"), err=True)
     return EXIT_GOOD
 
 
-def _read(file: str) -> dict[str, object]:
+def _read(file: str) -> Any:
+    """The JSON value of a file or of stdin; what is JSON and no object is left to the server's own words."""
     shown = "stdin" if file == "-" else file
     try:
         raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
@@ -73,34 +75,6 @@ def _read(file: str) -> dict[str, object]:
         raise ConfigError(f"{shown}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}") from None
     except RecursionError:
         raise ConfigError(f"{shown}: not valid JSON: nested too deep") from None
-    if not isinstance(config, dict):
-        raise ConfigError(f"{shown}:1:1: must be a JSON object, the configuration of a stream")
-    inner = config.get("config")
-    # `nats stream info --json` and the API's answers wrap the configuration; take it from there.
-    return inner if isinstance(inner, dict) and "name" not in config else config
-
-
-def _defects(config: dict[str, Any], version: Dialect) -> list[str]:
-    """What servers of the version do wrong with a configuration that they take."""
-    from transforms.errors import TransformError
-    from transforms.transform import compile_transform
-
-    found: list[str] = []
-    places = [("republish", config.get("republish")), ("subject_transform", config.get("subject_transform"))]
-    for origin in [*(config.get("sources") or ()), config.get("mirror") or {}]:
-        places += [(f"'{origin.get('name')}'", each) for each in origin.get("subject_transforms") or ()]
-    for place, pair in places:
-        if not isinstance(pair, dict):
-            continue
-        try:
-            transform = compile_transform(
-                str(pair.get("src") or "").encode(), str(pair.get("dest") or "").encode(), version
-            )
-        except TransformError:
-            continue
-        if "crash-partition-zero" in transform.defects:
-            found.append(f"{place}: partition of 0 ends the server at the first matching message; use 1 or more")
-    republish = config.get("republish")
-    if isinstance(republish, dict) and not republish.get("dest"):
-        found.append("republish: dest is empty, nothing is republished; an update with it republishes endlessly")
-    return found
+    # The API's answers and `nats stream info --json` wrap the configuration; take it from there.
+    inner = config.get("config") if isinstance(config, dict) and "name" not in config else None
+    return inner if isinstance(inner, dict) else config

@@ -150,12 +150,14 @@ def _refusal(source: str, destination: str, version: str) -> str | None:
     told = None
     for candidate in _candidates(version):
         try:
-            compile_transform(_bytes(source), _bytes(destination), candidate)
+            transform = compile_transform(_bytes(source), _bytes(destination), candidate)
         except TransformError as error:
             remedy = _remedy(error.code, source, destination)
             told = f"from '{source}' to '{destination}': {error.reason}{'; ' if remedy else ''}{remedy}"
         else:
-            return None
+            if "crash-partition-zero" not in transform.defects:
+                return None
+            told = f"partition of 0 ends servers of version {candidate.name}; use 1 or more"
     return told
 
 

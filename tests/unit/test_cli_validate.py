@@ -1,0 +1,113 @@
+"""`validate`: a stream configuration in, a server's answer out."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.cli import main
+
+CYCLE = {"name": "S", "subjects": ["a.>"], "republish": {"src": "a.>", "dest": "a.b.>"}}
+GOOD = {"name": "S", "subjects": ["a.*"], "republish": {"src": "a.*", "dest": "b.$1"}}
+
+
+@pytest.fixture
+def validate(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    def call(config: Any, *arguments: str) -> tuple[int, str, str]:
+        raw = config if isinstance(config, bytes) else json.dumps(config).encode()
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(raw)))
+        with pytest.raises(SystemExit) as ended:
+            main(["validate", *arguments])
+        printed = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, printed.out, printed.err
+
+    return call
+
+
+def test_a_good_configuration(validate: Any) -> None:
+    assert validate(GOOD) == (0, "good: a 2.15.1 server takes it\n", "")
+
+
+def test_the_normalised_configuration_as_json(validate: Any) -> None:
+    code, out, _ = validate({"name": "S", "subjects": ["a.*"], "republish": {"dest": "b.>"}}, "--json")
+    told = json.loads(out)
+    assert (code, told["ok"]) == (0, True)
+    assert told["config"]["republish"] == {"src": ">", "dest": "b.>"}
+    assert told["config"]["name"] == "S"
+
+
+def test_a_refusal_is_the_servers(validate: Any) -> None:
+    code, out, err = validate(CYCLE)
+    assert (code, out) == (1, "")
+    assert err == (
+        "a 2.15.1 server refuses it: stream configuration for republish destination forms a cycle (500, 10052)\n"
+    )
+    code, out, err = validate(CYCLE, "-", "--json", "--dialect", "2.10.27")
+    assert (code, err) == (1, "")
+    assert json.loads(out) == {
+        "ok": False,
+        "code": 500,
+        "err_code": 10052,
+        "description": "stream configuration for republish destination forms a cycle",
+    }
+
+
+def test_what_an_old_server_refuses_a_new_one_may_take(validate: Any) -> None:
+    config = {"name": "S", "subjects": ["a.*"], "republish": {"src": "c.*", "dest": "b.$1"}}
+    assert validate(config, "--dialect", "2.15")[0] == 0
+    code, _, err = validate(config, "--dialect", "2.9.10")
+    assert code == 1
+    assert "stream configuration for republish source is not valid subset of subjects" in err
+
+
+def test_a_wrong_type_is_the_servers_10025(validate: Any) -> None:
+    code, out, _ = validate({"name": "S", "republish": {"dest": "b", "headers_only": "x"}}, "--json")
+    assert code == 1
+    assert json.loads(out)["err_code"] == 10025
+
+
+def test_json_that_is_no_object_is_the_servers_10025(validate: Any) -> None:
+    code, out, _ = validate([], "--json")
+    assert code == 1
+    assert json.loads(out)["err_code"] == 10025
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        (b'{"name": "S",\n  "subjects": [}', "stdin:2:16: not valid JSON: Expecting value\n"),
+        (b"", "stdin:1:1: not valid JSON: Expecting value\n"),
+        (b'{"name": "\xff"}', "stdin: byte 10: not UTF-8\n"),
+        (b"[" * 100_000, "stdin: not valid JSON: nested too deep\n"),
+    ],
+)
+def test_what_is_no_json_exits_2_with_the_place(validate: Any, raw: bytes, said: str) -> None:
+    assert validate(raw) == (2, "", said)
+
+
+def test_a_file_and_a_wrapped_configuration(validate: Any, tmp_path: Path) -> None:
+    file = tmp_path / "stream.json"
+    file.write_text(json.dumps({"config": GOOD, "state": {"messages": 1}}), encoding="utf-8")
+    assert validate(b"", str(file))[0] == 0
+    file.write_text("nope", encoding="utf-8")
+    assert validate(b"", str(file))[2] == f"{file}:1:1: not valid JSON: Expecting value\n"
+
+
+def test_native_defects_are_warned_of(validate: Any) -> None:
+    crash = {"name": "S", "subjects": ["a.*"], "republish": {"src": "a.*", "dest": "b.{{partition(0,1)}}"}}
+    code, out, err = validate(crash, "--dialect", "2.10")
+    assert (code, out) == (0, "good: a 2.10.27 server takes it\n")
+    assert err == (
+        "warning: republish.dest: the server process ends at the first message that matches (crash-partition-zero)\n"
+    )
+    assert validate(crash, "--dialect", "2.15")[2] == ""
+    told = json.loads(validate({**GOOD, "republish": {"src": "a.*"}}, "--json")[1])
+    assert told["ok"] is True
+    assert [warning["id"] for warning in told["warnings"]] == ["republish-empty-destination"]
+    assert told["warnings"][0]["member"] == "republish.dest"
