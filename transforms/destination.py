@@ -262,6 +262,4 @@ _FUNCTIONS: tuple[tuple[Kind, re.Pattern[bytes], Callable[[Dialect], bool], _Par
 
 def _mapping_names(dialect: Dialect) -> list[tuple[Kind, re.Pattern[bytes]]]:
     unknown = {Kind.LEFT, Kind.RIGHT} if not dialect.mapping_check_knows_left_and_right else set()
-    return [
-        (kind, pattern) for kind, pattern, known, _ in _FUNCTIONS if known(dialect) and kind not in unknown
-    ]
+    return [(kind, pattern) for kind, pattern, known, _ in _FUNCTIONS if known(dialect) and kind not in unknown]

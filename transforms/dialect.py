@@ -228,9 +228,7 @@ def dialect(text: str) -> Dialect:
     line = (int(parsed[1]), int(parsed[2])) if parsed else (0, 0)
     if parsed is None or line not in KNOWN_LINES:
         known = ", ".join(f"{major}.{minor}" for major, minor in KNOWN_LINES)
-        raise UnknownDialectError(
-            f"unknown dialect {text!r}: known are {known} and full versions such as 2.10.27"
-        )
+        raise UnknownDialectError(f"unknown dialect {text!r}: known are {known} and full versions such as 2.10.27")
     patch = KNOWN_LINES[line] if parsed[3] is None else int(parsed[3])
     version = (*line, patch)
     return Dialect(version=version, **{name: feature.holds(version) for name, feature in FEATURES.items()})

@@ -133,9 +133,7 @@ def _unmatchable(have: list[bytes]) -> Mismatch | None:
         if not token:
             return Mismatch("empty_token", position, None, token, f"token {position} of the subject is empty")
         if token in UNMATCHABLE:
-            reason = (
-                f"token {position} of the subject is {text_of(token)}: such subjects are never transformed"
-            )
+            reason = f"token {position} of the subject is {text_of(token)}: such subjects are never transformed"
             return Mismatch("wildcard_in_subject", position, None, token, reason)
     return None
 
@@ -167,9 +165,7 @@ def _origin(part: Part, have: list[bytes], subject: bytes) -> TokenOrigin:
     if part.kind is Kind.RANDOM:
         return TokenOrigin(part.text, part.kind.value, (), bind_random(part)(), {"n": part.number})
     if part.positions:
-        inputs = tuple(
-            Input(index, at + 1, have[at]) for index, at in zip(part.indexes, part.positions, strict=True)
-        )
+        inputs = tuple(Input(index, at + 1, have[at]) for index, at in zip(part.indexes, part.positions, strict=True))
     else:
         inputs = (Input(None, None, subject),)
     key = b"".join([item.value for item in inputs])
@@ -178,9 +174,7 @@ def _origin(part: Part, have: list[bytes], subject: bytes) -> TokenOrigin:
     result = bind(part)(key)
     if part.kind is Kind.PARTITION:
         modulus = modulus_of(part)
-        return TokenOrigin(
-            part.text, part.kind.value, inputs, result, {"n": part.number}, fnv1a_32(key), modulus
-        )
+        return TokenOrigin(part.text, part.kind.value, inputs, result, {"n": part.number}, fnv1a_32(key), modulus)
     if part.kind is Kind.SPLIT:
         arguments: dict[str, int | str] = {"delimiter": text_of(part.delimiter)}
     else:

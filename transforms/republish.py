@@ -136,9 +136,7 @@ class Republish:
         return _assemble, (self.stream, self.headers_only, self.transform)
 
 
-def compile_republish(
-    stream: str | bytes, republish: Mapping[str, object], dialect: Dialect = NEWEST
-) -> Republish:
+def compile_republish(stream: str | bytes, republish: Mapping[str, object], dialect: Dialect = NEWEST) -> Republish:
     """Compile the native ``republish`` object (``src``, ``dest``, ``headers_only``) of a stream.
 
     A missing ``src`` is ``>``. A missing ``dest`` is refused by 2.9; from 2.10 on nothing is republished.

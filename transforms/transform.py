@@ -111,14 +111,10 @@ def compile_transform(
     if ANY in destination_tokens or (source_tokens[-1] == REST) != (destination_tokens[-1] == REST):
         raise _invalid_subject()
     parts = _parts(source_tokens, destination_tokens, destination, dialect, strict=strict)
-    return Transform(
-        source, destination, dialect, strict, parts, compile_program(pattern, destination, parts)
-    )
+    return Transform(source, destination, dialect, strict, parts, compile_program(pattern, destination, parts))
 
 
-def compile_transform_positional(
-    source: bytes, destination: bytes, dialect: Dialect, strict: bool
-) -> Transform:
+def compile_transform_positional(source: bytes, destination: bytes, dialect: Dialect, strict: bool) -> Transform:
     """``compile_transform`` for unpickling, which knows no keywords."""
     return compile_transform(source, destination, dialect, strict=strict)
 
