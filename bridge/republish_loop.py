@@ -169,7 +169,7 @@ class RepublishLoop:
                 second, stamp = self._second, self._stamp = time[:-9], _stamp_of(time)
             fraction = time[-9:].rstrip(b"0")
             head = b"%b%b%b%b%bZ\r\nNats-Last-Sequence: %b\r\n\r\n" % (
-                _opened(block) + lines if block else bare,
+                block[:-2] + lines if block else bare,
                 sequence,
                 stamp,
                 b"." if fraction else b"",
@@ -243,7 +243,7 @@ class RepublishLoop:
             size_line = b"Nats-Msg-Size: %b\r\n" % size
         stamp = b"\r\nNats-Time-Stamp: " + rfc3339_nano(int(time)) if self._timed else b""
         head = b"%b%b%b\r\nNats-Last-Sequence: %b\r\n%b\r\n" % (
-            _opened(block) + entry[3] if block else entry[2],
+            block[:-2] + entry[3] if block else entry[2],
             sequence,
             stamp,
             last,
@@ -283,15 +283,6 @@ class RepublishLoop:
 def _stamp_of(time: bytes) -> bytes:
     """The time stamp line up to the whole second, for a time in nanoseconds as decimal text."""
     return b"\r\nNats-Time-Stamp: " + rfc3339_nano(int(time[:-9]) * 1_000_000_000)[:-1]
-
-
-def _opened(block: bytes) -> bytes:
-    """A message's own header block without its final empty line, ready for more lines."""
-    if b"Nats-Request-Info" in block:
-        block = header_block.remove(block, b"Nats-Request-Info")
-        if not block:
-            return b"NATS/1.0\r\n"
-    return block[:-2]
 
 
 def _without_size(block: bytes) -> tuple[bytes, bytes]:

@@ -14,11 +14,11 @@ from bridge.errors import ApiError, BridgeError, ConfigError, RuleRefusedError, 
 from bridge.intake import Intake, IntakePlan
 from bridge.jetstream_api import STREAM_NOT_FOUND, Json
 from bridge.removals import AUDIT_SUBJECT, Changed, Deleted, Purged, read_audit
-from bridge.replay import Replay, ephemeral_config
-from bridge.republish_loop import AckReply, RepublishLoop, Suspect
+from bridge.replay import Replay
+from bridge.republish_loop import RepublishLoop, Suspect
 from bridge.retention import Retention, StreamLimits
+from bridge.seeding import Seeding
 from bridge.side_effects import CONSUMER_RETENTIONS, reason_against_watching
-from transforms import header_block
 from transforms.dialect import Dialect, dialect
 from transforms.errors import EngineError
 from transforms.republish import compile_republish
@@ -171,7 +171,9 @@ class RepublishRun:
             self._target.on_refusal(self._refused)
         await self._follow_removals()
         resumed = await self._intake.durable_position()
-        handled = await self._seed(resumed)
+        replay = Replay(self._source.api, rule.stream, self._filter, headers_only=True, direct=self._plan.direct)
+        seeding = Seeding(self._source.api, replay, self._loop, self.counters)
+        handled = await seeding.seed(self._info, rule.start, resumed)
         await self._learn_removed(handled)
         await self._intake.open(handled, self._info["created"])
         if retention.limits.uncertain:
@@ -274,57 +276,6 @@ class RepublishRun:
             self._source.client.write_raw(b"PUB %b 4\r\n+ACK\r\n" % reply)
 
     # -- the starting point ------------------------------------------------------------------------------------------
-
-    async def _seed(self, resumed: int | None) -> int:
-        """Learn the last sequence of every subject before the starting point; the sequence handled so far."""
-        start = self.rule.start
-        replay = Replay(self._source.api, self.rule.stream, self._filter, headers_only=True, direct=self._plan.direct)
-        counts_history = self._loop.retention.history is not None
-        if resumed is None and start.policy == "new" and not counts_history:
-            handled = int(self._info["state"]["last_seq"])
-            async for batch in replay.last_per_subject():
-                handled = self._learn(batch)
-            return handled
-        if resumed is not None:
-            handled = resumed
-        elif start.policy == "first":
-            handled = 0
-        elif start.policy == "sequence":
-            handled = int(start.sequence or 1) - 1
-        elif start.policy == "time":
-            handled = await self._before(str(start.time))
-        else:
-            handled = int(self._info["state"]["last_seq"])
-        async for batch in replay.between(1, handled):
-            self._learn(batch)
-        return handled
-
-    def _learn(self, batch: list[Delivered]) -> int:
-        """Take over last sequences from a batch of earlier messages; the batch's last sequence."""
-        retention = self._loop.retention
-        history = retention.history is not None
-        number = 0
-        for subject, reply, block, _ in batch:
-            text = reply.split(b".")[5 if reply.count(b".") == 8 else 7]
-            number = int(text)
-            if history:
-                rollup = header_block.read(block, b"Nats-Rollup") if b"Nats-Rollup" in block else None
-                retention.stored(subject, number, 0, rollup)
-            self._loop.seed(subject, text)
-        return number or AckReply.parse(batch[-1][1]).stream_sequence
-
-    async def _before(self, time: str) -> int:
-        """The sequence just before the first message stored at or after a time."""
-        inbox = self._source.client.new_inbox()
-        config = ephemeral_config(inbox, filter_subject=self._filter, headers_only=True, direct=False)
-        config |= {"deliver_policy": "by_start_time", "opt_start_time": time}
-        for name in ("deliver_subject", "flow_control", "idle_heartbeat"):
-            del config[name]
-        # A pull consumer that nobody pulls from: its starting point is all that is wanted.
-        config |= {"ack_policy": "explicit", "max_deliver": -1}
-        info = await self._source.api.create_ephemeral(self.rule.stream, config)
-        await self._source.api.delete_consumer(self.rule.stream, info["name"])
-        return int(info["delivered"]["stream_seq"])
 
     async def _learn_removed(self, handled: int) -> None:
         """Start the model of removals from the stream's present state."""

@@ -1,0 +1,152 @@
+"""Where a rule begins, and the last sequence of every subject before that.
+
+Native republish looks predecessors up in the store; the bridge must have seen them. Three ways, cheapest first:
+
+* `start: new`: a last-per-subject consumer delivers one message per subject and then everything newer, so that the
+  map is exact for the last message delivered, whatever is published meanwhile;
+* a position in the past (resumed, or a sequence or time): the same, for all subjects that were not touched since;
+  for the few that were, the server is asked for the newest message at or before the position;
+* many subjects touched since, or a model that needs every message: everything up to the position is read again.
+
+Only headers travel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bridge.counters import RuleCounters
+from bridge.jetstream_api import JetStreamApi, Json
+from bridge.replay import Replay, ephemeral_config
+from bridge.republish_loop import RepublishLoop
+from bridge.settings import Start
+from transforms import header_block
+
+__all__ = ["Seeding"]
+
+_MOST_LOOK_UPS = 256
+_MOST_GAP = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Seeding:
+    """Finds a rule's starting point and fills its loop's last sequences.
+
+    Attributes:
+        api: the API of the connection that holds the stream.
+        replay: how the rule reads its stream; only headers are wanted.
+        loop: what is filled.
+        counters: where subjects without a certain predecessor are counted.
+    """
+
+    api: JetStreamApi
+    replay: Replay
+    loop: RepublishLoop
+    counters: RuleCounters
+
+    async def seed(self, info: Json, start: Start, resumed: int | None) -> int:
+        """Fill the loop; the stream sequence up to which everything counts as handled.
+
+        Args:
+            info: `STREAM.INFO`, taken before.
+            start: where to begin without a position.
+            resumed: the position that the server keeps for the rule, if any.
+        """
+        last = int(info["state"]["last_seq"])
+        first = max(int(info["state"]["first_seq"]), 1)
+        if self.loop.retention.history is not None:
+            handled = last if resumed is None and start.policy == "new" else await self._position(start, resumed)
+            await self._replay_with_history(first, handled)
+            return handled
+        if resumed is None and start.policy == "new":
+            handled = last
+            async for batch in self.replay.last_per_subject():
+                for subject, reply, _, _ in batch:
+                    self.loop.seed(subject, _sequence(reply))
+                handled = int(_sequence(batch[-1][1]))
+            return handled
+        handled = await self._position(start, resumed)
+        if handled < first:
+            return handled
+        touched = await self._seed_untouched(handled)
+        if len(touched) > _MOST_LOOK_UPS or any(not _is_text(subject) for subject in touched):
+            async for batch in self.replay.between(first, handled):
+                for subject, reply, _, _ in batch:
+                    self.loop.seed(subject, _sequence(reply))
+            return handled
+        for subject in touched:
+            newest = await self.api.newest_before(self.replay.stream, subject.decode(), first, handled)
+            if newest:
+                self.loop.seed(subject, b"%d" % newest)
+            elif self.loop.retention.limits.max_msgs_per_subject:
+                # It is a new subject, or its predecessor was evicted while we were away: nobody can tell now.
+                self.counters.last_sequence_uncertain += 1
+        return handled
+
+    async def _seed_untouched(self, handled: int) -> set[bytes]:
+        """Seed the subjects whose last message is at or before `handled`; those that have newer ones."""
+        touched: set[bytes] = set()
+        async for batch in self.replay.last_per_subject():
+            for subject, reply, _, _ in batch:
+                sequence = _sequence(reply)
+                if int(sequence) > handled:
+                    touched.add(subject)
+                else:
+                    self.loop.seed(subject, sequence)
+        return touched
+
+    async def _replay_with_history(self, first: int, handled: int) -> None:
+        """Read every message up to `handled` into the model of removals as well."""
+        retention = self.loop.retention
+        retention.raise_floor(min(first, handled + 1))
+        following = retention.floor
+        async for batch in self.replay.between(first, handled):
+            for subject, reply, block, _ in batch:
+                text = _sequence(reply)
+                number = int(text)
+                if number - following > _MOST_GAP:
+                    retention.raise_floor(number)
+                for gone in range(max(following, retention.floor), number):
+                    retention.removed(gone)
+                following = number + 1
+                rollup = header_block.read(block, b"Nats-Rollup") if b"Nats-Rollup" in block else None
+                retention.stored(subject, number, 0, rollup)
+                self.loop.seed(subject, text)
+
+    async def _position(self, start: Start, resumed: int | None) -> int:
+        if resumed is not None:
+            return resumed
+        if start.policy == "sequence":
+            return int(start.sequence or 1) - 1
+        if start.policy == "time":
+            return await self._before(str(start.time))
+        return 0
+
+    async def _before(self, time: str) -> int:
+        """The sequence just before the first message stored at or after a time."""
+        config = ephemeral_config("", filter_subject=self.replay.filter_subject, headers_only=True, direct=False)
+        for name in ("deliver_subject", "flow_control", "idle_heartbeat"):
+            del config[name]
+        # A pull consumer that nobody pulls from: its starting point is all that is wanted.
+        config |= {
+            "ack_policy": "explicit",
+            "max_deliver": -1,
+            "deliver_policy": "by_start_time",
+            "opt_start_time": time,
+        }
+        info = await self.api.create_ephemeral(self.replay.stream, config)
+        await self.api.delete_consumer(self.replay.stream, info["name"])
+        return int(info["delivered"]["stream_seq"])
+
+
+def _sequence(reply: bytes) -> bytes:
+    """The stream sequence in a delivered message's reply subject, as text."""
+    return reply.split(b".")[5 if reply.count(b".") == 8 else 7]
+
+
+def _is_text(subject: bytes) -> bool:
+    try:
+        subject.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
