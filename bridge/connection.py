@@ -41,6 +41,7 @@ class Link:
         self._disconnect_listeners: list[Callable[[], None]] = []
         self._reconnect_listeners: list[Callable[[], None]] = []
         self._refusal_listeners: list[Callable[[str], None]] = []
+        self._end_listeners: list[Callable[[str], None]] = []
 
     @property
     def server_version(self) -> str:
@@ -60,9 +61,17 @@ class Link:
         """Call `listener` with the server's text when it refuses a publish or subscription (permissions)."""
         self._refusal_listeners.append(listener)
 
+    def on_end(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` with the reason when the connection is closed for good, and not by us."""
+        self._end_listeners.append(listener)
+
     async def connected(self) -> None:
-        """Wait until the connection is up."""
+        """Wait until the connection is up, its subscriptions included."""
         await self._up.wait()
+        # nats-py knows of a loss before it tells: until then both would be true, and a caller that loops would spin.
+        while not self.client.is_connected:
+            await self._down.wait()
+            await self._up.wait()
 
     async def flush(self) -> bool:
         """Wait until the server has handled all that was written; False if the connection broke meanwhile."""
@@ -103,6 +112,14 @@ class Link:
         for listener in self._reconnect_listeners:
             listener()
 
+    async def _on_closed(self) -> None:
+        if self._closing:
+            return
+        reason = str(self.client.last_error or "no reason given")
+        _log.error("connection.closed", connection=self.name, reason=reason)
+        for listener in self._end_listeners:
+            listener(reason)
+
     async def _on_error(self, error: Exception) -> None:
         text = str(error)
         if "permissions violation" in text.lower():
@@ -142,6 +159,7 @@ async def open_link(name: str, options: Mapping[str, Any], *, client_name: str) 
                 error_cb=on_error,
                 disconnected_cb=link._on_disconnected,
                 reconnected_cb=link._on_reconnected,
+                closed_cb=link._on_closed,
                 allow_reconnect=True,
                 # nats-py tries the servers for ever with -1, also at the start; the time limit below ends that.
                 max_reconnect_attempts=-1,

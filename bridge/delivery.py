@@ -48,14 +48,18 @@ class Delivery:
         self._unconfirmed: deque[_Written] = deque()
         self._unconfirmed_bytes = 0
         self._changed = asyncio.Event()
-        self._confirmed = asyncio.Condition()
+        self._progress = asyncio.Event()
         self._broken = False
+        self._refused = False
+        self.held = False  # whether a batch waits for the connection, nothing of it written
+        self._acknowledged = b""
         self._confirmer: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin confirming."""
         self._target.on_disconnect(self._disconnected)
         self._target.on_reconnect(self._reconnected)
+        self._target.on_refusal(self._publication_refused)
         self._confirmer = asyncio.create_task(self._confirm())
 
     def send(self, operations: list[bytes], reply: bytes) -> Awaitable[None] | None:
@@ -73,8 +77,13 @@ class Delivery:
 
     async def settled(self) -> None:
         """Wait until everything written is confirmed (and acknowledged)."""
-        async with self._confirmed:
-            await self._confirmed.wait_for(lambda: not self._unconfirmed)
+        while self._unconfirmed:
+            await self._next_progress()
+
+    def acknowledge_again(self) -> None:
+        """Repeat the last acknowledgement: the one written before the source connection broke may be lost."""
+        if self._acknowledged and self._acknowledge is not None:
+            self._acknowledge(self._acknowledged)
 
     async def stop(self) -> None:
         """Stop confirming."""
@@ -94,8 +103,10 @@ class Delivery:
         self._changed.set()
 
     async def _send_when_connected(self, operations: list[bytes], reply: bytes) -> None:
+        self.held = True
         while self._broken or not self._target.client.is_connected:
             await self._target.connected()
+        self.held = False
         self._write(operations, reply)
 
     async def _room(self) -> None:
@@ -104,8 +115,12 @@ class Delivery:
                 await self._target.client.drained()
             except ConnectionError:
                 return  # the reconnect decides what is written again
-        async with self._confirmed:
-            await self._confirmed.wait_for(lambda: self._unconfirmed_bytes <= _MOST_UNCONFIRMED)
+        while self._unconfirmed_bytes > _MOST_UNCONFIRMED:
+            await self._next_progress()
+
+    async def _next_progress(self) -> None:
+        self._progress.clear()
+        await self._progress.wait()
 
     async def _confirm(self) -> None:
         while True:
@@ -117,29 +132,31 @@ class Delivery:
                 await asyncio.sleep(0)
                 continue
             count = len(self._unconfirmed)
-            if await self._target.flush():
-                await self._settle(count)
+            # A refusal comes before the PONG, which then confirms nothing: what follows is never acknowledged.
+            if await self._target.flush() and not self._refused:
+                self._settle(count)
             if self._acknowledge is None:
                 await asyncio.sleep(_IDLE_CONFIRMATION)
 
-    async def _settle(self, count: int) -> None:
+    def _settle(self, count: int) -> None:
         last = b""
         for _ in range(count):
             written = self._unconfirmed.popleft()
             self._unconfirmed_bytes -= len(written.data)
             last = written.acknowledge or last
         if last and self._acknowledge is not None:
+            self._acknowledged = last
             self._acknowledge(last)
         if self._unconfirmed:
             self._changed.set()
-        async with self._confirmed:
-            self._confirmed.notify_all()
+        self._progress.set()
 
     def _disconnected(self) -> None:
         self._broken = True
         if self._acknowledge is None:
             self._counters.in_doubt += sum(written.messages for written in self._unconfirmed)
             self._unconfirmed.clear()
+            self._progress.set()  # whoever waits for it to be settled has nothing more to wait for
 
     def _reconnected(self) -> None:
         self._broken = False
@@ -148,3 +165,6 @@ class Delivery:
                 self._target.client.write_raw(written.data)
                 self._counters.repeated_out += written.messages
         self._changed.set()
+
+    def _publication_refused(self, text: str) -> None:
+        self._refused = self._refused or "publish" in text.lower()

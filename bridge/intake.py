@@ -17,6 +17,8 @@ requests are answered in turn with the batches, so the server stops sending befo
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
@@ -24,9 +26,10 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import structlog
 
+from bridge import replay
 from bridge.connection import Link
 from bridge.counters import RuleCounters
-from bridge.errors import ApiError, BridgeError, RuleRefusedError
+from bridge.errors import ApiError, RuleRefusedError
 from bridge.jetstream_api import CONSUMER_IN_USE, STREAM_NOT_FOUND, Json
 from bridge.replay import Replay, ephemeral_config
 from bridge.republish_loop import AckReply
@@ -37,7 +40,9 @@ __all__ = ["BatchSink", "Intake", "IntakePlan"]
 
 _log = structlog.get_logger("bridge.intake")
 
-_HEARTBEAT = 2.0  # seconds
+_SILENT_BEATS = 2.5  # heartbeats missing until something must be wrong
+_TAKEOVER = 3.0  # seconds until the server must have noticed that another process is gone
+_POLL = 0.05  # seconds between two looks at what the server has not noticed yet
 _Item: TypeAlias = list[Delivered] | tuple[bytes, bytes]
 
 
@@ -46,6 +51,12 @@ class BatchSink(Protocol):
 
     def accept(self, batch: list[Delivered], jumped: int) -> Awaitable[None] | None:
         """Take a batch; `jumped` sequences before or in it were never seen. What is returned is awaited first."""
+
+    def confirm(self, reply: bytes) -> Awaitable[None] | None:
+        """Acknowledge `reply` as soon as everything accepted so far is confirmed."""
+
+    async def settled(self) -> None:
+        """Wait until everything accepted so far is confirmed."""
 
     async def stream_recreated(self, info: Json) -> None:
         """The stream is a new one of the same name: nothing known of the old one holds."""
@@ -110,14 +121,35 @@ class Intake:
         self._inbox = ""
         self._heard = 0.0
         self._look = asyncio.Event()
-        self._stopping = False
+        self._opening = False
+        self._filling = False
+        self._done = 0
 
     async def durable_position(self) -> int | None:
-        """The stream sequence up to which an existing durable consumer is done; None if there is none of ours."""
-        if self.plan.position == "none":
+        """The stream sequence up to which an existing durable consumer is done; None if there is none of ours.
+
+        Raises:
+            RuleRefusedError: another process is bound to it.
+            ApiError: the server refuses.
+        """
+        api, plan = self.link.api, self.plan
+        if plan.position == "none":
             return None
-        info = await self.link.api.consumer_info(self.plan.stream, self.plan.durable_name)
-        return None if info is None else _position_of(info)
+        deadline = asyncio.get_running_loop().time() + _TAKEOVER
+        # While another process is bound the position moves; one that was killed is noticed after a moment.
+        while (info := await api.consumer_info(plan.stream, plan.durable_name)) and info.get("push_bound"):
+            if asyncio.get_running_loop().time() > deadline:
+                raise self._in_use()
+            await asyncio.sleep(_POLL)
+        if info is None:
+            return None
+        position = _position_of(info)
+        last = int((await api.stream_info(plan.stream))["state"]["last_seq"])
+        if position > last:
+            _log.warning("intake.stream_shorter", stream=plan.stream, position=position, last_sequence=last)
+            await api.delete_consumer(plan.stream, plan.durable_name)
+            return last
+        return position
 
     async def open(self, handled: int, created: str) -> None:
         """Start delivering what follows stream sequence `handled`; `created` identifies the stream.
@@ -131,15 +163,16 @@ class Intake:
         self._inbox = self.link.client.new_inbox()
         self._subscription = await self.link.client.subscribe_batches(self._inbox, self._on_batch, self._on_control)
         # Until the consumer's own numbers are known, whatever arrives has to wait.
-        self._work(self._begin())
+        self._opening = True
+        self._work(self._begin(seeded=True))
         assert self._worker is not None
         await asyncio.shield(self._worker)
+        self._opening = False
         self._watcher = asyncio.create_task(self._watch())
         self.link.on_reconnect(self._look.set)
 
     async def close(self) -> None:
         """Stop the server's delivery, hand on everything that it has sent, leave nothing ephemeral behind."""
-        self._stopping = True
         if self._watcher is not None:
             self._watcher.cancel()
             await asyncio.gather(self._watcher, return_exceptions=True)
@@ -151,13 +184,46 @@ class Intake:
         await self.idle()
         if self.link.client.is_connected and self._consumer:
             if self.plan.position == "sent":
-                # Sent counts as done, so whatever was sent and did not arrive is read again before we go.
-                info = await self.link.api.consumer_info(self.plan.stream, self._consumer)
-                if info is not None:
-                    await self._fill(int(info["delivered"]["stream_seq"]))
+                await self._hand_on_sent()
             elif self.plan.position == "none" and not self.plan.direct:
                 await self.link.api.delete_consumer(self.plan.stream, self._consumer)
         await self._subscription.release()
+
+    async def _hand_on_sent(self) -> None:
+        """Sent counts as done, so whatever was sent and did not arrive is read again before we go."""
+        deadline = asyncio.get_running_loop().time() + _TAKEOVER
+        # The server goes on sending to nobody until the consumer has noticed that we are gone.
+        while info := await self.link.api.consumer_info(self.plan.stream, self._consumer):
+            if not info.get("push_bound") or asyncio.get_running_loop().time() > deadline:
+                delivered = info["delivered"]
+                await self._fill(int(delivered["stream_seq"]), int(delivered["consumer_seq"]))
+                return
+            await asyncio.sleep(_POLL / 10)
+
+    async def abandon(self, *, held: bool) -> None:
+        """Stop with work in hand, because the target is away; the position goes back to what was written.
+
+        Args:
+            held: the last batch handed on has not been written.
+        """
+        tasks = [task for task in (self._watcher, self._worker) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._queue.clear()
+        if self._subscription is not None:
+            await self._subscription.release()
+        if not self._consumer or not self.link.client.is_connected:
+            return
+        if self.plan.position == "sent":
+            info = await self.link.api.consumer_info(self.plan.stream, self._consumer)
+            if info is None or info["config"].get("deliver_subject") != self._inbox:
+                return  # it is no longer ours
+            self.handled = self._done if held else self.handled
+            await self.link.api.delete_consumer(self.plan.stream, self._consumer)
+            await self._create()
+        elif self.plan.position == "none" and not self.plan.direct:
+            await self.link.api.delete_consumer(self.plan.stream, self._consumer)
 
     async def idle(self) -> None:
         """Wait until everything that has arrived is handed on."""
@@ -184,7 +250,11 @@ class Intake:
         if self._worker is not None:
             self._queue.append((reply, block))
             return
-        waiting = self._control(reply, block)
+        try:
+            waiting = self._control(reply, block)
+        except Exception as error:
+            self._failed(error)
+            return
         if waiting is not None:
             self._work(waiting)
 
@@ -204,7 +274,8 @@ class Intake:
         return self._sort_out(batch)
 
     def _hand_on(self, batch: list[Delivered], last: int) -> Awaitable[None] | None:
-        jumped = 0 if self.plan.filter_subject else last - self.handled - len(batch)
+        jumped = 0 if self.plan.filter_subject or self._filling else last - self.handled - len(batch)
+        self._done = self.handled  # whoever hands on has awaited the batch before
         self.handled = last
         return self._sink.accept(batch, jumped)
 
@@ -224,9 +295,10 @@ class Intake:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            self._failed(error)
             self._queue.clear()
-            raise
+            if self._opening:
+                raise  # to whoever opens
+            self._failed(error)
         finally:
             self._worker = None
 
@@ -243,30 +315,31 @@ class Intake:
         return None
 
     async def _catch_up(self, upto: int, following: int) -> None:
-        await self._fill(upto)
+        await self._fill(upto, following - 1)
         self._next = following
 
     async def _sort_out(self, batch: list[Delivered]) -> None:
         """A batch that is not simply the next one: drop what was handled, read again what is missing."""
         run: list[Delivered] = []
+        repeated = b""
         for message in batch:
             ack = AckReply.parse(message[1])
-            expected = self._next
-            self._next = ack.consumer_sequence + 1
-            if ack.stream_sequence <= self.handled:
+            last = AckReply.parse(run[-1][1]).stream_sequence if run else self.handled
+            if ack.stream_sequence <= last:
                 self._counters.repeated += 1
-                continue
-            if ack.consumer_sequence != expected or ack.deliveries > 1:
+                repeated = message[1]
+            elif ack.consumer_sequence != self._next or ack.deliveries > 1:
                 await self._hand_on_all(run)
-                run = []
                 self._counters.gaps += 1
-                await self._fill(ack.stream_sequence - 1)
-            if ack.stream_sequence > self.handled:
+                await self._fill(ack.stream_sequence - 1, ack.consumer_sequence - 1)
+                run = [message]
+            else:
                 run.append(message)
-                if len(run) > 1 and ack.stream_sequence <= AckReply.parse(run[-2][1]).stream_sequence:
-                    run.pop()
-                    self._counters.repeated += 1
+            self._next = ack.consumer_sequence + 1
         await self._hand_on_all(run)
+        if repeated and not run and self.plan.position == "confirmed":
+            # Its first acknowledgement may not have reached the server.
+            await self._confirm(repeated)
 
     async def _hand_on_all(self, batch: list[Delivered]) -> None:
         if batch:
@@ -274,47 +347,107 @@ class Intake:
             if waiting is not None:
                 await waiting
 
-    async def _fill(self, upto: int) -> None:
-        """Read (handled, upto] again from the stream."""
+    async def _confirm(self, reply: bytes) -> None:
+        waiting = self._sink.confirm(reply)
+        if waiting is not None:
+            await waiting
+
+    async def _fill(self, upto: int, delivered: int) -> None:
+        """Read (handled, upto] again from the stream.
+
+        Args:
+            upto: the last stream sequence of what is missing.
+            delivered: the consumer sequence that its delivery had; those from `_next` on are the missing ones.
+        """
         if upto <= self.handled:
             return
-        before = self._counters.received
+        before, start, first = self._counters.received, self.handled, self._next
         plan = self.plan
-        replay = Replay(self.link.api, plan.stream, plan.filter_subject, plan.headers_only, plan.direct)
-        async for batch in replay.between(self.handled + 1, upto):
-            await self._hand_on_all(batch)
+        missing = Replay(self.link.api, plan.stream, plan.filter_subject, plan.headers_only, plan.direct)
+        self._filling = True
+        try:
+            while self.handled < upto:
+                try:
+                    async with contextlib.aclosing(missing.between(self.handled + 1, upto)) as batches:
+                        async for batch in batches:
+                            if plan.position == "confirmed":
+                                done = self._counters.received - before + len(batch)
+                                batch = self._numbered(batch, min(first - 1 + done, delivered))
+                            await self._hand_on_all(batch)
+                except ApiError as error:
+                    if error.err_code == STREAM_NOT_FOUND:
+                        break
+                    if not _passing(error):
+                        raise
+                    _log.warning("intake.waiting", stream=plan.stream, reason=str(error))
+                    await asyncio.sleep(_POLL)
+                    await self.link.connected()
+                else:
+                    break
+        finally:
+            self._filling = False
         found = self._counters.received - before
         self._counters.recovered += found
-        if plan.filter_subject is None and self.handled < upto:
-            self._counters.lost += upto - self.handled
+        self._counters.lost += max(min(delivered - first + 1, upto - start) - found, 0)
         _log.info("intake.recovered", stream=plan.stream, consumer=self._consumer, messages=found, upto=upto)
         self.handled = max(self.handled, upto)
+        if plan.position == "confirmed":
+            await self._confirm(self._reply(upto, delivered))
+
+    def _reply(self, stream_sequence: int, consumer_sequence: int) -> bytes:
+        """What to acknowledge at the durable consumer for a message that did not come from it."""
+        return b"$JS.ACK.%b.%b.1.%d.%d.%d.0" % (
+            self.plan.stream.encode(),
+            self.plan.durable_name.encode(),
+            stream_sequence,
+            consumer_sequence,
+            time.time_ns(),
+        )
+
+    def _numbered(self, batch: list[Delivered], consumer_sequence: int) -> list[Delivered]:
+        """A batch of a replay whose last reply subject is that of the durable consumer."""
+        subject, reply, block, payload = batch[-1]
+        ack = AckReply.parse(reply)
+        tokens = self._reply(ack.stream_sequence, consumer_sequence).split(b".")
+        tokens[-2] = b"%d" % ack.time_ns
+        mine = b".".join(tokens)
+        if reply.count(b".") != 8:
+            # With a domain and an account before the stream, as the rest of the batch has it.
+            original = reply.split(b".")
+            original[5] = tokens[3]
+            original[6:11] = tokens[4:9]
+            mine = b".".join(original)
+        return [*batch[:-1], (subject, mine, block, payload)]
 
     # -- the consumer's life -----------------------------------------------------------------------------------------
 
-    async def _begin(self) -> None:
+    async def _begin(self, *, seeded: bool = False) -> None:
         """Attach to the durable consumer or make a consumer, so that deliveries continue after `handled`."""
         plan = self.plan
         info = None
         if plan.position != "none":
             info = await self.link.api.consumer_info(plan.stream, plan.durable_name)
         if info is not None and info["config"].get("ack_policy") == _ACK_POLICY[plan.position]:
-            info = await self._attach(info)
+            if seeded and plan.position == "sent" and _position_of(info) > self.handled:
+                raise self._in_use()  # what moved the position has published up to there
+            await self._attach(info)
+            state = info["delivered"] if plan.position == "sent" else info["ack_floor"]
+            self._next = int(state["consumer_seq"]) + 1
         else:
             if info is not None:
                 # The delivery mode changed; the position goes over to a consumer of the other kind.
-                self.handled = max(self.handled, _position_of(info))
                 await self.link.api.delete_consumer(plan.stream, plan.durable_name)
-            info = await self._create()
+            info = await self._create() | {"delivered": {"consumer_seq": 0, "stream_seq": 0}}
+            self._next = 1
         self._consumer = info["name"]
-        delivered = info["delivered"]
-        self._next = int(delivered["consumer_seq"]) + 1
         self._heard = asyncio.get_running_loop().time()
-        # What the durable consumer sent to an earlier process, or to us before the connection broke.
-        if int(delivered["consumer_seq"]):
-            await self._fill(int(delivered["stream_seq"]))
+        # What the durable consumer sent to an earlier process. What it sends now waits in the queue.
+        delivered = info["delivered"]
+        if int(delivered["consumer_seq"]) >= self._next:
+            await self._fill(int(delivered["stream_seq"]), int(delivered["consumer_seq"]))
+        self._next = int(delivered["consumer_seq"]) + 1
 
-    async def _attach(self, info: Json) -> Json:
+    async def _attach(self, info: Json) -> None:
         config = dict(info["config"])
         config.pop("metadata", None)
         config["deliver_subject"] = self._inbox
@@ -325,15 +458,19 @@ class Intake:
             config.pop(name, None)
             if value:
                 config[name] = value
+        config["idle_heartbeat"] = int(replay.HEARTBEAT * 1e9)
         try:
-            return await self.link.api.create_durable(self.plan.stream, config)
+            await self.link.api.create_durable(self.plan.stream, config)
         except ApiError as error:
             if error.err_code == CONSUMER_IN_USE:
-                raise RuleRefusedError(
-                    f"consumer '{self.plan.durable_name}' of stream '{self.plan.stream}' is in use by another process:"
-                    " stop that one, or give this sidecar or rule another name"
-                ) from None
+                raise self._in_use() from None
             raise
+
+    def _in_use(self) -> RuleRefusedError:
+        return RuleRefusedError(
+            f"consumer '{self.plan.durable_name}' of stream '{self.plan.stream}' is in use by another process:"
+            " stop that one, or give this sidecar or rule another name"
+        )
 
     async def _create(self) -> Json:
         plan = self.plan
@@ -359,41 +496,54 @@ class Intake:
         """Look after the consumer when the connection came back or nothing is heard."""
         while True:
             try:
-                await asyncio.wait_for(self._look.wait(), _HEARTBEAT)
-                self._look.clear()
+                await asyncio.wait_for(self._look.wait(), replay.HEARTBEAT)
                 self._counters.reconnects += 1
             except TimeoutError:
                 silence = asyncio.get_running_loop().time() - self._heard
-                if silence < 2.5 * _HEARTBEAT:
+                if silence < _SILENT_BEATS * replay.HEARTBEAT:
                     continue
+            self._look.clear()
             await self.link.connected()
+            # As the worker, so that what arrives meanwhile waits; no await may come between these two lines.
             await self.idle()
-            try:
-                await self._revive()
-            except ApiError as error:
-                _log.warning("intake.waiting", stream=self.plan.stream, reason=str(error))
-            except BridgeError as error:
-                self._failed(error)
-                return
+            self._work(self._revive())
+            await self.idle()
 
     async def _revive(self) -> None:
-        api, plan = self.link.api, self.plan
-        try:
-            stream = await api.stream_info(plan.stream)
-        except ApiError as error:
-            if error.err_code == STREAM_NOT_FOUND:
-                _log.warning("intake.stream_missing", stream=plan.stream)
+        """Whether consumer and stream are still the ones they were; if not, go on with what is there."""
+        plan = self.plan
+        while True:
+            try:
+                await self._look_after()
+            except ApiError as error:
+                if error.err_code != STREAM_NOT_FOUND and not _passing(error):
+                    raise
+                _log.warning("intake.waiting", stream=plan.stream, reason=str(error))
+                await asyncio.sleep(replay.HEARTBEAT / 4)
+                await self.link.connected()
+            else:
                 return
-            raise
+
+    async def _look_after(self) -> None:
+        api, plan = self.link.api, self.plan
+        stream = await api.stream_info(plan.stream)
+        last = int(stream["state"]["last_seq"])
         if stream["created"] != self._created:
             self._counters.recreated_streams += 1
             _log.warning("intake.stream_recreated", stream=plan.stream, created=stream["created"])
+            await self._sink.settled()
+            await self._sink.stream_recreated(stream)
             self._created = stream["created"]
             self.handled = 0
-            await self._sink.stream_recreated(stream)
         else:
             info = None if plan.direct else await api.consumer_info(plan.stream, self._consumer)
-            if info is not None:
+            if last < self.handled:
+                # A server lost the end of its store; its next messages have numbers that we have seen.
+                _log.warning("intake.stream_shorter", stream=plan.stream, position=self.handled, last_sequence=last)
+                if info is not None:
+                    await api.delete_consumer(plan.stream, self._consumer)
+                self.handled = last
+            elif info is not None:
                 if info["config"].get("deliver_subject") != self._inbox:
                     raise RuleRefusedError(
                         f"consumer '{self._consumer}' of stream '{plan.stream}' was taken over by another process"
@@ -402,9 +552,14 @@ class Intake:
                 return
             self._counters.recreated_consumers += 1
             _log.warning("intake.consumer_recreated", stream=plan.stream, consumer=self._consumer, after=self.handled)
-        self._work(self._begin())
-        assert self._worker is not None
-        await asyncio.shield(self._worker)
+            # The new consumer begins after `handled`, which must not be less than what is confirmed.
+            await self._sink.settled()
+        await self._begin()
+
+
+def _passing(error: ApiError) -> bool:
+    """Whether a request can succeed a little later: the server restarts, or its cluster has no leader."""
+    return error.retriable or error.http_code == 503
 
 
 _ACK_POLICY = {"none": "none", "sent": "none", "confirmed": "all"}

@@ -6,7 +6,8 @@ Each replay is an ephemeral consumer of its own, gone afterwards; it moves nobod
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +17,10 @@ from bridge.republish_loop import AckReply
 from bridge.wire import Delivered
 from transforms import header_block
 
-__all__ = ["Replay", "ephemeral_config"]
+__all__ = ["HEARTBEAT", "Replay", "ephemeral_config"]
 
-_HEARTBEAT_NS = 2_000_000_000
-_SILENCE = 10.0  # seconds without a message or heartbeat, after which the consumer is taken for lost
+HEARTBEAT = 2.0  # seconds between two signs of life of an idle consumer
+_SILENT_BEATS = 3  # without a message, after which a replay's consumer is taken for lost
 
 
 def ephemeral_config(inbox: str, *, filter_subject: str | None, headers_only: bool, direct: bool) -> Json:
@@ -30,7 +31,7 @@ def ephemeral_config(inbox: str, *, filter_subject: str | None, headers_only: bo
         "max_deliver": 1,
         "replay_policy": "instant",
         "flow_control": True,
-        "idle_heartbeat": _HEARTBEAT_NS,
+        "idle_heartbeat": int(HEARTBEAT * 1e9),
         "inactive_threshold": 5_000_000_000,
         "mem_storage": True,
         "num_replicas": 1,
@@ -62,19 +63,26 @@ class Replay:
     headers_only: bool = False
     direct: bool = False
 
-    async def between(self, first: int, last: int) -> AsyncIterator[list[Delivered]]:
-        """Batches of the messages with first <= sequence <= last that still exist, in order."""
+    async def between(self, first: int, last: int) -> AsyncGenerator[list[Delivered], None]:
+        """Batches of the messages with first <= sequence <= last that still exist, in order.
+
+        Close it (`contextlib.aclosing`) where the iteration may end early: the consumer is deleted then.
+
+        Raises:
+            ApiError: retriable if the connection broke meanwhile; what was yielded is good.
+        """
         if first > last:
             return
         policy = {"deliver_policy": "by_start_sequence", "opt_start_seq": first}
-        async for batch in self._read(policy):
-            if AckReply.parse(batch[-1][1]).stream_sequence <= last:
-                yield batch
-                continue
-            kept = [message for message in batch if AckReply.parse(message[1]).stream_sequence <= last]
-            if kept:
-                yield kept
-            return
+        async with contextlib.aclosing(self._read(policy)) as batches:
+            async for batch in batches:
+                end = AckReply.parse(batch[-1][1]).stream_sequence
+                if end > last:
+                    batch = [message for message in batch if AckReply.parse(message[1]).stream_sequence <= last]
+                if batch:
+                    yield batch
+                if end >= last:
+                    return
 
     async def last_per_subject(self) -> AsyncIterator[list[Delivered]]:
         """Batches of the last message of each subject, then of what was stored meanwhile, up to the stream's end.
@@ -83,10 +91,11 @@ class Replay:
         everything stored before was either delivered or no longer its subject's last.
         """
         policy = {"deliver_policy": "last_per_subject", "filter_subject": self.filter_subject or ">"}
-        async for batch in self._read(policy):
-            yield batch
+        async with contextlib.aclosing(self._read(policy)) as batches:
+            async for batch in batches:
+                yield batch
 
-    async def _read(self, policy: Json) -> AsyncIterator[list[Delivered]]:
+    async def _read(self, policy: Json) -> AsyncGenerator[list[Delivered], None]:
         client = self.api.client
         arrived: asyncio.Queue[list[Delivered] | tuple[bytes, bytes]] = asyncio.Queue()
         inbox = client.new_inbox()
@@ -100,7 +109,8 @@ class Replay:
         try:
             created = await self.api.create_ephemeral(self.stream, config | policy)
             name = created["name"]
-            if not created.get("num_pending") and arrived.empty():
+            # Nothing pending may also mean that everything is already on its way to us.
+            if not created.get("num_pending") and not created["delivered"]["consumer_seq"] and arrived.empty():
                 return
             seen = 0
             while True:
@@ -114,6 +124,8 @@ class Replay:
                         return
                     continue
                 end = AckReply.parse(item[-1][1])
+                if end.consumer_sequence != seen + len(item):
+                    raise self._broken("deliveries of a replay were lost: the connection broke meanwhile")
                 seen = end.consumer_sequence
                 yield item
                 if end.pending == 0:
@@ -121,19 +133,22 @@ class Replay:
         finally:
             await subscription.release()
             if name and not self.direct and client.is_connected:
-                await self.api.delete_consumer(self.stream, name)
+                with contextlib.suppress(ApiError):  # the server forgets it by itself, a little later
+                    await self.api.delete_consumer(self.stream, name)
 
     async def _next(
         self, arrived: asyncio.Queue[list[Delivered] | tuple[bytes, bytes]]
     ) -> list[Delivered] | tuple[bytes, bytes]:
         try:
-            return await asyncio.wait_for(arrived.get(), _SILENCE)
+            return await asyncio.wait_for(arrived.get(), _SILENT_BEATS * HEARTBEAT)
         except TimeoutError:
-            raise ApiError(
-                f"connection '{self.api.connection}': stream '{self.stream}': nothing arrives from a replay for"
-                f" {_SILENCE:g} s: the server or its stream leader is away",
-                http_code=408,
-                err_code=0,
-                description="replay silent",
-                retriable=True,
-            ) from None
+            raise self._broken("nothing arrives from a replay: the server or its stream leader is away") from None
+
+    def _broken(self, what: str) -> ApiError:
+        return ApiError(
+            f"connection '{self.api.connection}': stream '{self.stream}': {what}",
+            http_code=408,
+            err_code=0,
+            description="replay broken",
+            retriable=True,
+        )

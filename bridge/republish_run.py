@@ -38,6 +38,8 @@ _log = structlog.get_logger("bridge.rule")
 
 _REFRESH = 1.0  # seconds between two looks at the first sequence, where limits cannot be computed from outside
 
+_WARNING_PAUSE = 10.0  # seconds between two warnings of the same kind
+
 RunState = Literal["starting", "ready", "draining", "stopped", "failed"]
 
 
@@ -85,6 +87,8 @@ class RepublishRun:
         self._subscriptions: list[Subscription] = []
         self._info: Json = {}
         self._intake: Intake | None = None
+        self._warned_too_large = 0
+        self._next_warning = 0.0
         self._log = _log.bind(rule=rule.name, stream=rule.stream)
 
     # -- start -------------------------------------------------------------------------------------------------------
@@ -166,6 +170,8 @@ class RepublishRun:
         self._intake = Intake(self._source, self._plan, self, self.counters, self._fail)
         self._delivery = Delivery(self._target, self.counters, self._acknowledge if at_least_once else None)
         self._delivery.start()
+        self._source.on_reconnect(self._delivery.acknowledge_again)
+        self._target.on_reconnect(self._target_is_back)
         self._source.on_refusal(self._refused)
         if self._target is not self._source:
             self._target.on_refusal(self._refused)
@@ -197,7 +203,7 @@ class RepublishRun:
 
     async def stop(self) -> None:
         """Stop the intake, publish what is in hand, have it confirmed, leave nothing ephemeral behind."""
-        if not self._intake is not None:
+        if self._intake is None:
             self.state = "stopped"
             return
         failed = self.state == "failed"
@@ -209,8 +215,10 @@ class RepublishRun:
             if not self._source.client.is_closed:
                 await subscription.unsubscribe()
         try:
-            await self._intake.close()
-            if not failed:
+            if failed:
+                await self._intake.abandon(held=self._delivery.held)
+            else:
+                await self._intake.close()
                 await self._delivery.settled()
             await self._source.flush()
         except (BridgeError, OSError) as error:
@@ -218,6 +226,19 @@ class RepublishRun:
         await self._delivery.stop()
         self.state = "failed" if failed else "stopped"
         self._log.info("rule.stopped", **{name: n for name, n in self.counters.as_dict().items() if n})
+
+    async def abandon(self) -> None:
+        """End a `stop` that was cancelled because it took too long: what is in hand stays for the next start."""
+        if self._intake is None or self.state == "stopped":
+            return
+        try:
+            await self._intake.abandon(held=self._delivery.held)
+            await self._source.flush()
+        except (BridgeError, OSError) as error:
+            self._log.error("rule.abandon_incomplete", reason=str(error))
+        await self._delivery.stop()
+        self.state = "stopped"
+        self._log.error("rule.abandoned", **{name: n for name, n in self.counters.as_dict().items() if n})
 
     @property
     def filtered(self) -> bool:
@@ -236,9 +257,19 @@ class RepublishRun:
         self.counters.vanished += jumped
         out: list[bytes] = []
         done = self._loop.run(batch, out)
+        if self.counters.too_large != self._warned_too_large:
+            self._warn_too_large()
         if done < len(batch):
             return self._resolve(batch[done:], out, batch[-1][1])
         return self._delivery.send(out, batch[-1][1])
+
+    def confirm(self, reply: bytes) -> Awaitable[None] | None:
+        """Acknowledge once everything before is confirmed; see `BatchSink`."""
+        return self._delivery.send([], reply)
+
+    async def settled(self) -> None:
+        """Wait for confirmations; see `BatchSink`."""
+        await self._delivery.settled()
 
     async def stream_recreated(self, info: Json) -> None:
         """Forget the old stream; see `BatchSink`."""
@@ -247,6 +278,22 @@ class RepublishRun:
         self._limits = StreamLimits.of(info["config"])
         self._loop.retention = Retention(self._limits, floor=int(info["state"]["first_seq"] or 1))
         self._loop.own_subjects = self._own_subjects(info["config"])
+
+    def _warn_too_large(self) -> None:
+        self._warned_too_large = self.counters.too_large
+        now = asyncio.get_running_loop().time()
+        if now < self._next_warning:
+            return
+        self._next_warning = now + _WARNING_PAUSE
+        self._log.warning(
+            "rule.message_too_large",
+            max_payload=self._loop.max_payload,
+            so_far=self.counters.too_large,
+            meaning="with the republish headers it exceeds what the target accepts, so it was not republished",
+        )
+
+    def _target_is_back(self) -> None:
+        self._loop.max_payload = self._target.client.max_payload
 
     async def _resolve(self, rest: list[Delivered], out: list[bytes], reply: bytes) -> None:
         while True:

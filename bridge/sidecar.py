@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
+from functools import partial
 from pathlib import Path
 
 import structlog
 
 from bridge.connection import Link, open_link
-from bridge.errors import BridgeError, ConfigError
+from bridge.errors import BridgeError, ConfigError, ConnectionLostError
 from bridge.health import Health
 from bridge.logs import configure_logs
 from bridge.republish_run import RepublishRun
@@ -21,7 +23,8 @@ __all__ = ["Sidecar", "open_links", "run"]
 
 _log = structlog.get_logger("bridge.sidecar")
 
-_DRAIN = 25.0  # seconds; within Kubernetes' default grace period of 30
+_DRAIN = 22.0  # seconds for the rules to finish; with the rest, within Kubernetes' default grace period of 30
+_CLOSE = 3.0  # seconds for closing one thing after that
 
 
 async def open_links(settings: Settings, names: set[str]) -> dict[str, Link]:
@@ -42,10 +45,10 @@ async def open_links(settings: Settings, names: set[str]) -> dict[str, Link]:
 
 
 async def close_links(links: dict[str, Link]) -> None:
-    """Close connections."""
+    """Close connections; one whose server takes nothing more is left to the end of the process."""
     for link in links.values():
-        with contextlib.suppress(OSError):
-            await link.close()
+        with contextlib.suppress(OSError, TimeoutError):
+            await asyncio.wait_for(link.close(), _CLOSE)
 
 
 class Sidecar:
@@ -64,6 +67,7 @@ class Sidecar:
         self.http: tuple[str, int] | None = None
         self._links: dict[str, Link] = {}
         self._health: Health | None = None
+        self._ended: ConnectionLostError | None = None
 
     async def start(self) -> None:
         """Connect, check every rule, and only then start them; on an error nothing is left running.
@@ -81,6 +85,8 @@ class Sidecar:
                 self.http = await self._health.start()
             wanted = {name for rule in settings.rules for name in (rule.source_connection, rule.target_connection)}
             self._links = await open_links(settings, wanted)
+            for link in self._links.values():
+                link.on_end(partial(self._connection_ended, link.name))
             self.started = True
             self.runs = [
                 RepublishRun(
@@ -107,21 +113,37 @@ class Sidecar:
             http=f"{self.http[0]}:{self.http[1]}" if self.http else "off",
         )
 
-    async def stop(self) -> None:
-        """Drain all rules, close everything."""
+    async def stop(self) -> bool:
+        """Drain all rules, close everything; whether every rule finished what it had in hand."""
         self.draining = True
-        results = await asyncio.gather(*(run.stop() for run in self.runs), return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                _log.error("sidecar.drain_failed", reason=str(result) or type(result).__name__)
+        stops = {asyncio.create_task(run.stop()): run for run in self.runs}
+        late: set[asyncio.Task[None]] = set()
+        if stops:
+            done, late = await asyncio.wait(stops, timeout=_DRAIN)
+            for task in done:
+                if error := task.exception():
+                    _log.error("sidecar.drain_failed", reason=str(error) or type(error).__name__)
+        if late:
+            _log.error("sidecar.drain_timeout", seconds=_DRAIN, rules=sorted(stops[task].rule.name for task in late))
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.gather(*(stops[task].abandon() for task in late)), _CLOSE)
         await close_links(self._links)
         if self._health is not None:
             await self._health.stop()
+        return not late
 
     @property
     def error(self) -> BaseException | None:
-        """The error of the first rule that failed, if one did."""
-        return next((run.error for run in self.runs if run.error is not None), None)
+        """The error of the first rule that failed, or of a connection that ended for good."""
+        return next((run.error for run in self.runs if run.error is not None), self._ended)
+
+    def _connection_ended(self, name: str, reason: str) -> None:
+        if not self.draining:
+            self._ended = ConnectionLostError(f"connection '{name}': the server ended it ({reason}): start again")
+            self.finished.set()
 
     def _rule_failed(self, _: RepublishRun) -> None:
         # One rule that cannot go on ends the sidecar: whoever runs it sees an exit code instead of half a service.
@@ -149,7 +171,7 @@ async def run(settings: Settings, config_path: Path) -> int:
 
     def on_signal(name: str) -> None:
         if stopping.is_set():
-            raise SystemExit(1)
+            os._exit(1)  # at once: no cleaning up that could wait for something
         _log.info("sidecar.draining", signal=name)
         stopping.set()
         sidecar.finished.set()
@@ -165,14 +187,10 @@ async def run(settings: Settings, config_path: Path) -> int:
         return 0
     await starting
     await waiting
-    try:
-        await asyncio.wait_for(sidecar.stop(), _DRAIN)
-    except TimeoutError:
-        _log.error("sidecar.drain_timeout", seconds=_DRAIN)
-        return 1
+    finished = await sidecar.stop()
     error = sidecar.error
     if error is not None:
         _log.error("sidecar.ended", reason=str(error))
         return error.exit_code if isinstance(error, BridgeError) else 1
     _log.info("sidecar.stopped")
-    return 0
+    return 0 if finished else 1
