@@ -1,0 +1,206 @@
+"""What a rule's position promises across stops and kills of the sidecar's process."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from conformance.servers import SharedServers
+from tests.live.raw_messages import OpenPeer
+from tests.live.sidecar_process import LIMIT, Load, Scene, differing, sidecar_processes
+
+KILLS = {"at_most_once": 12, "at_least_once": 16}
+
+
+async def scene(url: str, name: str, raw_peer: OpenPeer) -> Scene:
+    return await Scene.make(await raw_peer(url), name)
+
+
+@pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])
+async def test_clean_stops_under_load_lose_and_double_nothing(
+    delivery: str,
+    twin_version: str,
+    servers: SharedServers,
+    unique_name: Callable[[str], str],
+    raw_peer: OpenPeer,
+    tmp_path: Path,
+) -> None:
+    url = await servers.url(twin_version)
+    here = await scene(url, unique_name("stops"), raw_peer)
+    publisher = await raw_peer(url)
+    load = Load(publisher, here.name)
+    rule = here.rule(delivery=delivery, start="first")
+    async with sidecar_processes(tmp_path) as start:
+        flowing = asyncio.create_task(load.flow(here.bridged))
+        for _ in range(3):
+            process = await start(url, rule)
+            await process.ready()
+            await here.bridged.count(len(here.bridged.messages) + 500)
+            assert await process.stop() == 0, process.log
+        flowing.cancel()
+        await asyncio.gather(flowing, return_exceptions=True)
+        await publisher.client.flushed()
+        process = await start(url, rule)
+        await process.ready()
+        end = await here.end()
+        await here.bridged.until_sequence(end)
+        assert await process.stop() == 0, process.log
+    assert here.bridged.sequences == list(range(1, end + 1))
+    assert differing(here.bridged, here.native) == []
+    (consumer,) = await here.consumers()
+    assert consumer["name"] == "nats-bridge_rule"
+    position = consumer["ack_floor" if delivery == "at_least_once" else "delivered"]
+    assert position["stream_seq"] == end
+
+
+@pytest.mark.parametrize("delivery", KILLS)
+async def test_kills_at_random_moments_under_load(
+    delivery: str,
+    servers: SharedServers,
+    unique_name: Callable[[str], str],
+    raw_peer: OpenPeer,
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
+) -> None:
+    url = await servers.url("2.15.1")
+    here = await scene(url, unique_name("kills"), raw_peer)
+    chance = random.Random(delivery)
+    rule = here.rule(delivery=delivery, start="first")
+    async with sidecar_processes(tmp_path) as start:
+        for _ in range(KILLS[delivery]):
+            process = await start(url, rule)
+            await process.ready()
+            seen = len(here.bridged.messages)
+            burst = asyncio.create_task(here.load.burst(3000))
+            await here.bridged.count(seen + chance.randrange(1, 2500))
+            await process.kill()
+            await burst
+        process = await start(url, rule)
+        await process.ready()
+        end = await here.end()
+        await here.bridged.until_sequence(end)
+        assert await process.stop() == 0, process.log
+    came = here.bridged.sequences
+    first = list(dict.fromkeys(came))
+    record_property("messages", end)
+    record_property("lost", end - len(first))
+    record_property("doubled", len(came) - len(first))
+    assert differing(here.bridged, here.native) == []
+    assert first == sorted(first)
+    if delivery == "at_most_once":
+        assert came == first
+    else:
+        assert first == list(range(1, end + 1))
+        (consumer,) = await here.consumers()
+        assert consumer["ack_floor"]["stream_seq"] == end
+        assert consumer["num_ack_pending"] == 0
+
+
+async def test_a_kill_while_starting_moves_no_position(
+    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    url = await servers.url("2.15.1")
+    here = await scene(url, unique_name("starting"), raw_peer)
+    await here.load.burst(2000)
+    rule = here.rule(start="first", delivery="at_least_once")
+    async with sidecar_processes(tmp_path) as start:
+        for event in ("sidecar.starting", "rule.ready"):
+            process = await start(url, rule)
+            await process.said(event)
+            await process.kill()
+        process = await start(url, rule)
+        end = await here.end()
+        await here.bridged.until_sequence(end)
+        assert await process.stop() == 0, process.log
+    assert list(dict.fromkeys(here.bridged.sequences)) == list(range(1, end + 1))
+
+
+async def test_a_second_process_is_refused_until_the_first_is_killed(
+    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    url = await servers.url(twin_version)
+    here = await scene(url, unique_name("second"), raw_peer)
+    rule = here.rule()
+    async with sidecar_processes(tmp_path) as start:
+        first = await start(url, rule)
+        await first.ready()
+        second = await start(url, rule)
+        assert await second.ended() == 2
+        (line,) = second.plain_lines
+        assert f"consumer 'nats-bridge_rule' of stream '{here.name}' is in use by another process" in line
+        # The first one has not noticed anything.
+        await here.load.burst(10)
+        await here.bridged.count(10)
+        first.send(signal.SIGKILL)
+        third = await start(url, rule)
+        await third.ready()
+        end = await here.end()
+        await here.bridged.until_sequence(end)
+        assert await third.stop() == 0
+    assert here.bridged.sequences == list(range(1, end + 1))
+    assert differing(here.bridged, here.native) == []
+
+
+async def test_durable_false_leaves_nothing_behind(
+    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    url = await servers.url(twin_version)
+    here = await scene(url, unique_name("nothing"), raw_peer)
+    await here.load.burst(100)
+    async with sidecar_processes(tmp_path) as start:
+        for stop in (True, False):
+            seen = len(here.bridged.messages)
+            process = await start(url, here.rule(durable=False, start="first"))
+            await process.ready()
+            await here.bridged.count(seen + 100)
+            (consumer,) = await here.consumers()
+            assert "durable_name" not in consumer["config"]
+            if stop:
+                assert await process.stop() == 0
+                assert await here.consumers() == []
+            else:
+                await process.kill()
+                async with asyncio.timeout(LIMIT):
+                    # The server removes it after the consumer's inactive_threshold; nothing tells when.
+                    while await here.consumers():
+                        await asyncio.sleep(0.1)
+    assert differing(here.bridged, here.native) == []
+
+
+async def test_clean_removes_the_durables_of_the_named_rules(
+    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    url = await servers.url("2.15.1")
+    here = await scene(url, unique_name("clean"), raw_peer)
+    rules = [here.rule() | {"name": name} for name in ("one", "two", "three")]
+    async with sidecar_processes(tmp_path) as start:
+        process = await start(url, *rules)
+        await process.ready()
+        assert await process.stop() == 0
+        assert {c["name"] for c in await here.consumers()} == {f"nats-bridge_{r['name']}" for r in rules}
+        config = str(tmp_path / "sidecar-0.yaml")
+        cleaned = await _command("clean", "-c", config, "two")
+        assert cleaned == (0, f"rule 'two': removed consumer 'nats-bridge_two' of stream '{here.name}'\n", "")
+        assert {c["name"] for c in await here.consumers()} == {"nats-bridge_one", "nats-bridge_three"}
+        code, out, _ = await _command("clean", "-c", config)
+        assert (code, out.count("removed"), out.count("nothing to remove")) == (0, 2, 1)
+        assert await here.consumers() == []
+
+
+async def _command(*arguments: str) -> tuple[int, str, str]:
+    import sys
+
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", "from bridge.cli.entry import main; main()", *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(LIMIT):
+        out, err = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
