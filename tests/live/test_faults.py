@@ -1,0 +1,411 @@
+"""What happens to a rule when servers, streams, consumers and connections go away under it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge import replay, sidecar
+from bridge.settings import Settings
+from bridge.wire import WireClient
+from conformance.servers import NativeServer, SharedServers
+from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.sidecar_process import LIMIT, Load, Scene, Seen, differing, document, sidecar_processes
+from tests.live.sidecars import running
+
+MODES = ["at_most_once", "at_least_once"]
+Servers = Callable[..., NativeServer]
+Endure = Callable[[str], Awaitable[RawPeer]]
+
+
+@pytest.fixture(autouse=True)
+def quick_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A silent consumer is noticed sooner; nothing else changes."""
+    monkeypatch.setattr(replay, "HEARTBEAT", 0.2)
+
+
+@pytest.fixture
+async def enduring_peer() -> AsyncIterator[Endure]:
+    """A peer whose connection and subscriptions come back after a server restart."""
+    clients: list[WireClient] = []
+
+    async def connect(url: str) -> RawPeer:
+        client = WireClient()
+        clients.append(client)
+        await client.connect(url, max_reconnect_attempts=-1, reconnect_time_wait=0.02)  # type: ignore[arg-type]
+        peer = RawPeer(client)
+        await client.subscribe_batches(f"{peer._inbox}.*", peer._answered, lambda *_: None)
+        return peer
+
+    yield connect
+    for client in clients:
+        await client.close()
+
+
+def settings_of(url: str, *rules: dict[str, Any], **more: Any) -> Settings:
+    return Settings.model_validate(document(url, *rules, **more))
+
+
+async def connected(peer: RawPeer) -> None:
+    """Wait until a peer's connection is back."""
+    async with asyncio.timeout(LIMIT):
+        while not peer.client.is_connected or not (await peer.client.flushed()):
+            await asyncio.sleep(0.01)
+
+
+async def restart(server: NativeServer, how: str) -> None:
+    await asyncio.to_thread(server.kill if how == "kill" else server.stop)
+    await asyncio.to_thread(server.start)
+
+
+@pytest.mark.parametrize("delivery", MODES)
+@pytest.mark.parametrize("how", ["stop", "kill"])
+async def test_a_server_restart_in_the_middle(
+    how: str, delivery: str, twin_version: str, native_server: Servers, raw_peer: OpenPeer, enduring_peer: Endure
+) -> None:
+    async with native_server(twin_version) as server, native_server("2.15.1") as target:
+        here = await Scene.make(await enduring_peer(server.url), "S", await raw_peer(target.url))
+        await here.load.burst(3000)
+        connections = {"default": {"servers": [server.url]}, "target": {"servers": [target.url]}}
+        rule = here.rule(start="first", delivery=delivery, to="target")
+        async with running(settings_of(server.url, rule, connections=connections)) as bridge:
+            counters = bridge.runs[0].counters
+            await here.bridged.count(1)
+            await restart(server, how)
+            await connected(here.peer)
+            await here.load.burst(500)
+            end = await here.end()
+            await here.bridged.until_sequence(end)
+            assert counters.reconnects == 1
+            assert counters.lost == counters.in_doubt == 0
+            assert here.bridged.sequences == list(range(1, end + 1))
+        assert differing(here.bridged, here.native) == []
+
+
+@pytest.mark.parametrize("delivery", MODES)
+async def test_a_restart_of_the_server_that_is_read_and_published_to(
+    delivery: str, native_server: Servers, enduring_peer: Endure
+) -> None:
+    async with native_server("2.15.1") as server:
+        peer = await enduring_peer(server.url)
+        here = await Scene.make(peer, "S")
+        async with running(settings_of(server.url, here.rule(start="first", delivery=delivery))) as bridge:
+            run = bridge.runs[0]
+            for _ in range(3):
+                burst = asyncio.create_task(here.load.burst(1000))
+                await here.bridged.count(len(here.bridged.messages) + 1)
+                await restart(server, "kill")
+                await connected(peer)
+                burst.cancel()
+                await asyncio.gather(burst, return_exceptions=True)
+            # The subscribers lose what was on its way to them as well, so the counters tell what was sent.
+            sequence = int((await peer.store(b"S.end"))["seq"])
+            await here.bridged.until_sequence(sequence)
+            came = here.bridged.sequences
+            assert list(dict.fromkeys(came)) == sorted(set(came))
+            if delivery == "at_most_once":
+                assert came == sorted(set(came))
+                assert run.counters.republished == sequence
+                assert run.counters.lost == 0
+                assert run.counters.repeated_out == 0
+            else:
+                assert run.counters.republished == sequence
+                assert run.counters.in_doubt == 0
+
+
+@pytest.mark.parametrize("delivery", MODES)
+async def test_a_deleted_consumer_is_made_again(
+    delivery: str, servers: SharedServers, twin_version: str, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(twin_version)
+    here = await Scene.make(await raw_peer(url), unique_name("deleted"))
+    async with running(settings_of(url, here.rule(delivery=delivery))) as bridge:
+        await here.load.burst(500)
+        await here.bridged.count(200)
+        await here.peer.api(f"CONSUMER.DELETE.{here.name}.nats-bridge_rule")
+        await here.load.burst(500)
+        end = await here.end()
+        await here.bridged.until_sequence(end)
+        assert bridge.runs[0].counters.recreated_consumers == 1
+        assert bridge.runs[0].counters.lost == 0
+    assert here.bridged.sequences == list(range(1, end + 1))
+    assert differing(here.bridged, here.native) == []
+    (consumer,) = await here.consumers()
+    assert consumer["name"] == "nats-bridge_rule"
+
+
+@pytest.mark.parametrize("durable", [True, False])
+async def test_a_stream_deleted_and_created_again_is_republished_from_its_beginning(
+    durable: bool, servers: SharedServers, twin_version: str, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(twin_version)
+    here = await Scene.make(await raw_peer(url), unique_name("again"))
+    config = (await here.peer.api(f"STREAM.INFO.{here.name}"))["config"]
+    async with running(settings_of(url, here.rule(durable=durable))) as bridge:
+        await here.load.burst(300)
+        await here.bridged.count(300)
+        await here.peer.api(f"STREAM.DELETE.{here.name}")
+        await here.peer.create_stream(**config)
+        here.native.messages.clear()
+        here.bridged.messages.clear()
+        here.bridged.newest = here.native.newest = 0
+        await here.load.burst(100)
+        end = await here.end()
+        await here.bridged.until_sequence(end)
+        assert end == 101
+        assert bridge.runs[0].counters.recreated_streams == 1
+    assert here.bridged.sequences == list(range(1, end + 1))
+    assert differing(here.bridged, here.native) == []
+
+
+async def test_a_stream_away_for_a_while(
+    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    url = await servers.url("2.15.1")
+    here = await Scene.make(await raw_peer(url), unique_name("away"))
+    config = (await here.peer.api(f"STREAM.INFO.{here.name}"))["config"]
+    async with running(settings_of(url, here.rule())) as bridge:
+        await here.load.burst(10)
+        await here.bridged.count(10)
+        logged = asyncio.Event()
+        api = bridge.runs[0]._source.api
+        asked = api.stream_info
+
+        async def stream_info(stream: str, **more: Any) -> Any:
+            logged.set()
+            return await asked(stream, **more)
+
+        api.stream_info = stream_info  # type: ignore[method-assign]
+        await here.peer.api(f"STREAM.DELETE.{here.name}")
+        async with asyncio.timeout(LIMIT):
+            await logged.wait()  # it has looked for the stream while there was none
+        await here.peer.create_stream(**config)
+        await here.load.burst(10)
+        await here.bridged.count(20)
+        assert here.bridged.sequences == [*range(1, 11), *range(1, 11)]
+
+
+@pytest.mark.parametrize("delivery", MODES)
+async def test_the_target_is_away_for_a_while(
+    delivery: str, native_server: Servers, enduring_peer: Endure, raw_peer: OpenPeer
+) -> None:
+    async with native_server("2.10.27") as source, native_server("2.15.1") as target:
+        listener = await enduring_peer(target.url)
+        here = await Scene.make(await raw_peer(source.url), "S", listener)
+        connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
+        rule = here.rule(to="target", delivery=delivery)
+        async with running(settings_of(source.url, rule, connections=connections)) as bridge:
+            counters = bridge.runs[0].counters
+            await here.load.burst(500)
+            await here.bridged.count(500)
+            await bridge.runs[0].settled()
+            await asyncio.to_thread(target.kill)
+            await here.load.burst(2000)
+            await asyncio.to_thread(target.start)
+            await connected(listener)
+            end = await here.end()
+            await here.native.count(end)
+            await here.bridged.until_sequence(end)
+            # What the sidecar wrote before the listener was back, nobody heard; the sidecar counted all of it.
+            assert counters.republished + counters.in_doubt >= end
+            assert counters.received == end
+            assert counters.lost == 0
+        came = here.bridged.sequences
+        assert came == sorted(set(came))
+        assert differing(here.bridged, here.native) == []
+
+
+async def test_at_least_once_nothing_is_lost_in_a_stream_of_the_target(
+    native_server: Servers, enduring_peer: Endure, raw_peer: OpenPeer
+) -> None:
+    async with native_server("2.10.27") as source, native_server("2.15.1") as target:
+        keeper = await enduring_peer(target.url)
+        await keeper.create_stream(name="KEEP", subjects=["bridgeS.>"])
+        here = await Scene.make(await raw_peer(source.url), "S")
+        connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
+        rule = here.rule(to="target", delivery="at_least_once", start="first")
+        async with running(settings_of(source.url, rule, connections=connections)) as bridge:
+            for how in ("kill", "stop", "kill"):
+                kept = await Seen.of(keeper, f"never.{how}")
+                assert kept.messages == []
+                await here.load.burst(2000)
+                await restart(target, how)
+            end = await here.end()
+            async with asyncio.timeout(LIMIT):
+                while bridge.runs[0].position < end:
+                    await here.peer.client.flush()
+            await bridge.runs[0].settled()
+        (consumer,) = await here.consumers()
+        assert consumer["ack_floor"]["stream_seq"] == end
+        await connected(keeper)
+        stored = await Seen.of(keeper, "replayed")
+        created = await keeper.api(
+            "CONSUMER.CREATE.KEEP",
+            {"stream_name": "KEEP", "config": {"deliver_subject": "replayed", "ack_policy": "none"}},
+        )
+        assert "error" not in created
+        await stored.until_sequence(end)
+        assert list(dict.fromkeys(stored.sequences)) == list(range(1, end + 1))
+
+
+@pytest.mark.parametrize("delivery", MODES)
+async def test_a_drain_is_bounded_while_the_target_is_away_and_loses_nothing(
+    delivery: str,
+    native_server: Servers,
+    enduring_peer: Endure,
+    raw_peer: OpenPeer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sidecar, "_DRAIN", 0.5)
+    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
+        listener = await enduring_peer(target.url)
+        here = await Scene.make(await raw_peer(source.url), "S", listener)
+        connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
+        rule = here.rule(to="target", delivery=delivery)
+        settings = settings_of(source.url, rule, connections=connections)
+        ended = asyncio.create_task(sidecar.run(settings, Path("sidecar.yaml")))
+        async with asyncio.timeout(LIMIT):
+            while not await here.consumers():
+                await asyncio.sleep(0.01)
+        await here.load.burst(500)
+        await here.bridged.count(500)
+        async with asyncio.timeout(LIMIT):
+            # at_most_once has in doubt what no PONG has confirmed yet
+            while (await listener.client.flushed()) and not await _confirmed(here, delivery, 500):
+                await asyncio.sleep(0.05)
+        await asyncio.to_thread(target.stop)
+        await here.load.burst(500)
+        async with asyncio.timeout(LIMIT):
+            while (await here.consumers())[0]["delivered"]["stream_seq"] < 1000:
+                await asyncio.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(LIMIT):
+            assert await ended == 1
+        await asyncio.to_thread(target.start)
+        await connected(listener)
+        async with running(settings):
+            end = await here.end()
+            await here.bridged.until_sequence(end)
+    assert here.bridged.sequences == list(range(1, end + 1))
+    assert differing(here.bridged, here.native) == []
+
+
+async def _confirmed(here: Scene, delivery: str, sequence: int) -> bool:
+    (consumer,) = await here.consumers()
+    state = consumer["ack_floor" if delivery == "at_least_once" else "delivered"]
+    return bool(state["stream_seq"] == sequence)
+
+
+async def test_a_second_signal_ends_at_once(native_server: Servers, raw_peer: OpenPeer, tmp_path: Path) -> None:
+    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
+        here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
+        connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
+        async with sidecar_processes(tmp_path) as start:
+            process = await start(source.url, here.rule(to="target"), connections=connections)
+            await process.ready()
+            await asyncio.to_thread(target.kill)
+            await here.load.burst(100)
+            await process.said("connection.lost")
+            process.send(signal.SIGTERM)
+            await process.said("sidecar.draining")
+            process.send(signal.SIGTERM)
+            assert await process.ended() == 1
+            assert not any("sidecar.drain_timeout" in line for line in process.log)
+
+
+async def test_a_store_that_lost_its_end(native_server: Servers, enduring_peer: Endure, tmp_path: Path) -> None:
+    async with native_server("2.15.1", store_dir=tmp_path / "store") as server:
+        peer = await enduring_peer(server.url)
+        here = await Scene.make(peer, "S")
+        await here.load.burst(50)
+        await asyncio.to_thread(server.stop)
+        shutil.copytree(tmp_path / "store", tmp_path / "older")
+        await asyncio.to_thread(server.start)
+        await connected(peer)
+        async with running(settings_of(server.url, here.rule(start="first"))) as bridge:
+            await here.load.burst(50)
+            await here.bridged.count(100)
+            await asyncio.to_thread(server.kill)
+            shutil.rmtree(tmp_path / "store")
+            (tmp_path / "older").rename(tmp_path / "store")
+            await asyncio.to_thread(server.start)
+            await connected(peer)
+            async with asyncio.timeout(LIMIT):
+                while not bridge.runs[0].counters.recreated_consumers:
+                    await asyncio.sleep(0.01)
+            await here.load.burst(50)
+            await here.bridged.count(150)
+            assert here.bridged.sequences == [*range(1, 101), *range(51, 101)]
+
+
+async def test_a_connection_that_the_server_ends_for_good_ends_the_sidecar(
+    native_server: Servers, raw_peer: OpenPeer
+) -> None:
+    async with native_server("2.15.1") as server:
+        here = await Scene.make(await raw_peer(server.url), "S")
+        bridge = sidecar.Sidecar(settings_of(server.url, here.rule()))
+        await bridge.start()
+        bridge.runs[0]._source.client.write_raw(b"NONSENSE\r\n")
+        async with asyncio.timeout(LIMIT):
+            await bridge.finished.wait()
+        assert "connection 'default': the server ended it" in str(bridge.error)
+        assert getattr(bridge.error, "exit_code", None) == 3
+        await bridge.stop()
+
+
+async def test_a_replay_goes_on_after_a_restart(
+    native_server: Servers, enduring_peer: Endure, raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    """A process killed with much unconfirmed; the next one reads that again, and the server restarts meanwhile."""
+    async with native_server("2.15.1") as server, native_server("2.15.1") as target:
+        peer = await enduring_peer(server.url)
+        here = await Scene.make(peer, "S", await raw_peer(target.url))
+        connections = {"default": {"servers": [server.url]}, "target": {"servers": [target.url]}}
+        await Load(peer, "S").burst(20_000)
+        rule = here.rule(to="target", delivery="at_least_once", start="first")
+        await peer.api(
+            "CONSUMER.DURABLE.CREATE.S.nats-bridge_rule",
+            {
+                "stream_name": "S",
+                "config": {
+                    "durable_name": "nats-bridge_rule",
+                    "deliver_subject": "earlier",
+                    "ack_policy": "all",
+                    "ack_wait": 3600 * 10**9,
+                    "max_ack_pending": 1_000_000,
+                    "flow_control": True,
+                    "idle_heartbeat": 200_000_000,
+                },
+            },
+        )
+        earlier = await peer.client.subscribe_batches("earlier", lambda _: None, lambda r, _: _answer(peer, r))
+        async with asyncio.timeout(LIMIT):
+            while (await here.consumers())[0]["num_ack_pending"] < 20_000:
+                await asyncio.sleep(0.01)
+        await earlier.unsubscribe()
+        await earlier.release()
+        bridge = sidecar.Sidecar(settings_of(server.url, rule, connections=connections))
+        starting = asyncio.create_task(bridge.start())
+        await here.bridged.count(1)
+        await restart(server, "kill")
+        await connected(peer)
+        async with asyncio.timeout(LIMIT):
+            await starting
+        end = await here.end()
+        await here.bridged.until_sequence(end)
+        assert await bridge.stop()
+        assert here.bridged.sequences == list(range(1, end + 1))
+        (consumer,) = await here.consumers()
+        assert consumer["ack_floor"]["stream_seq"] == end
+
+
+def _answer(peer: RawPeer, reply: bytes) -> None:
+    if reply:
+        peer.client.write_raw(b"PUB %b 0\r\n\r\n" % reply)
