@@ -103,6 +103,7 @@ class Link:
         if self._closing:
             return
         _log.warning("connection.lost", connection=self.name)
+        self.client.fail_requests()
         for listener in self._disconnect_listeners:
             listener()
 
@@ -152,8 +153,9 @@ async def open_link(name: str, options: Mapping[str, Any], *, client_name: str) 
             await link._on_error(error)
 
     try:
-        await asyncio.wait_for(
-            link.client.connect(
+        # nats-py tries the servers for ever with -1, also at the start; the time limit ends that.
+        async with asyncio.timeout(float(options.get("connect_timeout", 5))):
+            await link.client.connect(
                 **options,
                 name=client_name,
                 error_cb=on_error,
@@ -161,12 +163,9 @@ async def open_link(name: str, options: Mapping[str, Any], *, client_name: str) 
                 reconnected_cb=link._on_reconnected,
                 closed_cb=link._on_closed,
                 allow_reconnect=True,
-                # nats-py tries the servers for ever with -1, also at the start; the time limit below ends that.
                 max_reconnect_attempts=-1,
                 reconnect_time_wait=_RECONNECT_WAIT,  # type: ignore[arg-type]  # any number of seconds works
-            ),
-            float(options.get("connect_timeout", 5)),
-        )
+            )
     except (OSError, nats.errors.Error, TimeoutError, ssl.SSLError) as error:
         cause = next((f for f in reversed(failures) if str(f)), error)
         await link.close()

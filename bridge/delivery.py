@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from bridge.cancelling import end_tasks
 from bridge.connection import Link
 from bridge.counters import RuleCounters
 
@@ -52,7 +53,7 @@ class Delivery:
         self._broken = False
         self._refused = False
         self.held = False  # whether a batch waits for the connection, nothing of it written
-        self._acknowledged = b""
+        self.acknowledged = b""  # the last reply subject that was handed to `acknowledge`
         self._confirmer: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -82,14 +83,12 @@ class Delivery:
 
     def acknowledge_again(self) -> None:
         """Repeat the last acknowledgement: the one written before the source connection broke may be lost."""
-        if self._acknowledged and self._acknowledge is not None:
-            self._acknowledge(self._acknowledged)
+        if self.acknowledged and self._acknowledge is not None:
+            self._acknowledge(self.acknowledged)
 
     async def stop(self) -> None:
         """Stop confirming."""
-        if self._confirmer is not None:
-            self._confirmer.cancel()
-            await asyncio.gather(self._confirmer, return_exceptions=True)
+        await end_tasks(self._confirmer)
 
     def _write(self, operations: list[bytes], reply: bytes) -> None:
         data = b"".join(operations)
@@ -145,7 +144,7 @@ class Delivery:
             self._unconfirmed_bytes -= len(written.data)
             last = written.acknowledge or last
         if last and self._acknowledge is not None:
-            self._acknowledged = last
+            self.acknowledged = last
             self._acknowledge(last)
         if self._unconfirmed:
             self._changed.set()

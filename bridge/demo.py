@@ -99,7 +99,9 @@ async def demonstrate(url: str) -> Outcome:
         try:
             for subject, block, payload in _ORDERS:
                 client.write_raw(_operation(subject, block, payload))
-            await asyncio.wait_for(asyncio.gather(native.complete.wait(), bridged.complete.wait()), 30)
+            async with asyncio.timeout(30):
+                await native.complete.wait()
+                await bridged.complete.wait()
         finally:
             await sidecar.stop()
         return Outcome(native.messages, bridged.messages)

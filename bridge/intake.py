@@ -27,6 +27,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import structlog
 
 from bridge import replay
+from bridge.cancelling import end_tasks
 from bridge.connection import Link
 from bridge.counters import RuleCounters
 from bridge.errors import ApiError, RuleRefusedError
@@ -169,13 +170,11 @@ class Intake:
         await asyncio.shield(self._worker)
         self._opening = False
         self._watcher = asyncio.create_task(self._watch())
-        self.link.on_reconnect(self._look.set)
+        self.link.on_reconnect(self._reconnected)
 
     async def close(self) -> None:
         """Stop the server's delivery, hand on everything that it has sent, leave nothing ephemeral behind."""
-        if self._watcher is not None:
-            self._watcher.cancel()
-            await asyncio.gather(self._watcher, return_exceptions=True)
+        await end_tasks(self._watcher)
         if self._subscription is None:
             return
         if self.link.client.is_connected:
@@ -206,10 +205,7 @@ class Intake:
         Args:
             held: the last batch handed on has not been written.
         """
-        tasks = [task for task in (self._watcher, self._worker) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(self._watcher, self._worker)
         self._queue.clear()
         if self._subscription is not None:
             await self._subscription.release()
@@ -492,12 +488,16 @@ class Intake:
             config |= {"ack_wait": 3600 * 10**9, "max_ack_pending": 1_000_000}
         return await self.link.api.create_durable(plan.stream, config)
 
+    def _reconnected(self) -> None:
+        self._counters.reconnects += 1
+        self._look.set()
+
     async def _watch(self) -> None:
         """Look after the consumer when the connection came back or nothing is heard."""
         while True:
             try:
-                await asyncio.wait_for(self._look.wait(), replay.HEARTBEAT)
-                self._counters.reconnects += 1
+                async with asyncio.timeout(replay.HEARTBEAT):
+                    await self._look.wait()
             except TimeoutError:
                 silence = asyncio.get_running_loop().time() - self._heard
                 if silence < _SILENT_BEATS * replay.HEARTBEAT:

@@ -7,8 +7,8 @@ members that every version from 2.9 on knows are sent: servers from 2.12 on refu
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, TypeAlias
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias, TypeVar
 
 import nats.errors
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_exponential_jitter
@@ -19,6 +19,7 @@ from bridge.wire import WireClient
 __all__ = ["CONSUMER_IN_USE", "CONSUMER_NOT_FOUND", "STREAM_NOT_FOUND", "JetStreamApi", "Json"]
 
 Json: TypeAlias = dict[str, Any]
+_Answer = TypeVar("_Answer")
 
 STREAM_NOT_FOUND = 10059
 CONSUMER_NOT_FOUND = 10014
@@ -53,6 +54,18 @@ class JetStreamApi:
         Raises:
             ApiError: the server's error, or no answer in time.
         """
+        data = b"" if body is None else json.dumps(body).encode()
+        return await self._patiently(lambda: self._request_once(f"$JS.API.{subject}", data))
+
+    async def acknowledge(self, reply: bytes) -> None:
+        """Acknowledge a message by its reply subject, and wait until its consumer has taken note.
+
+        Raises:
+            ApiError: no answer in time, or the consumer is gone.
+        """
+        await self._patiently(lambda: self._answer_to(reply.decode(), b"+ACK"))
+
+    async def _patiently(self, request: Callable[[], Awaitable[_Answer]]) -> _Answer:
         async for attempt in AsyncRetrying(
             retry=retry_if_exception(_passing),
             stop=stop_after_delay(self._patience),
@@ -60,17 +73,30 @@ class JetStreamApi:
             reraise=True,
         ):
             with attempt:
-                return await self._request_once(subject, body)
+                return await request()
         raise AssertionError("tenacity raises or returns")
 
-    async def _request_once(self, subject: str, body: Mapping[str, Any] | None) -> Json:
-        data = b"" if body is None else json.dumps(body).encode()
+    async def _request_once(self, subject: str, data: bytes) -> Json:
+        reply: Json = json.loads(await self._answer_to(subject, data))
+        error = reply.get("error")
+        if error:
+            code = int(error.get("code", 0))
+            raise ApiError(
+                f"connection '{self.connection}': {subject}: {error.get('description')} ({error.get('err_code')})",
+                http_code=code,
+                err_code=int(error.get("err_code", 0)),
+                description=str(error.get("description", "")),
+                retriable=code == 503,
+            )
+        return reply
+
+    async def _answer_to(self, subject: str, data: bytes) -> bytes:
         place = f"connection '{self.connection}'"
         try:
-            answer = await self.client.request("$JS.API." + subject, data, timeout=self._timeout)
+            answer = await self.client.request(subject, data, timeout=self._timeout)
         except nats.errors.NoRespondersError:
             raise ApiError(
-                f"{place}: JetStream does not answer $JS.API.{subject}: is it enabled for this account?",
+                f"{place}: JetStream does not answer {subject}: is it enabled for this account?",
                 http_code=503,
                 err_code=10039,
                 description="no responders",
@@ -78,25 +104,14 @@ class JetStreamApi:
             ) from None
         except nats.errors.TimeoutError:
             raise ApiError(
-                f"{place}: no answer to $JS.API.{subject} in {self._timeout:g} s: the server is slow,"
+                f"{place}: no answer to {subject} in {self._timeout:g} s: the server is slow,"
                 " or the user lacks permission for this subject",
                 http_code=408,
                 err_code=0,
                 description="timeout",
                 retriable=True,
             ) from None
-        reply: Json = json.loads(answer.data)
-        error = reply.get("error")
-        if error:
-            code = int(error.get("code", 0))
-            raise ApiError(
-                f"{place}: $JS.API.{subject}: {error.get('description')} ({error.get('err_code')})",
-                http_code=code,
-                err_code=int(error.get("err_code", 0)),
-                description=str(error.get("description", "")),
-                retriable=code == 503,
-            )
-        return reply
+        return answer.data
 
     async def stream_info(self, stream: str, *, deleted: bool = False) -> Json:
         """`STREAM.INFO`, with the list of interior deletes if wanted."""

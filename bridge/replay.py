@@ -140,7 +140,8 @@ class Replay:
         self, arrived: asyncio.Queue[list[Delivered] | tuple[bytes, bytes]]
     ) -> list[Delivered] | tuple[bytes, bytes]:
         try:
-            return await asyncio.wait_for(arrived.get(), _SILENT_BEATS * HEARTBEAT)
+            async with asyncio.timeout(_SILENT_BEATS * HEARTBEAT):
+                return await arrived.get()
         except TimeoutError:
             raise self._broken("nothing arrives from a replay: the server or its stream leader is away") from None
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import structlog
 
+from bridge.cancelling import end_tasks
 from bridge.counters import RuleCounters
 from bridge.delivery import Delivery
 from bridge.errors import ApiError, BridgeError, ConfigError, RuleRefusedError, StreamMissingError
@@ -208,9 +209,7 @@ class RepublishRun:
             return
         failed = self.state == "failed"
         self.state = "draining"
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(*self._tasks)
         for subscription in self._subscriptions:
             if not self._source.client.is_closed:
                 await subscription.unsubscribe()
@@ -220,6 +219,9 @@ class RepublishRun:
             else:
                 await self._intake.close()
                 await self._delivery.settled()
+                if self._delivery.acknowledged:
+                    # Acknowledgements have no answer by themselves; the next start must not find an older position.
+                    await self._source.api.acknowledge(self._delivery.acknowledged)
             await self._source.flush()
         except (BridgeError, OSError) as error:
             self._log.error("rule.drain_incomplete", reason=str(error))

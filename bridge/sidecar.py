@@ -11,6 +11,7 @@ from pathlib import Path
 
 import structlog
 
+from bridge.cancelling import end_tasks
 from bridge.connection import Link, open_link
 from bridge.errors import BridgeError, ConfigError, ConnectionLostError
 from bridge.health import Health
@@ -48,7 +49,8 @@ async def close_links(links: dict[str, Link]) -> None:
     """Close connections; one whose server takes nothing more is left to the end of the process."""
     for link in links.values():
         with contextlib.suppress(OSError, TimeoutError):
-            await asyncio.wait_for(link.close(), _CLOSE)
+            async with asyncio.timeout(_CLOSE):
+                await link.close()
 
 
 class Sidecar:
@@ -76,9 +78,9 @@ class Sidecar:
             BridgeError: what is wrong, in one or two lines.
         """
         settings = self.settings
+        if not settings.rules:
+            raise ConfigError("rules: there is none, so there is nothing to do; add one")
         try:
-            if not settings.rules:
-                raise ConfigError("rules: there is none, so there is nothing to do; add one")
             address = settings.http.address
             if address is not None:
                 self._health = Health(self, *address)
@@ -125,11 +127,10 @@ class Sidecar:
                     _log.error("sidecar.drain_failed", reason=str(error) or type(error).__name__)
         if late:
             _log.error("sidecar.drain_timeout", seconds=_DRAIN, rules=sorted(stops[task].rule.name for task in late))
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+            await end_tasks(*late)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.gather(*(stops[task].abandon() for task in late)), _CLOSE)
+                async with asyncio.timeout(_CLOSE):
+                    await asyncio.gather(*(stops[task].abandon() for task in late))
         await close_links(self._links)
         if self._health is not None:
             await self._health.stop()
@@ -182,8 +183,7 @@ async def run(settings: Settings, config_path: Path) -> int:
     waiting = asyncio.create_task(sidecar.finished.wait())
     await asyncio.wait({starting, waiting}, return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
-        starting.cancel()
-        await asyncio.gather(starting, return_exceptions=True)
+        await end_tasks(starting)
         return 0
     await starting
     await waiting

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from nats.aio.client import Client
 from nats.aio.transport import TcpTransport
 from nats.errors import ProtocolError
+from nats.errors import TimeoutError as RequestTimeoutError
 
 if TYPE_CHECKING:
     from urllib.parse import ParseResult
@@ -259,6 +260,12 @@ class WireClient(Client):
     def release_route(self, sid: bytes) -> None:
         """Stop handing on messages of a subscription."""
         self._batches.routes.pop(sid, None)
+
+    def fail_requests(self) -> None:
+        """Let every request under way fail as if its time were up: its answer went with the connection."""
+        for future in self._resp_map.values():
+            if not future.done():
+                future.set_exception(RequestTimeoutError())
 
     async def stop_delivery(self, sid: int) -> None:
         """Send UNSUB and keep handing on what is still under way."""

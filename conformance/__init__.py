@@ -1,0 +1,1 @@
+"""Comparing the engine and the bridge with native servers of chosen versions."""

@@ -48,7 +48,8 @@ class RawPeer:
         inbox = f"{self._inbox}.{self._requests}".encode()
         answer = self._waiting[inbox] = asyncio.get_running_loop().create_future()
         self.publish(subject, payload, block, inbox)
-        reply: dict[str, Any] = json.loads(await asyncio.wait_for(answer, 20))
+        async with asyncio.timeout(60):
+            reply: dict[str, Any] = json.loads(await answer)
         return reply
 
     def _answered(self, batch: list[Delivered]) -> None:

@@ -60,6 +60,13 @@ async def connected(peer: RawPeer) -> None:
             await asyncio.sleep(0.01)
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what no event tells."""
+    async with asyncio.timeout(LIMIT):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
 async def restart(server: NativeServer, how: str) -> None:
     await asyncio.to_thread(server.kill if how == "kill" else server.stop)
     await asyncio.to_thread(server.start)
@@ -83,7 +90,7 @@ async def test_a_server_restart_in_the_middle(
             await here.load.burst(500)
             end = await here.end()
             await here.bridged.until_sequence(end)
-            assert counters.reconnects == 1
+            await until(lambda: counters.reconnects == 1)
             assert counters.lost == counters.in_doubt == 0
             assert here.bridged.sequences == list(range(1, end + 1))
         assert differing(here.bridged, here.native) == []
@@ -238,9 +245,7 @@ async def test_at_least_once_nothing_is_lost_in_a_stream_of_the_target(
                 await here.load.burst(2000)
                 await restart(target, how)
             end = await here.end()
-            async with asyncio.timeout(LIMIT):
-                while bridge.runs[0].position < end:
-                    await here.peer.client.flush()
+            await until(lambda: bridge.runs[0].position >= end)
             await bridge.runs[0].settled()
         (consumer,) = await here.consumers()
         assert consumer["ack_floor"]["stream_seq"] == end
@@ -337,9 +342,7 @@ async def test_a_store_that_lost_its_end(native_server: Servers, enduring_peer: 
             (tmp_path / "older").rename(tmp_path / "store")
             await asyncio.to_thread(server.start)
             await connected(peer)
-            async with asyncio.timeout(LIMIT):
-                while not bridge.runs[0].counters.recreated_consumers:
-                    await asyncio.sleep(0.01)
+            await until(lambda: bridge.runs[0].counters.recreated_consumers == 1)
             await here.load.burst(50)
             await here.bridged.count(150)
             assert here.bridged.sequences == [*range(1, 101), *range(51, 101)]

@@ -1,0 +1,46 @@
+"""Tasks end even where a cancellation is swallowed."""
+
+from __future__ import annotations
+
+import asyncio
+
+from bridge.cancelling import end_tasks
+
+
+async def test_a_task_that_swallows_its_first_cancellations_ends() -> None:
+    swallowed = 0
+    waiting = asyncio.Event()
+
+    async def stubborn() -> None:
+        nonlocal swallowed
+        while True:
+            try:
+                waiting.set()
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                if swallowed == 2:
+                    raise
+                swallowed += 1
+
+    task = asyncio.create_task(stubborn())
+    await waiting.wait()
+    await end_tasks(task)
+    assert task.cancelled()
+    assert swallowed == 2
+
+
+async def test_failed_finished_and_absent_tasks_are_no_trouble() -> None:
+    async def fail() -> None:
+        raise ValueError("on purpose")
+
+    async def finish() -> None:
+        return None
+
+    tasks = [asyncio.create_task(fail()), asyncio.create_task(finish())]
+    await asyncio.wait(tasks)
+    await end_tasks(*tasks, None)
+    assert all(task.done() for task in tasks)
+
+
+async def test_nothing_to_end() -> None:
+    await end_tasks()
