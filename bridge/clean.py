@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bridge.errors import ApiError, ConfigError
-from bridge.jetstream_api import STREAM_NOT_FOUND
-from bridge.republish_run import durable_name
+from bridge.jetstream_api import STREAM_NOT_FOUND, JetStreamApi
+from bridge.republish_run import durable_name, durable_owner
 from bridge.settings import Settings
 from bridge.sidecar import close_links, open_links
 
@@ -37,14 +37,24 @@ async def clean(settings: Settings, rules: Sequence[str]) -> list[str]:
         lines = []
         for rule in chosen:
             consumer = durable_name(settings.name, rule.name)
-            try:
-                removed = await links[rule.source_connection].api.delete_consumer(rule.stream, consumer)
-            except ApiError as error:
-                if error.err_code != STREAM_NOT_FOUND:
-                    raise
-                removed = False
-            what = "removed" if removed else "nothing to remove:"
+            owner = durable_owner(settings.name, rule.name)
+            what = await _remove(links[rule.source_connection].api, rule.stream, consumer, owner)
             lines.append(f"rule '{rule.name}': {what} consumer '{consumer}' of stream '{rule.stream}'")
         return lines
     finally:
         await close_links(links)
+
+
+async def _remove(api: JetStreamApi, stream: str, consumer: str, owner: str) -> str:
+    try:
+        info = await api.consumer_info(stream, consumer)
+        if info is None:
+            return "nothing to remove:"
+        if not str(info["config"].get("description", "")).startswith(owner):
+            return "left alone, because it is not this rule's:"
+        await api.delete_consumer(stream, consumer)
+    except ApiError as error:
+        if error.err_code != STREAM_NOT_FOUND:
+            raise
+        return "nothing to remove:"
+    return "removed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,9 +11,9 @@ from typing import Any
 import nats.errors
 import structlog
 
-from bridge.errors import CredentialsError, ServerUnreachableError
+from bridge.errors import ConfigError, CredentialsError, ServerUnreachableError
 from bridge.jetstream_api import JetStreamApi
-from bridge.wire import WireClient
+from bridge.wire import ClearTextError, WireClient
 
 __all__ = ["Link", "open_link"]
 
@@ -128,7 +129,7 @@ class Link:
             for listener in self._refusal_listeners:
                 listener(text)
         elif self._up.is_set():
-            _log.warning("connection.error", connection=self.name, error=text or type(error).__name__)
+            _log.warning("connection.error", connection=self.name, error=_plain(error))
 
 
 async def open_link(name: str, options: Mapping[str, Any], *, client_name: str) -> Link:
@@ -142,6 +143,7 @@ async def open_link(name: str, options: Mapping[str, Any], *, client_name: str) 
     Raises:
         ServerUnreachableError: none of the servers answers.
         CredentialsError: a server refuses the credentials.
+        ConfigError: TLS is asked for and the server offers none.
     """
     link = Link(name)
     servers = ", ".join(str(server) for server in options.get("servers", ()))
@@ -169,6 +171,11 @@ async def open_link(name: str, options: Mapping[str, Any], *, client_name: str) 
     except (OSError, nats.errors.Error, TimeoutError, ssl.SSLError) as error:
         cause = next((f for f in reversed(failures) if str(f)), error)
         await link.close()
+        if any(isinstance(failure, ClearTextError) for failure in (*failures, error)):
+            raise ConfigError(
+                f"connection '{name}': {_redacted(servers)} offers no TLS, which the connection asks for, so nothing"
+                " was sent: turn TLS on there, or say nats:// and leave out tls"
+            ) from None
         if _refuses_credentials(cause):
             raise CredentialsError(
                 f"connection '{name}': {_redacted(servers)} refuses the credentials ({cause}):"
@@ -188,6 +195,10 @@ def _refuses_credentials(error: Exception) -> bool:
 
 
 def _plain(error: Exception) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
+    if isinstance(error, socket.gaierror):
+        return "the name is not known"
     if isinstance(error, TimeoutError) and not str(error):
         return "no answer in time"
     return str(error) or type(error).__name__

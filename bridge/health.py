@@ -1,7 +1,8 @@
 """Health over HTTP: what an orchestrator asks, and the state as JSON.
 
 `/livez` answers while the event loop runs, whatever the servers do. `/startupz` turns good when the connections are
-up; `/readyz` when every rule has its consumer and its starting point, and bad again while draining.
+up; `/readyz` when every rule has its consumer and its starting point, and bad again while a server or a consumer is
+away and while draining.
 """
 
 from __future__ import annotations
@@ -92,14 +93,14 @@ class Health:
 
     async def _readyz(self, request: web.Request) -> web.Response:
         checks = {"connections": self._state.started, "not draining": not self._state.draining}
-        checks |= {f"rule {run.rule.name}": run.state == "ready" for run in self._state.runs}
+        checks |= {f"rule {run.rule.name}": run.ready for run in self._state.runs}
         return _answer(request, checks)
 
     async def _status(self, _: web.Request) -> web.Response:
         state = self._state
         return web.json_response(
             {
-                "ready": state.started and not state.draining and all(run.state == "ready" for run in state.runs),
+                "ready": state.started and not state.draining and all(run.ready for run in state.runs),
                 "rules": [
                     {
                         "name": run.rule.name,

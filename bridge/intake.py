@@ -74,7 +74,8 @@ class IntakePlan:
         position: `none` (ephemeral), `sent` (durable, moves as messages are sent) or `confirmed` (durable, moves
             with acknowledgements).
         durable_name: the durable consumer's name.
-        description: said in the consumer's description.
+        owner: how the durable consumer's description begins; one that begins otherwise is not ours.
+        description: the rest of its description.
         direct: use a consumer that work-queue and interest streams do not count as one of theirs.
     """
 
@@ -83,6 +84,7 @@ class IntakePlan:
     headers_only: bool
     position: Literal["none", "sent", "confirmed"]
     durable_name: str
+    owner: str
     description: str
     direct: bool = False
 
@@ -109,6 +111,7 @@ class Intake:
         self.link = link
         self.plan = plan
         self.handled = 0  # stream sequence of the last message handed on
+        self.attached = False  # whether the consumer is known to be there and to deliver to us
         self._sink = sink
         self._counters = counters
         self._failed = failed
@@ -130,7 +133,7 @@ class Intake:
         """The stream sequence up to which an existing durable consumer is done; None if there is none of ours.
 
         Raises:
-            RuleRefusedError: another process is bound to it.
+            RuleRefusedError: another process is bound to it, or it was made by somebody else.
             ApiError: the server refuses.
         """
         api, plan = self.link.api, self.plan
@@ -144,6 +147,11 @@ class Intake:
             await asyncio.sleep(_POLL)
         if info is None:
             return None
+        if not (said := str(info["config"].get("description", ""))).startswith(plan.owner):
+            raise RuleRefusedError(
+                f"consumer '{plan.durable_name}' of stream '{plan.stream}' is not this rule's ('{said[:200]}'):"
+                " give this sidecar or rule another name, or delete that consumer"
+            )
         position = _position_of(info)
         last = int((await api.stream_info(plan.stream))["state"]["last_seq"])
         if position > last:
@@ -169,7 +177,9 @@ class Intake:
         assert self._worker is not None
         await asyncio.shield(self._worker)
         self._opening = False
+        self.attached = True
         self._watcher = asyncio.create_task(self._watch())
+        self.link.on_disconnect(self._disconnected)
         self.link.on_reconnect(self._reconnected)
 
     async def close(self) -> None:
@@ -480,13 +490,16 @@ class Intake:
             del config[name]
         config |= {
             "durable_name": plan.durable_name,
-            "description": plan.description,
+            "description": f"{plan.owner}{plan.description}"[:4000],
             "ack_policy": _ACK_POLICY[plan.position],
         }
         if plan.position == "confirmed":
             # Missing deliveries are read again at once, so the server's own redelivery is only a last resort.
             config |= {"ack_wait": 3600 * 10**9, "max_ack_pending": 1_000_000}
         return await self.link.api.create_durable(plan.stream, config)
+
+    def _disconnected(self) -> None:
+        self.attached = False
 
     def _reconnected(self) -> None:
         self._counters.reconnects += 1
@@ -512,6 +525,7 @@ class Intake:
     async def _revive(self) -> None:
         """Whether consumer and stream are still the ones they were; if not, go on with what is there."""
         plan = self.plan
+        self.attached = False
         while True:
             try:
                 await self._look_after()
@@ -522,6 +536,7 @@ class Intake:
                 await asyncio.sleep(replay.HEARTBEAT / 4)
                 await self.link.connected()
             else:
+                self.attached = True
                 return
 
     async def _look_after(self) -> None:

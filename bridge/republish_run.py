@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from bridge.settings import RepublishRule
     from bridge.wire import Delivered
 
-__all__ = ["RepublishRun", "RunState", "durable_name", "rule_dialect"]
+__all__ = ["RepublishRun", "RunState", "durable_name", "durable_owner", "rule_dialect"]
 
 _log = structlog.get_logger("bridge.rule")
 
@@ -47,6 +47,11 @@ RunState = Literal["starting", "ready", "draining", "stopped", "failed"]
 def durable_name(sidecar: str, rule: str) -> str:
     """The name of a rule's durable consumer: it carries the sidecar's and the rule's."""
     return f"{sidecar}_{rule}"
+
+
+def durable_owner(sidecar: str, rule: str) -> str:
+    """How the description of a rule's durable consumer begins, and nobody else's."""
+    return f"nats-bridge {sidecar}/{rule}:"
 
 
 def rule_dialect(text: str, link: Link) -> Dialect:
@@ -80,6 +85,7 @@ class RepublishRun:
         self.state: RunState = "starting"
         self.error: BaseException | None = None
         self._durable_name = durable_name(sidecar, rule.name)
+        self._durable_owner = durable_owner(sidecar, rule.name)
         self._dialect_text = dialect_text
         self._source = source
         self._target = target
@@ -165,7 +171,8 @@ class RepublishRun:
             headers_only=rule.republish.headers_only,
             position=position,
             durable_name=self._durable_name,
-            description=f"nats-bridge rule {rule.name}: republish to {rule.republish.dest}"[:4000],
+            owner=self._durable_owner,
+            description=f" republish to {rule.republish.dest}",
             direct=config.get("retention") in CONSUMER_RETENTIONS and not rule.durable,
         )
         self._intake = Intake(self._source, self._plan, self, self.counters, self._fail)
@@ -246,6 +253,12 @@ class RepublishRun:
     def filtered(self) -> bool:
         """Whether the server leaves out subjects that the rule does not mean."""
         return self._filter is not None
+
+    @property
+    def ready(self) -> bool:
+        """Whether the rule has its starting point, its consumer, and a server to publish to, at this moment."""
+        attached = self._intake is not None and self._intake.attached
+        return self.state == "ready" and attached and self._target.client.is_connected
 
     @property
     def position(self) -> int:

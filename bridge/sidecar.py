@@ -179,6 +179,11 @@ async def run(settings: Settings, config_path: Path) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number.name)
+    # Without a handler, a hangup would end the process, and what was in hand would be lost.
+    loop.add_signal_handler(
+        signal.SIGHUP,
+        lambda: _log.warning("sidecar.reload_ignored", meaning="the configuration is read at the start only: restart"),
+    )
     starting = asyncio.create_task(sidecar.start())
     waiting = asyncio.create_task(sidecar.finished.wait())
     await asyncio.wait({starting, waiting}, return_when=asyncio.FIRST_COMPLETED)

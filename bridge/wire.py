@@ -21,8 +21,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nats.aio.client import Client
 from nats.aio.transport import TcpTransport
+from nats.errors import Error as ClientError
 from nats.errors import ProtocolError
 from nats.errors import TimeoutError as RequestTimeoutError
+
+from bridge.cancelling import end_tasks
 
 if TYPE_CHECKING:
     from urllib.parse import ParseResult
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
 
-__all__ = ["BatchSubscription", "Delivered", "WireClient"]
+__all__ = ["BatchSubscription", "ClearTextError", "Delivered", "WireClient"]
 
 Delivered: TypeAlias = tuple[bytes, bytes, bytes, bytes]
 """One delivered message: subject, reply subject (empty if none), raw header block (empty if none), payload."""
@@ -90,6 +93,11 @@ class _WideTransport(TcpTransport):
 
     async def drain(self) -> None:
         await super().drain()  # type: ignore[no-untyped-call]
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether TLS protects the connection."""
+        return self._io_writer is not None and self._io_writer.get_extra_info("ssl_object") is not None
 
     @property
     def unsent_bytes(self) -> int:
@@ -223,6 +231,13 @@ class _BatchParser:
             raise ProtocolError(f"nats: unknown protocol line {line[:80]!r}")
 
 
+class ClearTextError(ClientError):
+    """TLS was asked for and the server does not offer it."""
+
+    def __str__(self) -> str:
+        return "the server offers no TLS"
+
+
 async def _discard(_: Msg) -> None:
     """Callback of subscriptions whose messages the parser hands on itself."""
 
@@ -256,6 +271,21 @@ class WireClient(Client):
         self._batches.routes[sid] = _Route(on_batch, on_control)
         subscription = await self.subscribe(subject, cb=_discard)
         return BatchSubscription(self, sid, subscription)
+
+    async def close(self) -> None:
+        """Close for good, also in the middle of a reconnect, whose socket nats-py would leave open."""
+        reconnect = self._reconnection_task
+        if reconnect is not asyncio.current_task():
+            await end_tasks(reconnect)
+        await super().close()
+
+    def _connect_command(self) -> bytes:
+        # CONNECT carries the credentials. nats-py would send them in clear where the server offers no TLS.
+        server = self._current_server
+        asked_for = self.options.get("tls") is not None or (server is not None and server.uri.scheme == "tls")
+        if asked_for and not self._wide.encrypted:
+            raise ClearTextError
+        return super()._connect_command()
 
     def release_route(self, sid: bytes) -> None:
         """Stop handing on messages of a subscription."""

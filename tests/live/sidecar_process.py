@@ -14,9 +14,7 @@ from typing import Any, Self
 
 from bridge.wire import Delivered
 from tests.live.raw_messages import RawPeer
-
-LIMIT = 60.0
-"""Seconds after which a test that waits for something has failed; no test measures time."""
+from tests.live.until import LIMIT
 
 _SEQUENCE = re.compile(rb"\r\nNats-Sequence: (\d+)\r\n")
 
@@ -214,6 +212,10 @@ class Scene:
     async def consumers(self) -> list[dict[str, Any]]:
         """The stream's consumers."""
         return (await self.peer.api(f"CONSUMER.LIST.{self.name}")).get("consumers") or []
+
+    async def has_consumer(self) -> bool:
+        """Whether anybody consumes the stream."""
+        return bool(await self.consumers())
 
     async def end(self) -> int:
         """Store one more message; its sequence, which native republish has sent."""

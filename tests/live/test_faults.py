@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import shutil
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -16,9 +17,11 @@ from bridge import replay, sidecar
 from bridge.settings import Settings
 from bridge.wire import WireClient
 from conformance.servers import NativeServer, SharedServers
+from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer, RawPeer
-from tests.live.sidecar_process import LIMIT, Load, Scene, Seen, differing, document, sidecar_processes
+from tests.live.sidecar_process import Load, Scene, Seen, differing, document, sidecar_processes
 from tests.live.sidecars import running
+from tests.live.until import LIMIT, until
 
 MODES = ["at_most_once", "at_least_once"]
 Servers = Callable[..., NativeServer]
@@ -55,16 +58,9 @@ def settings_of(url: str, *rules: dict[str, Any], **more: Any) -> Settings:
 
 async def connected(peer: RawPeer) -> None:
     """Wait until a peer's connection is back."""
+    await until(lambda: peer.client.is_connected)
     async with asyncio.timeout(LIMIT):
-        while not peer.client.is_connected or not (await peer.client.flushed()):
-            await asyncio.sleep(0.01)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what no event tells."""
-    async with asyncio.timeout(LIMIT):
-        while not condition():
-            await asyncio.sleep(0.01)
+        await peer.client.flushed()
 
 
 async def restart(server: NativeServer, how: str) -> None:
@@ -229,35 +225,54 @@ async def test_the_target_is_away_for_a_while(
         assert differing(here.bridged, here.native) == []
 
 
-async def test_at_least_once_nothing_is_lost_in_a_stream_of_the_target(
-    native_server: Servers, enduring_peer: Endure, raw_peer: OpenPeer
+@pytest.mark.parametrize("delivery", MODES)
+async def test_connections_cut_at_any_moment(
+    delivery: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
-    async with native_server("2.10.27") as source, native_server("2.15.1") as target:
-        keeper = await enduring_peer(target.url)
-        await keeper.create_stream(name="KEEP", subjects=["bridgeS.>"])
-        here = await Scene.make(await raw_peer(source.url), "S")
-        connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
-        rule = here.rule(to="target", delivery="at_least_once", start="first")
-        async with running(settings_of(source.url, rule, connections=connections)) as bridge:
-            for how in ("kill", "stop", "kill"):
-                kept = await Seen.of(keeper, f"never.{how}")
-                assert kept.messages == []
-                await here.load.burst(2000)
-                await restart(target, how)
+    source, target = await servers.url("2.10.27"), await servers.url("2.15.1")
+    here = await Scene.make(await raw_peer(source), unique_name("cuts"))
+    keeper = await raw_peer(target)
+    await keeper.create_stream(name=here.name, subjects=[f"bridge{here.name}.>"])
+    chance = random.Random(delivery)
+    async with cut_wire(source) as reading, cut_wire(target) as writing:
+        connections = {"default": {"servers": [reading.url]}, "target": {"servers": [writing.url]}}
+        rule = here.rule(to="target", delivery=delivery, start="first")
+        async with running(settings_of(source, rule, connections=connections)) as bridge:
+            run = bridge.runs[0]
+            for number in range(20):
+                wire = (reading, writing)[number % 2]
+                connected_before = wire.connections
+                burst = here.load.burst(chance.randrange(500, 3000))
+                moment = run.counters.received + chance.randrange(1, 500)
+                publishing = asyncio.create_task(burst)
+                await until(lambda moment=moment: run.counters.received >= moment)  # type: ignore[misc]
+                wire.cut()
+                await publishing
+                await until(lambda wire=wire, n=connected_before: wire.connections > n)  # type: ignore[misc]
             end = await here.end()
-            await until(lambda: bridge.runs[0].position >= end)
-            await bridge.runs[0].settled()
+            await until(lambda: run.position >= end)
+            await run.settled()
+            counters = run.counters
+        assert counters.received == end
+        assert counters.lost == 0
+    kept = await Seen.of(keeper, f"kept.{here.name}")
+    await keeper.api(
+        f"CONSUMER.CREATE.{here.name}",
+        {"stream_name": here.name, "config": {"deliver_subject": f"kept.{here.name}", "ack_policy": "none"}},
+    )
+    stored = int((await keeper.api(f"STREAM.INFO.{here.name}"))["state"]["messages"])
+    await kept.count(stored)
+    came = kept.sequences
+    first = list(dict.fromkeys(came))
+    assert first == sorted(first)
+    if delivery == "at_most_once":
+        assert came == first
+        assert end - len(came) <= counters.in_doubt
+    else:
+        assert first == list(range(1, end + 1))
         (consumer,) = await here.consumers()
         assert consumer["ack_floor"]["stream_seq"] == end
-        await connected(keeper)
-        stored = await Seen.of(keeper, "replayed")
-        created = await keeper.api(
-            "CONSUMER.CREATE.KEEP",
-            {"stream_name": "KEEP", "config": {"deliver_subject": "replayed", "ack_policy": "none"}},
-        )
-        assert "error" not in created
-        await stored.until_sequence(end)
-        assert list(dict.fromkeys(stored.sequences)) == list(range(1, end + 1))
+    assert differing(kept, here.native) == []
 
 
 @pytest.mark.parametrize("delivery", MODES)
@@ -276,20 +291,13 @@ async def test_a_drain_is_bounded_while_the_target_is_away_and_loses_nothing(
         rule = here.rule(to="target", delivery=delivery)
         settings = settings_of(source.url, rule, connections=connections)
         ended = asyncio.create_task(sidecar.run(settings, Path("sidecar.yaml")))
-        async with asyncio.timeout(LIMIT):
-            while not await here.consumers():
-                await asyncio.sleep(0.01)
+        await until(here.has_consumer)
         await here.load.burst(500)
         await here.bridged.count(500)
-        async with asyncio.timeout(LIMIT):
-            # at_most_once has in doubt what no PONG has confirmed yet
-            while (await listener.client.flushed()) and not await _confirmed(here, delivery, 500):
-                await asyncio.sleep(0.05)
+        await until(lambda: _confirmed(here, delivery, 500))
         await asyncio.to_thread(target.stop)
         await here.load.burst(500)
-        async with asyncio.timeout(LIMIT):
-            while (await here.consumers())[0]["delivered"]["stream_seq"] < 1000:
-                await asyncio.sleep(0.01)
+        await until(lambda: _confirmed(here, "at_most_once", 1000))
         os.kill(os.getpid(), signal.SIGTERM)
         async with asyncio.timeout(LIMIT):
             assert await ended == 1
@@ -379,6 +387,7 @@ async def test_a_replay_goes_on_after_a_restart(
                 "stream_name": "S",
                 "config": {
                     "durable_name": "nats-bridge_rule",
+                    "description": "nats-bridge nats-bridge/rule:",
                     "deliver_subject": "earlier",
                     "ack_policy": "all",
                     "ack_wait": 3600 * 10**9,
@@ -389,9 +398,7 @@ async def test_a_replay_goes_on_after_a_restart(
             },
         )
         earlier = await peer.client.subscribe_batches("earlier", lambda _: None, lambda r, _: _answer(peer, r))
-        async with asyncio.timeout(LIMIT):
-            while (await here.consumers())[0]["num_ack_pending"] < 20_000:
-                await asyncio.sleep(0.01)
+        await until(lambda: _pending(here, 20_000))
         await earlier.unsubscribe()
         await earlier.release()
         bridge = sidecar.Sidecar(settings_of(server.url, rule, connections=connections))
@@ -407,6 +414,11 @@ async def test_a_replay_goes_on_after_a_restart(
         assert here.bridged.sequences == list(range(1, end + 1))
         (consumer,) = await here.consumers()
         assert consumer["ack_floor"]["stream_seq"] == end
+
+
+async def _pending(here: Scene, messages: int) -> bool:
+    (consumer,) = await here.consumers()
+    return bool(consumer["num_ack_pending"] >= messages)
 
 
 def _answer(peer: RawPeer, reply: bytes) -> None:

@@ -12,7 +12,8 @@ import pytest
 
 from conformance.servers import SharedServers
 from tests.live.raw_messages import OpenPeer
-from tests.live.sidecar_process import LIMIT, Load, Scene, differing, sidecar_processes
+from tests.live.sidecar_process import Load, Scene, differing, sidecar_processes
+from tests.live.until import LIMIT, until
 
 KILLS = {"at_most_once": 12, "at_least_once": 16}
 
@@ -165,10 +166,8 @@ async def test_durable_false_leaves_nothing_behind(
                 assert await here.consumers() == []
             else:
                 await process.kill()
-                async with asyncio.timeout(LIMIT):
-                    # The server removes it after the consumer's inactive_threshold; nothing tells when.
-                    while await here.consumers():
-                        await asyncio.sleep(0.1)
+                # The server removes it after the consumer's inactive_threshold; nothing tells when.
+                await until(lambda: _nothing_left(here))
     assert differing(here.bridged, here.native) == []
 
 
@@ -190,6 +189,10 @@ async def test_clean_removes_the_durables_of_the_named_rules(
         code, out, _ = await _command("clean", "-c", config)
         assert (code, out.count("removed"), out.count("nothing to remove")) == (0, 2, 1)
         assert await here.consumers() == []
+
+
+async def _nothing_left(here: Scene) -> bool:
+    return not await here.has_consumer()
 
 
 async def _command(*arguments: str) -> tuple[int, str, str]:

@@ -104,9 +104,7 @@ async def test_stop_start_and_kill_can_be_repeated(native_server: Make, connect:
     assert connection.is_connected
 
 
-async def test_configuration_text_is_in_force(
-    native_server: Make, connect: Connect, twin_version: str
-) -> None:
+async def test_configuration_text_is_in_force(native_server: Make, connect: Connect, twin_version: str) -> None:
     config = """
         max_payload: 2048
         accounts {
@@ -128,9 +126,7 @@ async def test_configuration_text_is_in_force(
             await connect(server, user="ann", password="wrong", allow_reconnect=False, error_cb=ignore)
 
 
-def test_a_refused_configuration_is_told_with_the_servers_own_words(
-    native_server: Make, twin_version: str
-) -> None:
+def test_a_refused_configuration_is_told_with_the_servers_own_words(native_server: Make, twin_version: str) -> None:
     server = native_server(twin_version, config="accounts {")
     with pytest.raises(ServerStartError) as caught:
         server.start()
@@ -150,9 +146,7 @@ def test_a_port_taken_in_between_is_replaced(native_server: Make, monkeypatch: p
     with native_server(NEWEST) as first:
         offered = iter([first.port, first.port])
         real = free_port
-        monkeypatch.setattr(
-            "conformance.servers.native_server.free_port", lambda: next(offered, None) or real()
-        )
+        monkeypatch.setattr("conformance.servers.native_server.free_port", lambda: next(offered, None) or real())
         with native_server(NEWEST) as second:
             assert second.port != first.port
 
@@ -180,9 +174,7 @@ def test_a_server_that_was_never_started_has_no_address() -> None:
     assert not server.directory.exists()
 
 
-async def test_three_nodes_form_a_cluster_and_outlive_their_leader(
-    connect: Connect, twin_version: str
-) -> None:
+async def test_three_nodes_form_a_cluster_and_outlive_their_leader(connect: Connect, twin_version: str) -> None:
     async with NativeCluster(binary=fetch(twin_version), config="max_payload: 4096") as cluster:
         leader = cluster.await_leader()
         assert [node.name for node in cluster.nodes] == ["cluster-1", "cluster-2", "cluster-3"]
@@ -228,9 +220,7 @@ def test_a_cluster_chooses_anew_when_a_route_port_is_taken(monkeypatch: pytest.M
         other.bind(("127.0.0.1", 0))
         other.listen()
         offered = iter([other.getsockname()[1]])
-        monkeypatch.setattr(
-            "conformance.servers.native_cluster.free_port", lambda: next(offered, None) or free_port()
-        )
+        monkeypatch.setattr("conformance.servers.native_cluster.free_port", lambda: next(offered, None) or free_port())
         with NativeCluster(NEWEST) as cluster:
             assert cluster.await_leader().running
             assert next(offered, "used up") == "used up"

@@ -6,7 +6,6 @@ equal to the byte.
 
 from __future__ import annotations
 
-import asyncio
 import random
 import zlib
 from collections.abc import Awaitable, Callable
@@ -17,6 +16,7 @@ import pytest
 from conformance.servers import SharedServers
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecars import running, settings_for
+from tests.live.until import until
 
 MESSAGES = 400
 
@@ -116,8 +116,7 @@ async def test_bridge_republishes_what_the_server_republishes(
                 # nobody outside can know it. Here the bridge is given the time to see each one.
                 if STREAMS[stream].keys() & {"max_msgs", "max_msgs_per_subject", "allow_rollup_hdrs"}:
                     await bridged.count(len(native.messages) - 2)
-                    while not run.filtered and run.position < sequence:
-                        await asyncio.sleep(0)
+                    await until(lambda: run.filtered or run.position >= sequence)
 
             await _publish(peer, name, zlib.crc32(f"{stream} {rule}".encode()), "rollups" in stream, taken)
             end = (await peer.store(f"{name}.orders.end".encode(), b"the end"))["seq"]

@@ -1,0 +1,78 @@
+"""A wire between a client and a real server that a test can cut at any moment; the server never notices before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+__all__ = ["CutWire", "cut_wire"]
+
+
+class CutWire:
+    """Passes bytes on, both ways, until it is cut; new connections work at once."""
+
+    def __init__(self, server_url: str) -> None:
+        self._server = urlsplit(server_url)
+        self._pairs: set[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = set()
+        self._passing: set[asyncio.Task[None]] = set()
+        self._listener: asyncio.Server | None = None
+        self.url = ""
+        self.connections = 0
+
+    async def open(self) -> None:
+        """Listen on a free port of the loopback."""
+        self._listener = await asyncio.start_server(self._accepted, "127.0.0.1", 0)
+        port = self._listener.sockets[0].getsockname()[1]
+        self.url = f"nats://127.0.0.1:{port}"
+
+    def cut(self) -> None:
+        """Break every connection; what is on its way is lost."""
+        for pair in self._pairs:
+            for writer in pair:
+                writer.transport.abort()
+
+    async def close(self) -> None:
+        """Cut, and take no more connections."""
+        assert self._listener is not None
+        self._listener.close()
+        self.cut()
+        await asyncio.gather(*self._passing)
+        await self._listener.wait_closed()
+
+    async def _accepted(self, client_reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
+        assert self._server.hostname is not None
+        assert self._server.port is not None
+        try:
+            server_reader, server = await asyncio.open_connection(self._server.hostname, self._server.port)
+        except OSError:
+            client.transport.abort()
+            return
+        self.connections += 1
+        self._pairs.add((client, server))
+        for reader, writer in ((client_reader, server), (server_reader, client)):
+            task = asyncio.create_task(self._pass_on(reader, writer))
+            self._passing.add(task)
+            task.add_done_callback(self._passing.discard)
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(65536):
+                writer.write(data)
+                await writer.drain()
+        except OSError:
+            pass  # cut
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def cut_wire(server_url: str) -> AsyncIterator[CutWire]:
+    """A wire to a server, closed at the end."""
+    wire = CutWire(server_url)
+    await wire.open()
+    try:
+        yield wire
+    finally:
+        await wire.close()

@@ -1,0 +1,21 @@
+"""Waiting for what no event tells: the state of a server, a counter of a running sidecar."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+__all__ = ["LIMIT", "until"]
+
+LIMIT = 60.0
+"""Seconds after which a test that waits for something has failed; no test measures time."""
+
+
+async def until(condition: Callable[[], bool | Awaitable[bool]]) -> None:
+    """Look again and again until the condition, which may be asked of a server, holds."""
+    async with asyncio.timeout(LIMIT):
+        while True:
+            answer = condition()
+            if answer if isinstance(answer, bool) else await answer:
+                return
+            await asyncio.sleep(0.002)
