@@ -126,6 +126,8 @@ class Link:
         text = str(error)
         if "permissions violation" in text.lower():
             _log.error("connection.refused", connection=self.name, server_says=text)
+            self.api.refused(text)
+            self.api.refused(text)
             for listener in self._refusal_listeners:
                 listener(text)
         elif self._up.is_set():
@@ -148,15 +150,18 @@ async def open_link(name: str, options: Mapping[str, Any], *, client_name: str) 
     link = Link(name)
     servers = ", ".join(str(server) for server in options.get("servers", ()))
     failures: list[Exception] = []
+    limit = asyncio.timeout(float(options.get("connect_timeout", 5)))
 
     async def on_error(error: Exception) -> None:
         failures.append(error)
+        if sum(map(_decides, failures)) == len(options["servers"]):
+            limit.reschedule(0)  # every server has said no: waiting would not help
         if link.client.is_connected or link.client.is_reconnecting:
             await link._on_error(error)
 
     try:
         # nats-py tries the servers for ever with -1, also at the start; the time limit ends that.
-        async with asyncio.timeout(float(options.get("connect_timeout", 5))):
+        async with limit:
             await link.client.connect(
                 **options,
                 name=client_name,
@@ -169,9 +174,9 @@ async def open_link(name: str, options: Mapping[str, Any], *, client_name: str) 
                 reconnect_time_wait=_RECONNECT_WAIT,  # type: ignore[arg-type]  # any number of seconds works
             )
     except (OSError, nats.errors.Error, TimeoutError, ssl.SSLError) as error:
-        cause = next((f for f in reversed(failures) if str(f)), error)
+        cause = next((f for f in reversed(failures) if _decides(f)), next(filter(str, reversed(failures)), error))
         await link.close()
-        if any(isinstance(failure, ClearTextError) for failure in (*failures, error)):
+        if isinstance(cause, ClearTextError):
             raise ConfigError(
                 f"connection '{name}': {_redacted(servers)} offers no TLS, which the connection asks for, so nothing"
                 " was sent: turn TLS on there, or say nats:// and leave out tls"
@@ -187,6 +192,10 @@ async def open_link(name: str, options: Mapping[str, Any], *, client_name: str) 
         ) from None
     link.set_up()
     return link
+
+
+def _decides(error: Exception) -> bool:
+    return isinstance(error, ClearTextError) or _refuses_credentials(error)
 
 
 def _refuses_credentials(error: Exception) -> bool:

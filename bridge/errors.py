@@ -20,6 +20,7 @@ __all__ = [
     "ConfigError",
     "ConnectionLostError",
     "CredentialsError",
+    "NotPermittedError",
     "RuleRefusedError",
     "ServerUnreachableError",
     "StreamMissingError",
@@ -127,3 +128,23 @@ class ApiError(BridgeError):
         self.http_code = http_code
         self.err_code = err_code
         self.description = description
+
+
+class NotPermittedError(ApiError):
+    """The user may not send a request.
+
+    Args:
+        place: the connection.
+        subject: the request's subject.
+    """
+
+    code = "not_permitted"
+    exit_code = EXIT_USAGE
+
+    def __init__(self, place: str, subject: str) -> None:
+        super().__init__(
+            f"{place}: the user may not publish to {subject}: allow it in the user's permissions",
+            http_code=403,
+            err_code=0,
+            description="permissions violation",
+        )

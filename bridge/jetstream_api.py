@@ -6,15 +6,19 @@ members that every version from 2.9 on knows are sent: servers from 2.12 on refu
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import nats.errors
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_exponential_jitter
 
-from bridge.errors import ApiError
+from bridge.errors import ApiError, NotPermittedError
 from bridge.wire import WireClient
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
 
 __all__ = ["CONSUMER_IN_USE", "CONSUMER_NOT_FOUND", "STREAM_NOT_FOUND", "JetStreamApi", "Json"]
 
@@ -47,6 +51,8 @@ class JetStreamApi:
         self.connection = connection
         self._timeout = timeout
         self._patience = patience
+        self._under_way: dict[asyncio.Task[Msg], str] = {}
+        self._refused: set[asyncio.Task[Msg]] = set()
 
     async def request(self, subject: str, body: Mapping[str, Any] | None = None) -> Json:
         """Send one API request (`subject` without the `$JS.API.` prefix); the answer's JSON.
@@ -92,8 +98,14 @@ class JetStreamApi:
 
     async def _answer_to(self, subject: str, data: bytes) -> bytes:
         place = f"connection '{self.connection}'"
+        request = asyncio.create_task(self.client.request(subject, data, timeout=self._timeout))
+        self._under_way[request] = subject
         try:
-            answer = await self.client.request(subject, data, timeout=self._timeout)
+            answer = await request
+        except asyncio.CancelledError:
+            if request not in self._refused:
+                raise
+            raise NotPermittedError(place, subject) from None
         except nats.errors.NoRespondersError:
             raise ApiError(
                 f"{place}: JetStream does not answer {subject}: is it enabled for this account?",
@@ -111,7 +123,17 @@ class JetStreamApi:
                 description="timeout",
                 retriable=True,
             ) from None
+        finally:
+            del self._under_way[request]
+            self._refused.discard(request)
         return answer.data
+
+    def refused(self, text: str) -> None:
+        """End the requests that the server's permissions violation `text` speaks of: no answer will come."""
+        for request, subject in self._under_way.items():
+            if f'"{subject.lower()}"' in text.lower():
+                self._refused.add(request)
+                request.cancel()
 
     async def stream_info(self, stream: str, *, deleted: bool = False) -> Json:
         """`STREAM.INFO`, with the list of interior deletes if wanted."""

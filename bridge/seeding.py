@@ -117,7 +117,9 @@ class Seeding:
         if resumed is not None:
             return resumed
         if start.policy == "sequence":
-            return int(start.sequence or 1) - 1
+            # A sequence behind the end means the next message, as it does for the server's own consumers.
+            state = (await self.api.stream_info(self.replay.stream))["state"]
+            return min(int(start.sequence or 1) - 1, int(state["last_seq"]))
         if start.policy == "time":
             return await self._before(str(start.time))
         return 0

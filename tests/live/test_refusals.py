@@ -1,0 +1,148 @@
+"""What must not start does not: one or two lines, the exit code of the contract, nothing left on the server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.servers import NativeServer, SharedServers
+from tests.live.raw_messages import OpenPeer
+from tests.live.sidecar_process import Scene, SidecarProcess, document
+
+Servers = Callable[..., NativeServer]
+
+
+async def refused(directory: Path, written: dict[str, Any] | str) -> tuple[int, str]:
+    """Run a configuration that must be refused; its exit code, and what it says to a person."""
+    config = directory / "sidecar.yaml"
+    config.write_text(written if isinstance(written, str) else json.dumps(written), "utf-8")
+    process = await SidecarProcess.start(config)
+    code = await process.ended()
+    assert not any("sidecar.ready" in line or "Traceback" in line for line in process.log), process.log
+    assert 1 <= len(process.plain_lines) <= 2, process.plain_lines
+    return code, " ".join(process.plain_lines)
+
+
+async def test_a_stream_that_does_not_exist(
+    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    url = await servers.url("2.15.1")
+    here = await Scene.make(await raw_peer(url), unique_name("there"))
+    good = here.rule(name="good", durable=True)
+    missing = unique_name("absent")
+    rule = {"name": "bad", "stream": missing, "republish": {"src": ">", "dest": "out.>"}}
+    code, said = await refused(tmp_path, document(url, good, rule))
+    assert code == 2
+    assert f"rule 'bad': stream '{missing}' does not exist on connection 'default'" in said
+    assert here.name in said
+    assert await here.consumers() == [], "the good rule was not started either"
+
+
+async def test_a_server_that_is_down(native_server: Servers, tmp_path: Path) -> None:
+    with native_server("2.15.1") as server:
+        url = server.url
+    rule = {"name": "r", "stream": "S", "republish": {"src": ">", "dest": "out.>"}}
+    connection = {"servers": [url], "connect_timeout": 0.5}
+    code, said = await refused(tmp_path, document(url, rule, connections={"default": connection}))
+    assert code == 3
+    assert f"connection 'default': no server answers at {url} (connection refused)" in said
+
+
+@pytest.mark.parametrize(
+    ("user", "permissions", "code", "expected"),
+    [
+        ("wrong", "", 2, "refuses the credentials"),
+        ("right", 'publish: {deny: "$JS.API.>"}', 2, "the user may not publish to $JS.API.STREAM.INFO.S"),
+    ],
+)
+async def test_credentials(
+    user: str, permissions: str, code: int, expected: str, native_server: Servers, tmp_path: Path
+) -> None:
+    users = f'{{user: right, password: secret, permissions: {{subscribe: ">", {permissions}}}}}'
+    password = tmp_path / "password"
+    password.write_text("secret")
+    async with native_server("2.15.1", config=f"authorization: {{users: [{users}]}}") as server:
+        rule = {"name": "r", "stream": "S", "republish": {"src": ">", "dest": "out.>"}}
+        connection = {"servers": [server.url], "user": user, "password_file": str(password)}
+        answer, said = await refused(tmp_path, document(server.url, rule, connections={"default": connection}))
+    assert answer == code
+    assert expected in said
+    assert "secret" not in said
+
+
+@pytest.mark.parametrize("by", ["scheme", "option"])
+async def test_tls_is_asked_for_and_not_offered(by: str, native_server: Servers, tmp_path: Path) -> None:
+    """nats-py would go on in clear text, credentials included."""
+    async with native_server("2.15.1") as server:
+        rule = {"name": "r", "stream": "S", "republish": {"src": ">", "dest": "out.>"}}
+        connection: dict[str, Any] = {"servers": [server.url]}
+        if by == "scheme":
+            connection["servers"] = [server.url.replace("nats://", "tls://")]
+        else:
+            connection["tls"] = {"insecure": True}
+        code, said = await refused(tmp_path, document(server.url, rule, connections={"default": connection}))
+    assert code == 2
+    assert "offers no TLS, which the connection asks for, so nothing was sent" in said
+
+
+async def test_a_destination_that_forms_a_cycle(
+    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    url = await servers.url("2.15.1")
+    here = await Scene.make(await raw_peer(url), unique_name("cycle"))
+    rule = here.rule(republish={"src": ">", "dest": f"{here.name}.again.>"})
+    code, said = await refused(tmp_path, document(url, rule))
+    assert code == 2
+    assert "forms a cycle with the stream's subjects" in said
+    assert await here.consumers() == []
+
+
+async def test_a_transform_that_the_dialect_does_not_know(
+    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    url = await servers.url("2.9.10")
+    here = await Scene.make(await raw_peer(url), unique_name("dialect"), republish=None)
+    rule = here.rule(republish={"src": f"{here.name}.*", "dest": "out.{{left(1,2)}}"})
+    for dialect in ("2.9", "native"):
+        code, said = await refused(tmp_path, document(url, rule, dialect=dialect))
+        assert code == 2
+        assert "rule" in said
+        assert "left" in said
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("rules:\n  - name: [\n", "sidecar.yaml:3:1"),
+        ("rulez: []\n", "rulez"),
+        (
+            "rules:\n  - {name: r, kind: republish, stream: S, republsh: {src: a, dest: b}}\n",
+            "did you mean 'republish'",
+        ),
+    ],
+)
+async def test_mistakes_in_the_file(written: str, expected: str, tmp_path: Path) -> None:
+    code, said = await refused(tmp_path, written)
+    assert code == 2
+    assert expected in said
+
+
+async def test_a_consumer_of_that_name_that_is_somebody_else_s(
+    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    url = await servers.url("2.10.27")
+    here = await Scene.make(await raw_peer(url), unique_name("owner"))
+    name = "CONSUMER.DURABLE.CREATE." + here.name + ".nats-bridge_rule"
+    config = {"durable_name": "nats-bridge_rule", "ack_policy": "none", "description": "the auditors'"}
+    assert "error" not in await here.peer.api(
+        name, {"stream_name": here.name, "config": config | {"ack_policy": "all"}}
+    )
+    code, said = await refused(tmp_path, document(url, here.rule()))
+    assert code == 2
+    assert f"consumer 'nats-bridge_rule' of stream '{here.name}' is not this rule's ('the auditors'')" in said
+    (consumer,) = await here.consumers()
+    assert consumer["config"]["description"] == "the auditors'"
