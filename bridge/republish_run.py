@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Literal
 
@@ -451,7 +452,8 @@ class RepublishRun:
 
     async def _missing_stream(self, place: str) -> str:
         names = await self._source.api.stream_names()
-        known = f"there are {', '.join(sorted(names)[:10])}" if names else "the account has none"
+        alike = difflib.get_close_matches(self.rule.stream, sorted(names), 5, 0.0)
+        known = f"of {len(names)} streams the most alike are {', '.join(alike)}" if names else "the account has none"
         return f"{place} does not exist on connection '{self._source.name}': {known}"
 
 

@@ -33,12 +33,12 @@ async def test_a_stream_that_does_not_exist(
     url = await servers.url("2.15.1")
     here = await Scene.make(await raw_peer(url), unique_name("there"))
     good = here.rule(name="good", durable=True)
-    missing = unique_name("absent")
+    missing = f"{here.name}s"
     rule = {"name": "bad", "stream": missing, "republish": {"src": ">", "dest": "out.>"}}
     code, said = await refused(tmp_path, document(url, good, rule))
     assert code == 2
     assert f"rule 'bad': stream '{missing}' does not exist on connection 'default'" in said
-    assert here.name in said
+    assert f"the most alike are {here.name}" in said
     assert await here.consumers() == [], "the good rule was not started either"
 
 
