@@ -150,10 +150,10 @@ def _error(code: str, token: bytes, suffix: str = "") -> TransformError:
 
 
 def _bad_mapping(token: bytes | None, dialect: Dialect) -> TransformError:
+    unnamed = token is None or (not token and dialect.mapping_check_leaves_out_empty_token)
+    where = "" if unnamed else f" in {text_of(token or b'')}"
     if dialect.mapping_check_says_invalid_transform:
-        where = f" in {text_of(token)}" if token else ""
         return TransformError("invalid_transform", f"invalid mapping destination: invalid transform{where}")
-    where = "" if token is None else f" in {text_of(token)}"
     return TransformError("invalid_subject", f"invalid mapping destination: invalid subject{where}")
 
 

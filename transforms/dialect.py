@@ -66,6 +66,7 @@ class Dialect:
     empty_source_is_everything: bool
     mapping_check_knows_left_and_right: bool
     mapping_check_says_invalid_transform: bool
+    mapping_check_leaves_out_empty_token: bool
     stream_transforms_take_mapping_check: bool
     # --- republish
     republish_time_stamp: bool
@@ -147,6 +148,8 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
         # The check of mapping destinations has a list of function names of its own.
         "mapping_check_knows_left_and_right": Feature(since=((2, 14, 7),)),
         "mapping_check_says_invalid_transform": Feature(since=((2, 11, 0),)),
+        # What the errors say of an empty token: before, "in" followed by nothing.
+        "mapping_check_leaves_out_empty_token": Feature(since=((2, 12, 5),)),
         # Ingress, source and mirror transforms go through that check; before, sources only (2.10).
         "stream_transforms_take_mapping_check": Feature(since=((2, 11, 0),)),
         # --- republish

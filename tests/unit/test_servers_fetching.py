@@ -133,9 +133,7 @@ def test_without_any_tool_the_real_ways_say_what_is_missing(
     assert reasons["Debian packages"] == "there is no apt-get on PATH"
 
 
-@pytest.mark.parametrize(
-    "text", ["", "2", "2.x", "2.10.27.1", "2.10.27-RC.1", "../2.10.27", "latest", "2.10.٢"]
-)
+@pytest.mark.parametrize("text", ["", "2", "2.x", "2.10.27.1", "2.10.27-RC.1", "../2.10.27", "latest", "2.10.٢"])
 def test_a_text_that_is_no_version_is_refused(text: str, cache: ServerCache) -> None:
     with pytest.raises(InvalidVersionError, match="expected a form such as") as caught:
         fetch(text, cache=cache, ways=[])
@@ -202,9 +200,7 @@ print(fetch("2.10.27", cache=cache, ways=[Way("made", build)]), flush=True)
                 if line.startswith("building"):
                     someone_builds.set()
 
-        readers = [
-            threading.Thread(target=read, args=pair) for pair in zip((first, second), lines, strict=True)
-        ]
+        readers = [threading.Thread(target=read, args=pair) for pair in zip((first, second), lines, strict=True)]
         for reader in readers:
             reader.start()
         assert someone_builds.wait(120)

@@ -112,9 +112,7 @@ def test_a_release_without_the_binary_is_refused(site: tuple[Path, str], tmp_pat
         download("2.10.27", tmp_path, ignore, base=site[1])
 
 
-def test_a_release_that_does_not_exist_is_told_with_its_address(
-    site: tuple[Path, str], tmp_path: Path
-) -> None:
+def test_a_release_that_does_not_exist_is_told_with_its_address(site: tuple[Path, str], tmp_path: Path) -> None:
     with pytest.raises(WayFailedError, match=r"v2\.10\.27/SHA256SUMS: .*404"):
         download("2.10.27", tmp_path, ignore, base=site[1])
 

@@ -233,20 +233,29 @@ def test_the_mapping_check_does_not_know_left_and_right_before_2_14_7() -> None:
 
 
 @pytest.mark.parametrize(
-    ("destination", "old", "new"),
+    ("destination", "where", "newest"),
     [
         (b"bar.>.x", " in x", " in x"),
         (b"bar..x", " in ", ""),
         (b"b r.x", "", ""),
     ],
 )
-def test_the_mapping_check_refuses_white_space_and_tokens_after_rest(destination: bytes, old: str, new: str) -> None:
+@pytest.mark.parametrize(
+    ("version", "what", "is_newest"),
+    [
+        (V210, "invalid subject", False),
+        (V211, "invalid transform", False),
+        ("2.12.4", "invalid transform", False),
+        ("2.12.5", "invalid transform", True),
+        (V215, "invalid transform", True),
+    ],
+)
+def test_the_mapping_check_refuses_white_space_and_tokens_after_rest(
+    destination: bytes, where: str, newest: str, version: str, what: str, is_newest: bool
+) -> None:
     with pytest.raises(TransformError) as refused:
-        check_mapping_destination(destination, dialect(V210))
-    assert refused.value.reason == f"invalid mapping destination: invalid subject{old}"
-    with pytest.raises(TransformError) as refused:
-        check_mapping_destination(destination, dialect(V211))
-    assert refused.value.reason == f"invalid mapping destination: invalid transform{new}"
+        check_mapping_destination(destination, dialect(version))
+    assert refused.value.reason == f"invalid mapping destination: {what}{newest if is_newest else where}"
 
 
 def test_the_mapping_check_lets_white_space_inside_functions_pass() -> None:

@@ -1,0 +1,32 @@
+"""The recorded answers to stream configurations are what servers answer today, so that the records cannot rot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from conformance.servers import NativeServer
+from tests.live.stream_config_answers import ask, difference
+
+DOCUMENT = json.loads((Path(__file__).parents[1] / "data" / "stream_config_cases.json").read_text("utf-8"))
+
+
+async def test_servers_answer_as_recorded(twin_version: str, native_server: Callable[..., NativeServer]) -> None:
+    cases = DOCUMENT["cases"]
+    base = DOCUMENT["base"][twin_version]
+    async with native_server(twin_version) as server:
+        bare, *answers = await ask(server, [{"config": {"name": "S"}}, *cases])
+    assert bare == {"config": base}
+    different = {
+        case["id"]: (answer, recorded(case, twin_version))
+        for case, answer in zip(cases, answers, strict=True)
+        if difference(answer, base) != recorded(case, twin_version)
+    }
+    assert different == {}
+
+
+def recorded(case: dict[str, Any], version: str) -> dict[str, Any]:
+    (group,) = (group for group in case["answers"] if version in group["versions"])
+    return {key: value for key, value in group.items() if key != "versions"}

@@ -1,0 +1,62 @@
+"""``validate`` gives what real servers answered to every recorded configuration, word for word."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transforms import StreamConfigError, dialect
+from transforms.stream_config import validate
+
+DOCUMENT = json.loads((Path(__file__).parents[1] / "data" / "stream_config_cases.json").read_text("utf-8"))
+CASES: list[dict[str, Any]] = DOCUMENT["cases"]
+RECORDED = [
+    pytest.param(case, version, group, id=f"{case['id']}-{version}")
+    for case in CASES
+    for group in case["answers"]
+    for version in group["versions"]
+]
+
+
+def decided(case: dict[str, Any], version: str) -> dict[str, Any]:
+    server = dialect(version)
+    origins = {origin["name"]: origin for origin in case.get("origins", ())}
+    previous = case.get("previous")
+    try:
+        if previous is not None:
+            previous = validate(previous, server, origins=origins)
+        return {"config": validate(case["config"], server, previous=previous, origins=origins)}
+    except StreamConfigError as error:
+        return {"error": error.as_dict()}
+
+
+def expected(group: dict[str, Any], version: str) -> dict[str, Any]:
+    if "error" in group:
+        return {"error": group["error"]}
+    config = DOCUMENT["base"][version] | group["config"]
+    return {"config": {key: value for key, value in config.items() if value is not None}}
+
+
+@pytest.mark.parametrize(("case", "version", "group"), RECORDED)
+def test_decides_as_the_server_did(case: dict[str, Any], version: str, group: dict[str, Any]) -> None:
+    given = copy.deepcopy(case["config"])
+    assert decided(case, version) == expected(group, version)
+    assert case["config"] == given, "the configuration handed in is not changed"
+
+
+@pytest.mark.parametrize("version", DOCUMENT["versions"])
+def test_members_come_in_the_server_s_order(version: str) -> None:
+    assert list(validate({"name": "S"}, dialect(version))) == list(DOCUMENT["base"][version])
+
+
+def test_there_are_enough_bad_ones() -> None:
+    for version in DOCUMENT["versions"]:
+        groups = [group for case in CASES for group in case["answers"] if version in group["versions"]]
+        assert len(groups) == len(CASES), "every case has an answer of every server"
+    bad = [case for case in CASES if any("error" in group for group in case["answers"])]
+    assert len(bad) >= 60
+    assert len(CASES) - len(bad) >= 30
