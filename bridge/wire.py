@@ -110,7 +110,8 @@ class _BatchParser:
     """Cuts reads into messages; stands in for nats-py's `Parser` (same `parse` and `reset`).
 
     The line formats are the server's: one space between fields, `MSG subject sid [reply] size` and
-    `HMSG subject sid [reply] header-size total-size`.
+    `HMSG subject sid [reply] header-size total-size`. A stored subject may hold spaces (2.10 lets an ingress transform
+    make such); then the fields are counted from the end, where a consumer's delivery always has its reply subject.
     """
 
     def __init__(self, nc: Client) -> None:
@@ -172,8 +173,10 @@ class _BatchParser:
                 if stop + 2 > end:
                     self._wanted = stop + 2 - position
                     break
+                if count > 5:
+                    fields = _spaced_subject(fields, 3)
                 sid = fields[2]
-                reply = fields[3] if count == 5 else b""
+                reply = fields[3] if count > 4 else b""
                 block = b""
                 payload = data[start:stop]
             elif kind == b"HMSG":
@@ -181,8 +184,10 @@ class _BatchParser:
                 if stop + 2 > end:
                     self._wanted = stop + 2 - position
                     break
+                if count > 6:
+                    fields = _spaced_subject(fields, 4)
                 sid = fields[2]
-                reply = fields[3] if count == 6 else b""
+                reply = fields[3] if count > 5 else b""
                 body = start + int(fields[-2])
                 block = data[start:body]
                 payload = data[body:stop]
@@ -229,6 +234,11 @@ class _BatchParser:
             await nc._process_err(line[5:].decode("utf-8", "replace").lower())
         elif kind != b"+OK":
             raise ProtocolError(f"nats: unknown protocol line {line[:80]!r}")
+
+
+def _spaced_subject(fields: list[bytes], behind: int) -> list[bytes]:
+    """The fields of a delivery whose subject holds spaces; `behind` is the number of fields after it."""
+    return [fields[0], b" ".join(fields[1:-behind]), *fields[-behind:]]
 
 
 class ClearTextError(ClientError):

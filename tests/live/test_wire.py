@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import pytest
+
 from bridge.wire import Delivered, WireClient
 from conformance.servers import NativeServer, SharedServers
 from tests.live.raw_messages import OpenPeer
@@ -94,3 +96,20 @@ async def test_flushed_is_done_when_the_server_has_handled_what_was_written(
         await peer.client.flushed()
     # The PONG follows the deliveries on the same connection, so all of them are here.
     assert len(seen.messages) == 100
+
+
+@pytest.mark.parametrize("block", [b"", b"NATS/1.0\r\nA: b\r\n\r\n"])
+async def test_stored_subjects_with_spaces_are_read_whole(
+    block: bytes, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    name = unique_name("spaced")
+    peer = await raw_peer(await servers.url("2.10.27"))
+    transform = {"src": f"{name}.*", "dest": f"{name} with  spaces.$1"}
+    await peer.create_stream(name=name, subjects=[f"{name}.*"], subject_transform=transform)
+    await peer.store(f"{name}.x".encode(), b"body", block)
+    seen = await peer.collect(f"{name}.delivered")
+    consumer = {"deliver_subject": f"{name}.delivered", "ack_policy": "none"}
+    await peer.api(f"CONSUMER.CREATE.{name}", {"stream_name": name, "config": consumer})
+    ((subject, reply, delivered, payload),) = await seen.count(1)
+    assert (subject, delivered, payload) == (f"{name} with  spaces.x".encode(), block, b"body")
+    assert reply.startswith(b"$JS.ACK.")
