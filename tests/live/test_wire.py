@@ -107,8 +107,8 @@ async def test_stored_subjects_with_spaces_are_read_whole(
     transform = {"src": f"{name}.*", "dest": f"{name} with  spaces.$1"}
     await peer.create_stream(name=name, subjects=[f"{name}.*"], subject_transform=transform)
     await peer.store(f"{name}.x".encode(), b"body", block)
-    seen = await peer.collect(f"{name}.delivered")
-    consumer = {"deliver_subject": f"{name}.delivered", "ack_policy": "none"}
+    seen = await peer.collect(f"{name}delivered")
+    consumer = {"deliver_subject": f"{name}delivered", "ack_policy": "none"}
     await peer.api(f"CONSUMER.CREATE.{name}", {"stream_name": name, "config": consumer})
     ((subject, reply, delivered, payload),) = await seen.count(1)
     assert (subject, delivered, payload) == (f"{name} with  spaces.x".encode(), block, b"body")
