@@ -1,0 +1,73 @@
+"""Arithmetic and printing of figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+__all__ = ["Ratio", "median_of", "percentile", "table"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """What is compared, and what is wanted of it.
+
+    Attributes:
+        name: what over what.
+        value: the figure of this run.
+        target: what it should reach, and how that reads; None where nothing was promised.
+        at_most: whether smaller is better.
+    """
+
+    name: str
+    value: float
+    target: float | None = None
+    at_most: bool = False
+    unit: str = "x"
+
+    @property
+    def reached(self) -> bool | None:
+        """Whether the target is reached; None without one."""
+        if self.target is None:
+            return None
+        return self.value <= self.target if self.at_most else self.value >= self.target
+
+    def __str__(self) -> str:
+        text = f"{self.name}: {self.value:.2f} {self.unit}"
+        if self.target is None:
+            return text
+        sign = "at most" if self.at_most else "at least"
+        return f"{text} (wanted: {sign} {self.target:g}; {'reached' if self.reached else 'MISSED'})"
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The value below which `percent` of the values lie (nearest rank).
+
+    Raises:
+        ValueError: there are no values, or the percentage is outside (0, 100].
+    """
+    if not values or not 0 < percent <= 100:
+        raise ValueError(f"no {percent} % of {len(values)} values")
+    ordered = sorted(values)
+    rank = -(-len(ordered) * percent // 100)
+    return ordered[int(rank) - 1]
+
+
+def median_of(rounds: Sequence[float]) -> float:
+    """The middle of several rounds."""
+    return median(rounds)
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown whose columns line up: the first to the left, the others to the right."""
+    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
+
+    def line(cells: Sequence[str]) -> str:
+        first, *others = zip(cells, widths, strict=True)
+        return "| " + " | ".join([first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]) + " |"
+
+    rule = (
+        "|" + "|".join(f"{'-' * (width + 1)}{'-' if column == 0 else ':'}" for column, width in enumerate(widths)) + "|"
+    )
+    return "\n".join([line(header), rule, *map(line, rows)])
