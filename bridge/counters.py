@@ -28,6 +28,7 @@ class RuleCounters:
         vanished: sequences that were gone before the consumer reached them.
         last_sequence_lookups: predecessors looked up on the server after a delete or purge.
         last_sequence_uncertain: values that depend on removals which cannot be computed from outside.
+        removals: deletes, purges and updates of the stream that the server told of.
         reconnects: times that the rule resumed after a lost connection.
         recreated_consumers: times that the rule's consumer was gone and was made anew.
         recreated_streams: times that the stream itself was a new one.
@@ -49,6 +50,7 @@ class RuleCounters:
     vanished: int = 0
     last_sequence_lookups: int = 0
     last_sequence_uncertain: int = 0
+    removals: int = 0
     reconnects: int = 0
     recreated_consumers: int = 0
     recreated_streams: int = 0

@@ -1,8 +1,8 @@
 """What the server says about removed messages: API audit advisories of one account.
 
 Every delete and purge request is audited (`$JS.EVENT.ADVISORY.API`), as are stream updates; publishes, limits and
-expiry are not. The advisories come apart from the messages, so one can arrive a moment late; that is a known
-divergence of `Nats-Last-Sequence` from the native value.
+expiry are not. The advisories come apart from the messages. Their time stamps say which messages were stored later, so
+one that comes early does no harm; one that comes late does: a known divergence of `Nats-Last-Sequence`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
+
+from transforms.timestamp import nanoseconds_of
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -25,9 +27,10 @@ _UPDATE = "$JS.API.STREAM.UPDATE."
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """One message was deleted."""
+    """One message was deleted, at `time_ns` (nanoseconds since 1970)."""
 
     stream: str
+    time_ns: int
     sequence: int
 
 
@@ -36,6 +39,7 @@ class Purged:
     """Messages were purged: those matching `subject_filter` (empty: all), below `below` (0: no bound)."""
 
     stream: str
+    time_ns: int
     subject_filter: str
     below: int
 
@@ -45,6 +49,7 @@ class Changed:
     """The stream's configuration was updated."""
 
     stream: str
+    time_ns: int
 
 
 Removal: TypeAlias = Deleted | Purged | Changed
@@ -64,10 +69,11 @@ def read_audit(message: Msg) -> Removal | None:
     request = advisory.get("request") or ""
     body = json.loads(request) if request.startswith("{") else {}
     stream = subject.rpartition(".")[2]
+    time_ns = nanoseconds_of(advisory["timestamp"])
     if _DELETE[8:] in subject:
-        return Deleted(stream, int(body.get("seq", 0)))
+        return Deleted(stream, time_ns, int(body.get("seq", 0)))
     if _PURGE[8:] in subject:
-        return Purged(stream, str(body.get("filter", "")), int(body.get("seq", 0)))
+        return Purged(stream, time_ns, str(body.get("filter", "")), int(body.get("seq", 0)))
     if _UPDATE[8:] in subject:
-        return Changed(stream)
+        return Changed(stream, time_ns)
     return None

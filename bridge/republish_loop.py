@@ -134,7 +134,10 @@ class RepublishLoop:
             and call again with the rest.
         """
         before = len(out)
-        if self._plain and not self.retention.active:
+        retention = self.retention
+        if retention.forgettable and AckReply.parse(batch[0][1]).stream_sequence >= retention.floor:
+            self._forget_below_floor()
+        if self._plain and not retention.active:
             self._run_plain(batch, out)
             done = len(batch)
         else:
@@ -196,6 +199,8 @@ class RepublishLoop:
             entry = self._entries.get(subject) or self._enter(subject)
             last = entry[1]
             if following:
+                if retention.pending:
+                    retention.apply_until(int(time), number)
                 if not done:
                     retention.advance(number, int(time))
                 retention.reach(number)
@@ -223,10 +228,11 @@ class RepublishLoop:
         retention = self.retention
         if not last:
             return 0
+        if retention.limits.uncertain:
+            self.counters.last_sequence_uncertain += 1
         if last < retention.floor:
-            if retention.limits.uncertain:
-                self.counters.last_sequence_uncertain += 1
-            return 0
+            # A message from below the floor was stored before the floor rose.
+            return 0 if sequence >= retention.floor else last
         if not retention.suspects(subject, last) or self._looked_up == (subject, last):
             return last
         known = retention.newest_known(subject)
@@ -271,6 +277,11 @@ class RepublishLoop:
 
     def _count_dropped(self, reason: str) -> None:
         setattr(self.counters, reason, getattr(self.counters, reason) + 1)
+
+    def _forget_below_floor(self) -> None:
+        self._spill()
+        self.last_sequences.forget_below(self.retention.floor)
+        self.retention.raised = False
 
     def _spill(self) -> None:
         keep = self.last_sequences.set

@@ -344,7 +344,7 @@ class RepublishRun:
         """Start the model of removals from the stream's present state."""
         retention = self._loop.retention
         state = (await self._source.api.stream_info(self.rule.stream, deleted=bool(self._limits.max_msgs)))["state"]
-        retention.raise_floor(min(int(state["first_seq"]), handled + 1))
+        retention.begin(min(int(state["first_seq"]), handled + 1))
         if self._limits.max_msgs and retention.history is None:
             for sequence in state.get("deleted") or ():
                 retention.removed(int(sequence))
@@ -365,26 +365,42 @@ class RepublishRun:
         retention = self._loop.retention
         match removal:
             case Deleted(sequence=sequence):
-                retention.removed(sequence)
-            case Purged(subject_filter=subject_filter, below=below) if subject_filter:
-                handled = self.position
-                retention.purged(subject_filter.encode(), min(below - 1, handled) if below else handled)
+                retention.after(removal.time_ns, lambda _: retention.removed(sequence))
+            case Purged(subject_filter=subject_filter, below=below) if subject_filter and not self._limits.max_msgs:
+                pattern = subject_filter.encode()
+                retention.after(
+                    removal.time_ns, lambda coming: retention.purged(pattern, min(below or coming, coming) - 1)
+                )
             case Purged() | Changed():
-                await self._look_at_stream()
+                await self._look_at_stream(removal.time_ns)
+        self.counters.removals += 1
 
-    async def _look_at_stream(self) -> None:
+    async def _look_at_stream(self, time_ns: int = 0) -> None:
+        """See what is gone, which holds for messages stored after `time_ns`, and whether the stream was changed."""
         try:
-            info = await self._source.api.stream_info(self.rule.stream)
+            # Only max_msgs needs to know how many are gone between the first and the last.
+            info = await self._source.api.stream_info(self.rule.stream, deleted=bool(self._limits.max_msgs and time_ns))
         except ApiError as error:
             self._log.warning("rule.stream_not_seen", reason=str(error))
             return
-        self._loop.retention.raise_floor(int(info["state"]["first_seq"]))
+        retention = self._loop.retention
+        first, deleted = int(info["state"]["first_seq"]), info["state"].get("deleted") or ()
+
+        def gone(_: int) -> None:
+            retention.raise_floor(first)
+            for sequence in deleted:
+                retention.removed(int(sequence))
+
+        if time_ns:
+            retention.after(time_ns, gone)
+        else:
+            gone(0)
         if info["config"] != self._info["config"] and info["created"] == self._info["created"]:
             self._info = info
             limits = StreamLimits.of(info["config"])
             if limits != self._limits:
                 self._limits = limits
-                self._loop.retention = Retention(limits, floor=int(info["state"]["first_seq"]))
+                self._loop.retention = Retention(limits, floor=first)
                 self._log.warning("rule.limits_changed", uncertain=", ".join(limits.uncertain) or "nothing")
             self._loop.own_subjects = self._own_subjects(info["config"])
             self._loop.forget_destinations()

@@ -8,13 +8,15 @@ does not count. This model follows, from outside and in stream order, what the s
 * as well as an outside process can, and counted: `max_age`, `max_bytes` and message TTLs, where the server's own
   timers decide.
 
-`floor` is the lowest sequence that can still exist; `holes` are sequences above it that are gone. Sequences here are
-ints; nothing here does I/O.
+`floor` is the lowest sequence that can still exist; `holes` are sequences above it that are gone. What an advisory
+tells holds for messages stored after it, not for older ones that are still on their way to us; so it waits (`after`)
+until the first message with a later time. Sequences here are ints; nothing here does I/O.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from transforms.subject import is_valid_literal, matches
@@ -96,7 +98,11 @@ class Retention:
     purged_subjects: dict[bytes, int] = field(default_factory=dict)
     purged_filters: list[tuple[bytes, int]] = field(default_factory=list)
     exhausted: bool = False
+    raised: bool = False
     _ages: deque[tuple[int, int]] = field(default_factory=deque)
+    _waiting: deque[tuple[int, Callable[[int], None]]] = field(default_factory=deque)
+    _removals: int = 0
+    _cleaned: dict[bytes, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         limits = self.limits
@@ -106,17 +112,47 @@ class Retention:
     @property
     def active(self) -> bool:
         """Whether a stored predecessor may be gone; while false, every last sequence seen is still good."""
-        return self.limits.removes or bool(self.holes or self.purged_subjects or self.purged_filters)
+        return self.limits.removes or self.raised or self.pending or self._has_gaps
+
+    @property
+    def pending(self) -> bool:
+        """Whether a removal waits for the first message stored after it."""
+        return bool(self._waiting)
+
+    @property
+    def forgettable(self) -> bool:
+        """Whether forgetting all last sequences below the floor leaves nothing more to follow."""
+        return self.raised and not (self.limits.removes or self._waiting or self._has_gaps)
+
+    @property
+    def _has_gaps(self) -> bool:
+        return bool(self.holes or self.purged_subjects or self.purged_filters)
+
+    def after(self, time_ns: int, change: Callable[[int], None]) -> None:
+        """Apply a change when the first message stored after `time_ns` comes; it is called with its sequence."""
+        self._waiting.append((time_ns, change))
+
+    def apply_until(self, time_ns: int, sequence: int) -> None:
+        """A message stored at `time_ns` comes: apply what was removed before."""
+        while self._waiting and self._waiting[0][0] <= time_ns:
+            self._waiting.popleft()[1](sequence)
+
+    def begin(self, first_sequence: int) -> None:
+        """The stream begins here; nothing below is known to anybody."""
+        if first_sequence > self.floor:
+            self._clear_below(first_sequence)
 
     def raise_floor(self, first_sequence: int) -> None:
         """The server's `first_seq` says that everything below is gone."""
         if first_sequence > self.floor:
+            self.raised = True
             self._clear_below(first_sequence)
 
     def removed(self, sequence: int) -> None:
         """One message was deleted."""
         if sequence >= self.floor:
             self.holes.add(sequence)
+            self._removals += 1
 
     def purged(self, subject_filter: bytes, up_to: int) -> None:
         """Messages matching a filter were purged; `up_to` is the newest sequence that may be among them."""
@@ -149,8 +185,8 @@ class Retention:
     def newest_known(self, subject: bytes) -> int | None:
         """The newest message of a subject that still exists, 0 if none; None where this model does not know."""
         if self.history is not None:
-            live = self.history.get(subject)
-            while live and (live[-1] < self.floor or self.suspects(subject, live[-1])):
+            live = self._live(subject)
+            while live and self.suspects(subject, live[-1]):
                 live.pop()
             return live[-1] if live else 0
         return 0 if self.limits.max_msgs_per_subject == 1 else None
@@ -196,12 +232,23 @@ class Retention:
             if limits.max_msgs_per_subject == 1 and last >= self.floor:
                 self.holes.add(last)
             return
-        live = self.history.setdefault(subject, deque())
-        while live and live[0] < self.floor:
-            live.popleft()
+        live = self._live(subject)
         live.append(sequence)
         if limits.max_msgs_per_subject and len(live) > limits.max_msgs_per_subject:
             self.holes.add(live.popleft())
+
+    def _live(self, subject: bytes) -> deque[int]:
+        """The subject's messages that still exist, oldest first."""
+        assert self.history is not None
+        live = self.history.setdefault(subject, deque())
+        while live and live[0] < self.floor:
+            live.popleft()
+        if self._cleaned.get(subject, 0) != self._removals:
+            self._cleaned[subject] = self._removals
+            kept = [sequence for sequence in live if sequence not in self.holes]
+            live.clear()
+            live.extend(kept)
+        return live
 
     def _evict_all_but_last(self, live: deque[int]) -> None:
         while len(live) > 1:

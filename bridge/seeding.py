@@ -13,6 +13,7 @@ Only headers travel.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from bridge.counters import RuleCounters
@@ -59,20 +60,24 @@ class Seeding:
             await self._replay_with_history(first, handled)
             return handled
         if resumed is None and start.policy == "new":
-            handled = last
-            async for batch in self.replay.last_per_subject():
-                for subject, reply, _, _ in batch:
-                    self.loop.seed(subject, _sequence(reply))
-                handled = int(_sequence(batch[-1][1]))
+            handled, delivered = last, 0
+            async for subject, sequence in self._last_per_subject():
+                self.loop.seed(subject, sequence)
+                handled = int(sequence)
+                delivered += 1
+            if await self._incomplete(delivered):
+                await self._seed_all(first, handled)
             return handled
         handled = await self._position(start, resumed)
         if handled < first:
             return handled
-        touched = await self._seed_untouched(handled)
-        if len(touched) > _MOST_LOOK_UPS or any(not _is_text(subject) for subject in touched):
-            async for batch in self.replay.between(first, handled):
-                for subject, reply, _, _ in batch:
-                    self.loop.seed(subject, _sequence(reply))
+        touched, delivered = await self._seed_untouched(handled)
+        if (
+            len(touched) > _MOST_LOOK_UPS
+            or any(not _is_text(subject) for subject in touched)
+            or await self._incomplete(delivered)
+        ):
+            await self._seed_all(first, handled)
             return handled
         for subject in touched:
             newest = await self.api.newest_before(self.replay.stream, subject.decode(), first, handled)
@@ -83,29 +88,54 @@ class Seeding:
                 self.counters.last_sequence_uncertain += 1
         return handled
 
-    async def _seed_untouched(self, handled: int) -> set[bytes]:
-        """Seed the subjects whose last message is at or before `handled`; those that have newer ones."""
+    async def _seed_all(self, first: int, handled: int) -> None:
+        async for batch in self.replay.between(first, handled):
+            for subject, reply, _, _ in batch:
+                self.loop.seed(subject, _sequence(reply))
+
+    async def _incomplete(self, delivered: int) -> bool:
+        """Whether a last-per-subject consumer left subjects out: 2.9 does, after the deletion of a last message."""
+        found = (await self.api.stream_info(self.replay.stream, subjects=self.replay.filter_subject))["state"]
+        if not found.get("num_deleted"):
+            return False
+        return delivered < (len(found["subjects"]) if self.replay.filter_subject else int(found.get("num_subjects", 0)))
+
+    async def _seed_untouched(self, handled: int) -> tuple[set[bytes], int]:
+        """Seed the subjects whose last message is at or before `handled`.
+
+        Returns:
+            Those that have newer messages, and how many messages there were in all.
+        """
         touched: set[bytes] = set()
+        delivered = 0
+        async for subject, sequence in self._last_per_subject():
+            delivered += 1
+            if int(sequence) > handled:
+                touched.add(subject)
+            else:
+                self.loop.seed(subject, sequence)
+        return touched, delivered
+
+    async def _last_per_subject(self) -> AsyncIterator[tuple[bytes, bytes]]:
+        """The subject and sequence of each last message, each once: 2.9 sends one twice where it leaves one out."""
+        before = b""
         async for batch in self.replay.last_per_subject():
             for subject, reply, _, _ in batch:
-                sequence = _sequence(reply)
-                if int(sequence) > handled:
-                    touched.add(subject)
-                else:
-                    self.loop.seed(subject, sequence)
-        return touched
+                if (sequence := _sequence(reply)) != before:
+                    yield subject, sequence
+                before = sequence
 
     async def _replay_with_history(self, first: int, handled: int) -> None:
         """Read every message up to `handled` into the model of removals as well."""
         retention = self.loop.retention
-        retention.raise_floor(min(first, handled + 1))
+        retention.begin(min(first, handled + 1))
         following = retention.floor
         async for batch in self.replay.between(first, handled):
             for subject, reply, block, _ in batch:
                 text = _sequence(reply)
                 number = int(text)
                 if number - following > _MOST_GAP:
-                    retention.raise_floor(number)
+                    retention.begin(number)
                 for gone in range(max(following, retention.floor), number):
                     retention.removed(gone)
                 following = number + 1

@@ -1,9 +1,9 @@
 """A compact map from subject to last sequence, for millions of subjects.
 
 Theory of operation. A dict of bytes to int costs about 150 bytes a subject. Here subjects live in buckets, each one
-`bytearray` of records; a record is `CR subject SP sequence-digits`. A subject can hold neither CR nor space, so a
-search for `CR subject SP` finds exactly that subject's record and nothing else. Buckets are split one at a time as
-the map grows (linear hashing), so that no insertion ever pauses for a rehash of everything.
+`bytearray` of records; a record is `CR subject LF sequence-digits`. A subject can hold neither CR nor LF (spaces it
+can), so a search for `CR subject LF` finds exactly that subject's record and nothing else. Buckets are split one at a
+time as the map grows (linear hashing), so that no insertion ever pauses for a rehash of everything.
 
 Sequences are kept as decimal text because that is what arrives on the wire and what leaves on it.
 """
@@ -34,7 +34,7 @@ class SubjectSequences:
     def get(self, subject: bytes) -> bytes | None:
         """The sequence stored for a subject, None if there is none."""
         bucket = self._buckets[self._index(subject)]
-        key = b"\r%b " % subject
+        key = b"\r%b\n" % subject
         at = bucket.find(key)
         if at < 0:
             return None
@@ -45,7 +45,7 @@ class SubjectSequences:
     def set(self, subject: bytes, sequence: bytes) -> None:
         """Store a subject's sequence, replacing an older one."""
         bucket = self._buckets[self._index(subject)]
-        key = b"\r%b " % subject
+        key = b"\r%b\n" % subject
         at = bucket.find(key)
         if at >= 0:
             start = at + len(key)
@@ -56,6 +56,13 @@ class SubjectSequences:
         self._count += 1
         if self._count > len(self._buckets) * _RECORDS_PER_BUCKET:
             self._split_one()
+
+    def forget_below(self, sequence: int) -> None:
+        """Forget every subject whose sequence is lower."""
+        kept = [(subject, text) for subject, text in self.items() if int(text) >= sequence]
+        self.clear()
+        for subject, text in kept:
+            self.set(subject, text)
 
     def clear(self) -> None:
         """Forget everything."""
@@ -68,7 +75,7 @@ class SubjectSequences:
         """Every (subject, sequence), in no particular order; not while the map is changed."""
         for bucket in self._buckets:
             for record in bytes(bucket).split(b"\r")[1:]:
-                subject, _, sequence = record.partition(b" ")
+                subject, _, sequence = record.partition(b"\n")
                 yield subject, sequence
 
     def _index(self, subject: bytes) -> int:
@@ -89,7 +96,7 @@ class SubjectSequences:
         stay = bytearray()
         move = bytearray()
         for record in records:
-            target = stay if self._index(record.partition(b" ")[0]) == old else move
+            target = stay if self._index(record.partition(b"\n")[0]) == old else move
             target += b"\r" + record
         # Exact-size copies: a bytearray that grew step by step keeps room to spare.
         self._buckets[old] = bytearray(bytes(stay))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from functools import lru_cache
 
-__all__ = ["rfc3339_nano"]
+__all__ = ["nanoseconds_of", "rfc3339_nano"]
 
 _SECOND = 1_000_000_000
 
@@ -20,6 +20,19 @@ def rfc3339_nano(nanoseconds: int) -> bytes:
     if not fraction:
         return _second(seconds) + b"Z"
     return b"%b.%bZ" % (_second(seconds), (b"%09d" % fraction).rstrip(b"0"))
+
+
+def nanoseconds_of(text: str) -> int:
+    """The way back: nanoseconds since 1970 of an RFC 3339 time in UTC, with up to nine digits of fraction.
+
+    Raises:
+        ValueError: it is not such a time.
+    """
+    if not text.endswith("Z"):
+        raise ValueError(f"not a time in UTC: {text!r}")
+    second, _, fraction = text[:-1].partition(".")
+    moment = datetime.strptime(second, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC)
+    return int(moment.timestamp()) * _SECOND + int(f"{fraction:0<9}"[:9])
 
 
 @lru_cache(maxsize=256)

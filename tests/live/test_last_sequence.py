@@ -1,0 +1,264 @@
+"""`Nats-Last-Sequence` where predecessors are gone: what the server writes, the bridge writes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias
+
+import pytest
+
+from bridge.republish_run import RepublishRun
+from conformance.servers import SharedServers
+from tests.live.raw_messages import OpenPeer
+from tests.live.sidecar_process import Scene, Seen, differing, sequence_of
+from tests.live.sidecars import running, settings_for
+from tests.live.until import until
+
+Name = Callable[[str], str]
+
+
+class Steps:
+    """Changes a stream step by step; the bridge has taken note of each before the next."""
+
+    def __init__(self, here: Scene, run: RepublishRun | None) -> None:
+        self.here = here
+        self.run = run
+        self._removals = 0
+
+    async def store(self, *subjects: str, rollup: str = "") -> None:
+        block = f"NATS/1.0\r\nNats-Rollup: {rollup}\r\n\r\n".encode() if rollup else b""
+        for subject in subjects:
+            answer = await self.here.peer.store(f"{self.here.name}.{subject}".encode(), b"", block)
+            assert "error" not in answer, answer
+            if self.run is not None:
+                await self.here.bridged.until_sequence(int(answer["seq"]))
+
+    async def delete(self, sequence: int) -> None:
+        await self._remove("MSG.DELETE", {"seq": sequence})
+
+    async def purge(self, **how: Any) -> None:
+        if "filter" in how:
+            how["filter"] = f"{self.here.name}.{how['filter']}"
+        await self._remove("PURGE", how)
+
+    async def _remove(self, what: str, body: dict[str, Any]) -> None:
+        answer = await self.here.peer.api(f"STREAM.{what}.{self.here.name}", body)
+        assert answer.get("success"), answer
+        self._removals += 1
+        if (run := self.run) is not None:
+            await until(lambda: run.counters.removals == self._removals)
+
+
+async def delete_the_last(step: Steps) -> None:
+    await step.store("a", "a", "a")
+    await step.delete(3)
+    await step.store("a")
+
+
+async def delete_the_last_two(step: Steps) -> None:
+    await step.store("a", "b", "a", "a", "b")
+    await step.delete(4)
+    await step.delete(3)
+    await step.store("a", "b", "a")
+
+
+async def delete_the_only_one(step: Steps) -> None:
+    await step.store("a", "b")
+    await step.delete(1)
+    await step.store("a", "b", "a")
+
+
+async def delete_an_older_one(step: Steps) -> None:
+    await step.store("a", "a", "a")
+    await step.delete(2)
+    await step.store("a", "b")
+
+
+async def purge_everything(step: Steps) -> None:
+    await step.store("a", "b", "a")
+    await step.purge()
+    await step.store("a", "b", "a")
+
+
+async def purge_one_subject(step: Steps) -> None:
+    await step.store("a", "b", "a")
+    await step.purge(filter="a")
+    await step.store("a", "b", "a")
+
+
+async def purge_subjects_by_wildcard(step: Steps) -> None:
+    await step.store("a.x", "a.y", "b.x", "c")
+    await step.purge(filter="*.x")
+    await step.store("a.x", "a.y", "b.x", "c", "a.x")
+
+
+async def purge_and_keep_the_last(step: Steps) -> None:
+    await step.store("a", "b", "a", "b")
+    await step.purge(filter="a", keep=1)
+    await step.store("a", "b")
+
+
+async def purge_everything_and_keep_two(step: Steps) -> None:
+    await step.store("a", "b", "a", "b")
+    await step.purge(keep=2)
+    await step.store("a", "b", "c")
+
+
+async def purge_up_to_a_sequence(step: Steps) -> None:
+    await step.store("a", "b", "a", "b")
+    await step.purge(seq=4)
+    await step.store("a", "b")
+
+
+async def purge_one_subject_up_to_a_sequence(step: Steps) -> None:
+    await step.store("a", "b", "a", "b")
+    await step.purge(filter="a", seq=3)
+    await step.store("a", "b")
+
+
+async def roll_up_a_subject(step: Steps) -> None:
+    await step.store("a", "b", "a")
+    await step.store("a", rollup="sub")
+    await step.store("a", "b")
+
+
+async def roll_up_everything(step: Steps) -> None:
+    await step.store("a", "b", "a")
+    await step.store("c", rollup="all")
+    await step.store("a", "b", "c")
+
+
+async def removals_on_top_of_removals(step: Steps) -> None:
+    await step.store("a", "b", "a", "c")
+    await step.delete(3)
+    await step.purge(filter="b")
+    # A rollup right after a delete would remove what the look-up asks for (kd/last-sequence/delete-then-rollup).
+    await step.store("a")
+    await step.store("a", rollup="sub")
+    await step.store("a", "b")
+    await step.delete(6)
+    await step.store("c", "a")
+    await step.purge()
+    await step.store("a", "b", "c")
+
+
+Scenario: TypeAlias = Callable[[Steps], Awaitable[None]]
+SCENARIOS: list[Scenario] = [
+    delete_the_last,
+    delete_the_last_two,
+    delete_the_only_one,
+    delete_an_older_one,
+    purge_everything,
+    purge_one_subject,
+    purge_subjects_by_wildcard,
+    purge_and_keep_the_last,
+    purge_everything_and_keep_two,
+    purge_up_to_a_sequence,
+    purge_one_subject_up_to_a_sequence,
+    roll_up_a_subject,
+    roll_up_everything,
+    removals_on_top_of_removals,
+]
+# The server's own number is wrong there (before 2.12.5): 0 although older messages remain.
+NATIVE_IS_WRONG = {("delete_the_last", "2.10.27")}
+
+
+@asynccontextmanager
+async def stepping(here: Scene, url: str, **more: Any) -> AsyncIterator[Steps]:
+    async with running(settings_for(url, here.rule(**more), dialect="native")) as bridge:
+        yield Steps(here, bridge.runs[0])
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("limits", [{}, {"max_msgs_per_subject": 2}, {"max_msgs": 4}], ids=["unlimited", "two", "four"])
+async def test_removals(
+    scenario: Scenario,
+    limits: dict[str, Any],
+    twin_version: str,
+    servers: SharedServers,
+    unique_name: Name,
+    raw_peer: OpenPeer,
+) -> None:
+    url = await servers.url(twin_version)
+    here = await Scene.make(
+        await raw_peer(url), unique_name("removals"), storage="memory", allow_rollup_hdrs=True, **limits
+    )
+    async with stepping(here, url) as step:
+        await scenario(step)
+        end = await here.end()
+        await here.bridged.until_sequence(end)
+    assert here.bridged.sequences == list(range(1, end + 1))
+    if (scenario.__name__, twin_version) in NATIVE_IS_WRONG:
+        assert [last_of(message) for message in here.native.messages][3] == 0
+        assert [last_of(message) for message in here.bridged.messages][3] == 2
+    else:
+        assert differing(here.bridged, here.native) == []
+
+
+async def test_removals_while_the_sidecar_is_away(
+    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    """The next start asks the server for what it cannot have seen: the newest that still exists."""
+    url = await servers.url(twin_version)
+    here = await Scene.make(await raw_peer(url), unique_name("away"), storage="memory")
+    async with stepping(here, url) as step:
+        await step.store("a", "b", "a", "c", "a.x")
+    step.run = None
+    await step.delete(3)
+    await step.purge(filter="c")
+    async with stepping(here, url) as step:
+        await step.store("b", "c", "a.x", "a", "d")
+        end = await here.end()
+        await here.bridged.until_sequence(end)
+    assert here.bridged.sequences == list(range(1, end + 1))
+    assert differing(here.bridged, here.native) == []
+
+
+@pytest.mark.parametrize(("start", "durable"), [("new", True), ("new", False), ("first", False)])
+async def test_many_subjects_are_known_at_the_start(
+    start: str, durable: bool, twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(twin_version)
+    peer = await raw_peer(url)
+    here = await Scene.make(peer, unique_name("many"), storage="memory", max_msgs_per_subject=2)
+    subjects = [f"{here.name}.s{number}".encode() for number in range(3000)]
+    for subject in subjects * 3:
+        peer.publish(subject)
+    await here.end()
+    await peer.client.flushed()
+    async with running(settings_for(url, here.rule(start=start, durable=durable), dialect="native")):
+        if start == "first":
+            await here.bridged.until_sequence(9001)  # before the next messages evict what is not read yet
+        for subject in reversed(subjects):
+            peer.publish(subject)
+        end = await here.end()
+        await here.bridged.until_sequence(end)
+    # Messages that were evicted before the start cannot be republished; all that are must be right.
+    assert here.bridged.sequences == list(range(3001 if start == "first" else 9002, end + 1))
+    new = [message for message in here.bridged.messages if sequence_of(message) > 9001]
+    bridged = Seen()
+    bridged.messages = new
+    assert differing(bridged, here.native) == []
+
+
+@pytest.mark.parametrize("limit", [{"max_bytes": 4096}, {"max_age": 3600 * 10**9}, {"allow_msg_ttl": True}], ids=str)
+async def test_what_cannot_be_computed_is_said_and_counted(
+    limit: dict[str, Any], servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url("2.15.1")
+    here = await Scene.make(await raw_peer(url), unique_name("opaque"), **limit)
+    async with running(settings_for(url, here.rule(), dialect="native")) as bridge:
+        for number in range(60):
+            await here.peer.store(f"{here.name}.s{number % 3}".encode(), b"x" * 200)
+        end = await here.end()
+        await here.bridged.until_sequence(end)
+        counters = bridge.runs[0].counters
+    assert counters.last_sequence_uncertain == 57
+    # Whatever the value is, it is a predecessor of the same subject, or none.
+    for number, message in enumerate(here.bridged.messages[:-1], 1):
+        assert last_of(message) in {0, number - 3}
+
+
+def last_of(message: tuple[bytes, bytes, bytes, bytes]) -> int:
+    return int(message[2].rpartition(b"\r\nNats-Last-Sequence: ")[2].partition(b"\r\n")[0])

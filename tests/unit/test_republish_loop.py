@@ -1,0 +1,159 @@
+"""The hot loop is the pure function, message by message, whatever comes in whatever batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge import republish_loop
+from bridge.counters import RuleCounters
+from bridge.republish_loop import RepublishLoop
+from bridge.retention import Retention, StreamLimits
+from bridge.wire import Delivered
+from transforms import dialect
+from transforms.republish import Republished, StoredMessage, compile_republish
+
+BLOCKS = [
+    b"",
+    b"NATS/1.0\r\n\r\n",
+    b"NATS/1.0\r\nA: 1\r\nA: 2\r\na:3\r\n\r\n",
+    b"NATS/1.0\r\nNats-Sequence: 1\r\nNats-Msg-Size: 9\r\n\r\n",
+    b"NATS/1.0\r\nLatin: \xe9\r\nEmpty:\r\n\r\n",
+    b"NATS/1.0 503 No\r\nA: b\r\n\r\n",
+]
+SUBJECTS = [b"s.a", b"s.b", b"s.long-one", b"s.a.b", b"other", "s.日本".encode(), b"s.\xff", b"s.own"]
+RULES: list[dict[str, object]] = [
+    {"src": ">", "dest": "out.>"},
+    {"src": "s.*", "dest": "out.$1"},
+    {"src": "s.*", "dest": "out.{{partition(4,1)}}.{{split(1,-)}}"},
+    {"src": "s.*", "dest": "out.{{left(1,1)}}", "headers_only": True},
+    {"src": "s.>", "dest": "out.>", "headers_only": True},
+]
+MESSAGES = st.lists(
+    st.tuples(
+        st.sampled_from(SUBJECTS),
+        st.sampled_from(BLOCKS),
+        st.sampled_from([b"", b"x", b"\r\nPUB x 0\r\n", b"y" * 300]),
+        st.integers(1, 3),
+        st.sampled_from([0, 1, 999, 120_000_000, 1_000_000_000, 1_000_000_001]),
+    ),
+    min_size=1,
+    max_size=30,
+)
+
+
+def delivered(message: StoredMessage, *, headers_only: bool, prefix: bytes) -> Delivered:
+    """As a consumer delivers it; `prefix` is what newer servers write before the stream: a domain and an account."""
+    block, payload = message.header_block, message.payload
+    if headers_only:
+        size = b"Nats-Msg-Size: %d\r\n\r\n" % len(payload)
+        block = (block[:-2] if block else b"NATS/1.0\r\n") + size
+        payload = b""
+    reply = b"$JS.ACK.%bS.C.1.%d.%d.%d.0" % (prefix, message.sequence, message.sequence, message.time_ns)
+    return message.subject, reply + (b".token" if prefix else b""), block, payload
+
+
+def operation(republished: Republished) -> bytes:
+    head, body = republished.header_block, republished.payload
+    return b"HPUB %b %d %d\r\n%b%b\r\n" % (republished.subject, len(head), len(head) + len(body), head, body)
+
+
+def batches(messages: Sequence[Delivered], size: int) -> list[Sequence[Delivered]]:
+    return [messages[at : at + size] for at in range(0, len(messages), size)]
+
+
+@pytest.mark.parametrize("prefix", [b"", b"_.hash."], ids=["short", "long"])
+@pytest.mark.parametrize("version", ["2.9.10", "2.10.27", "2.15.1"])
+@given(rule=st.sampled_from(RULES), made=MESSAGES, size=st.integers(1, 8), careful=st.booleans())
+def test_equals_the_pure_function(
+    prefix: bytes, version: str, rule: dict[str, object], made: list[Any], size: int, careful: bool
+) -> None:
+    if version == "2.9.10":
+        rule = rule | {"dest": str(rule["dest"]).replace("left(", "splitFromLeft(")}
+    republish = compile_republish("S", rule, dialect(version))
+    # A limit that is never reached takes the careful way without changing anything.
+    limits = StreamLimits(max_msgs=10**9) if careful else StreamLimits()
+    counters = RuleCounters()
+    loop = RepublishLoop(republish, Retention(limits), counters)
+    sequence, time_ns, last = 0, 1_700_000_000_000_000_000, dict[bytes, int]()
+    expected: list[bytes] = []
+    arriving: list[Delivered] = []
+    for subject, block, payload, step, later in made:
+        sequence += step
+        time_ns += later
+        message = StoredMessage(subject, block, payload, sequence, time_ns)
+        republished = republish.apply(message, last.get(subject, 0))
+        last[subject] = sequence
+        if republished is not None:
+            expected.append(operation(republished))
+        arriving.append(delivered(message, headers_only=bool(rule.get("headers_only")), prefix=prefix))
+    out: list[bytes] = []
+    for batch in batches(arriving, size):
+        assert loop.run(batch, out) == len(batch)
+    assert out == expected
+    assert counters.received == len(made)
+    assert counters.republished == len(expected)
+    assert counters.received == counters.republished + counters.unmatched + counters.suppressed
+
+
+def test_subjects_spill_into_the_compact_map_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(republish_loop, "_HOT_SUBJECTS", 10)
+    loop = RepublishLoop(compile_republish("S", RULES[0], dialect("2.15.1")), Retention(StreamLimits()), RuleCounters())
+    out: list[bytes] = []
+    for sequence in range(1, 301):
+        message = StoredMessage(b"s.%d" % (sequence % 100), b"", b"", sequence, 1_700_000_000_000_000_000)
+        loop.run([delivered(message, headers_only=False, prefix=b"")], out)
+    last = [int(sent.rpartition(b"Last-Sequence: ")[2].partition(b"\r\n")[0]) for sent in out]
+    assert last == [0] * 100 + list(range(1, 201))
+    assert len(loop.last_sequences) >= 90
+
+
+def test_what_would_be_stored_again_is_not_published() -> None:
+    counters = RuleCounters()
+    republish = compile_republish("S", {"src": "s.*", "dest": "s.$1"}, dialect("2.15.1"))
+    loop = RepublishLoop(republish, Retention(StreamLimits()), counters, own_subjects=(b"s.own",))
+    out: list[bytes] = []
+    messages = [StoredMessage(subject, b"", b"", n, 10**18) for n, subject in enumerate([b"s.own", b"s.free"], 1)]
+    loop.run([delivered(message, headers_only=False, prefix=b"") for message in messages], out)
+    assert [sent.split(b" ")[1] for sent in out] == [b"s.free"]
+    assert counters.looped == 1
+
+
+@pytest.mark.parametrize("careful", [False, True])
+def test_a_message_that_is_too_large_is_counted_and_still_a_predecessor(careful: bool) -> None:
+    counters = RuleCounters()
+    limits = StreamLimits(max_msgs=10**9) if careful else StreamLimits()
+    loop = RepublishLoop(
+        compile_republish("S", RULES[0], dialect("2.15.1")), Retention(limits), counters, max_payload=500
+    )
+    messages = [StoredMessage(b"s", b"", b"x" * size, n, 10**18) for n, size in enumerate((1, 500, 1), 1)]
+    out: list[bytes] = []
+    loop.run([delivered(message, headers_only=False, prefix=b"") for message in messages], out)
+    assert counters.too_large == 1
+    assert [b"Nats-Last-Sequence: 2\r\n" in sent for sent in out] == [False, True]
+
+
+def test_a_destination_that_is_no_subject_is_suppressed() -> None:
+    counters = RuleCounters()
+    republish = compile_republish("S", {"src": "s.*", "dest": "out.{{left(1,1)}}"}, dialect("2.15.1"))
+    loop = RepublishLoop(republish, Retention(StreamLimits()), counters)
+    out: list[bytes] = []
+    loop.run([delivered(StoredMessage(b"s.*a", b"", b"", 1, 10**18), headers_only=False, prefix=b"")], out)
+    assert out == []
+    assert counters.suppressed == 1
+
+
+def test_a_new_stream_of_the_same_name_has_no_predecessors() -> None:
+    loop = RepublishLoop(compile_republish("S", RULES[0], dialect("2.15.1")), Retention(StreamLimits()), RuleCounters())
+    out: list[bytes] = []
+    first = delivered(StoredMessage(b"s", b"", b"", 5, 10**18), headers_only=False, prefix=b"")
+    loop.seed(b"t", b"4")
+    loop.run([first], out)
+    loop.forget()
+    again = [StoredMessage(subject, b"", b"", n, 10**18) for n, subject in enumerate([b"s", b"t"], 1)]
+    loop.run([delivered(message, headers_only=False, prefix=b"") for message in again], out)
+    assert all(b"Nats-Last-Sequence: 0\r\n" in sent for sent in out)

@@ -1,0 +1,182 @@
+"""The model of removals against a stream that is simulated in full, message by message."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge.counters import RuleCounters
+from bridge.republish_loop import RepublishLoop
+from bridge.retention import Retention, StreamLimits
+from transforms import dialect
+from transforms.republish import compile_republish
+from transforms.subject import matches
+
+
+@dataclass
+class Stream:
+    """What a server keeps: the rules of section "limits" of its store, without any cleverness."""
+
+    limits: StreamLimits
+    messages: dict[int, bytes] = field(default_factory=dict)
+    sequence: int = 0
+
+    def newest(self, subject: bytes, before: int | None = None) -> int:
+        found = [n for n, s in self.messages.items() if s == subject and (before is None or n < before)]
+        return max(found, default=0)
+
+    def store(self, subject: bytes, rollup: bytes) -> int:
+        """Store a message; the last sequence that goes with it."""
+        last = self.newest(subject)
+        self.sequence += 1
+        self.messages[self.sequence] = subject
+        most = self.limits.max_msgs_per_subject
+        while most and sum(s == subject for s in self.messages.values()) > most:
+            del self.messages[min(n for n, s in self.messages.items() if s == subject)]
+        while self.limits.max_msgs and len(self.messages) > self.limits.max_msgs:
+            del self.messages[min(self.messages)]
+        if rollup == b"all":
+            self.messages = {self.sequence: subject}
+        elif rollup == b"sub":
+            self.messages = {n: s for n, s in self.messages.items() if s != subject or n == self.sequence}
+        return last
+
+    @property
+    def first(self) -> int:
+        return min(self.messages, default=self.sequence + 1)
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("store"), st.sampled_from([b"a", b"b", b"c", b"a.x", b"b.x"]), st.just(b"")),
+        st.tuples(st.just("store"), st.sampled_from([b"a", b"b", b"c"]), st.just(b"")),
+        st.tuples(st.just("store"), st.sampled_from([b"a", b"b"]), st.sampled_from([b"sub", b"sub", b"all"])),
+        st.tuples(st.just("delete"), st.integers(1, 12), st.none()),
+        st.tuples(st.just("purge"), st.sampled_from([b"a", b"b", b"*.x", b">"]), st.none()),
+    ),
+    min_size=1,
+    max_size=60,
+)
+LIMITS = [
+    StreamLimits(),
+    StreamLimits(rollups=True),
+    StreamLimits(max_msgs=4),
+    StreamLimits(max_msgs_per_subject=1),
+    StreamLimits(max_msgs_per_subject=3),
+    StreamLimits(max_msgs=5, max_msgs_per_subject=1),
+    StreamLimits(max_msgs=5, max_msgs_per_subject=2),
+    StreamLimits(max_msgs=6, max_msgs_per_subject=2, rollups=True),
+    StreamLimits(max_msgs=3, rollups=True),
+]
+
+
+@pytest.mark.parametrize("limits", LIMITS, ids=str)
+@given(steps=STEPS)
+def test_last_sequences_are_those_of_the_whole_stream(limits: StreamLimits, steps: list[Any]) -> None:
+    stream = Stream(limits)
+    loop = RepublishLoop(
+        compile_republish("S", {"src": ">", "dest": "out.>"}, dialect("2.15.1")), Retention(limits), RuleCounters()
+    )
+    for what, which, rollup in steps:
+        if what == "store":
+            if rollup and not limits.rollups:
+                continue
+            before = Stream(limits, dict(stream.messages), stream.sequence)
+            expected = stream.store(which, rollup)
+            assert republished(loop, which, stream.sequence, rollup, before) == expected
+        elif what == "delete" and stream.sequence - which + 1 in stream.messages:
+            gone = stream.sequence - which + 1
+            del stream.messages[gone]
+            loop.retention.removed(gone)
+        elif what == "purge":
+            purged = [n for n, s in stream.messages.items() if matches(s, which)]
+            for gone in purged:
+                del stream.messages[gone]
+            if which == b">":
+                loop.retention.raise_floor(stream.first)
+            elif limits.max_msgs:
+                for gone in purged:  # as the server lists them
+                    loop.retention.removed(gone)
+            else:
+                loop.retention.purged(which, stream.sequence)
+
+
+def republished(loop: RepublishLoop, subject: bytes, sequence: int, rollup: bytes, before: Stream) -> int:
+    """What the loop writes; look-ups are answered from the stream as it was before."""
+    block = b"NATS/1.0\r\nNats-Rollup: %b\r\n\r\n" % rollup if rollup else b""
+    message = (subject, b"$JS.ACK.S.C.1.%d.%d.1000000000000000000.0" % (sequence, sequence), block, b"")
+    out: list[bytes] = []
+    for _ in range(3):
+        if loop.run([message], out):
+            break
+        suspect = loop.suspect
+        assert suspect is not None
+        assert (suspect.subject, suspect.sequence) == (subject, sequence)
+        loop.answer(suspect, before.newest(subject))
+    (sent,) = out
+    return int(sent.rpartition(b"Nats-Last-Sequence: ")[2].partition(b"\r\n")[0])
+
+
+def test_ages_expire_by_the_time_of_later_messages() -> None:
+    retention = Retention(StreamLimits(max_age_ns=1000))
+    for number in range(1, 21):
+        retention.advance(number, number * 100)
+    # Message 20 came at 2000: what came at 1000 or before is gone.
+    assert retention.floor == 10
+
+
+def test_limits_are_read_from_a_configuration() -> None:
+    config: dict[str, object] = {
+        "max_msgs": -1,
+        "max_msgs_per_subject": 5,
+        "max_bytes": 100,
+        "max_age": 0,
+        "allow_rollup_hdrs": True,
+        "retention": "interest",
+    }
+    limits = StreamLimits.of(config)
+    assert limits == StreamLimits(max_msgs_per_subject=5, rollups=True, opaque=("max_bytes", "interest retention"))
+    assert limits.uncertain == ("max_bytes", "interest retention")
+    assert StreamLimits.of({"max_msgs": 7, "discard": "new"}).max_msgs == 0
+
+
+def test_a_stream_that_only_grows_needs_no_model() -> None:
+    assert not Retention(StreamLimits()).active
+    assert not Retention(StreamLimits(max_msgs_per_subject=1)).active
+    assert Retention(StreamLimits(max_msgs=1)).active
+    retention = Retention(StreamLimits())
+    retention.removed(3)
+    assert retention.active
+    retention.begin(4)
+    assert not retention.active
+
+
+def test_after_a_purge_what_was_below_is_forgotten_and_nothing_is_left_to_follow() -> None:
+    loop = RepublishLoop(
+        compile_republish("S", {"src": ">", "dest": "out.>"}, dialect("2.15.1")),
+        Retention(StreamLimits()),
+        RuleCounters(),
+    )
+    stream = Stream(StreamLimits())
+    for subject in (b"a", b"b", b"a"):
+        before = Stream(stream.limits, dict(stream.messages), stream.sequence)
+        assert republished(loop, subject, stream.sequence + 1, b"", before) == stream.store(subject, b"")
+    # The purge happened after message 4, which has not come yet.
+    loop.retention.after(10**18 + 4, lambda _: loop.retention.raise_floor(5))
+    assert loop.retention.active
+    assert at_time(loop, b"a", 4, 10**18 + 3) == 3
+    assert at_time(loop, b"b", 5, 10**18 + 5) == 0
+    assert at_time(loop, b"a", 6, 10**18 + 6) == 0
+    assert not loop.retention.active
+    assert at_time(loop, b"a", 7, 10**18 + 7) == 6
+
+
+def at_time(loop: RepublishLoop, subject: bytes, sequence: int, time_ns: int) -> int:
+    out: list[bytes] = []
+    loop.run([(subject, b"$JS.ACK.S.C.1.%d.%d.%d.0" % (sequence, sequence, time_ns), b"", b"")], out)
+    (sent,) = out
+    return int(sent.rpartition(b"Nats-Last-Sequence: ")[2].partition(b"\r\n")[0])
