@@ -7,68 +7,95 @@ import datetime
 import json
 import os
 import platform
+import signal
 import sys
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.metadata import version as version_of_package
 from pathlib import Path
 
 from benchmarks import engine, latency, memory, throughput
-from benchmarks.figures import Ratio
+from benchmarks.errors import BenchmarkError
+from benchmarks.figures import Report
+from conformance.servers import ServersError, fetch
 
-_Benchmark = Callable[..., tuple[str, list[Ratio]]]
-_LIVE: dict[str, _Benchmark] = {"throughput": throughput.run, "latency": latency.run, "memory": memory.run}
-_NAMES = ("engine", *_LIVE)
+__all__ = ["arguments", "main"]
+
+_NAMES = ("engine", "throughput", "latency", "memory")
+_EXIT_MISSED, _EXIT_IMPOSSIBLE, _EXIT_INTERRUPTED = 1, 2, 130
 
 
-def arguments(given: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line: `names`, `quick`, `server_version`, `json`."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Compare nats-bridge with native republish and with nats-py, in one run on this machine.",
-        epilog="Example: python -m benchmarks throughput latency --quick",
+        epilog="Exit code: 0 every target reached, 1 one missed, 2 something could not be measured."
+        " Example: python -m benchmarks throughput latency --quick",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {', '.join(_NAMES)}; all when left out")
-    parser.add_argument("--quick", action="store_true", help="fewer messages and rounds: under a minute, less exact")
+    parser.add_argument("--quick", action="store_true", help="fewer messages and rounds: about a minute, less exact")
     parser.add_argument("--server-version", default="2.15.1", metavar="V", help="the native server (default: 2.15.1)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the ratios to a file as well")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file as well")
     parsed = parser.parse_args(given)
     unknown = [name for name in parsed.names if name not in _NAMES]
     if unknown:
         parser.error(f"unknown benchmark '{unknown[0]}': there are {', '.join(_NAMES)}")
-    parsed.names = parsed.names or list(_NAMES)
+    parsed.names = list(dict.fromkeys(parsed.names)) or list(_NAMES)
     return parsed
 
 
-def main() -> int:
-    """Run; 0 when every target was reached, 1 when not."""
-    options = arguments()
-    print(
-        f"{datetime.date.today()}, Python {platform.python_version()}, nats-server {options.server_version},"
-        f" {os.cpu_count()} cores, {platform.machine()}"
-    )
-    everything: list[Ratio] = []
+def main(given: Sequence[str] | None = None) -> int:
+    """Run; 0 when every target was reached, 1 when one was not, 2 when something could not be measured."""
+    options = arguments(given)
+    # A request to end takes the way of Ctrl-C: what was started is stopped on the way out.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return _run(options)
+    except (BenchmarkError, ServersError, OSError) as error:
+        sys.stderr.write(f"benchmarks: {error}\n")
+        return _EXIT_IMPOSSIBLE
+    except KeyboardInterrupt:
+        sys.stderr.write("benchmarks: interrupted\n")
+        return _EXIT_INTERRUPTED
+
+
+def _run(options: argparse.Namespace) -> int:
+    version = options.server_version
+    if options.names != ["engine"]:
+        fetch(version)  # now, not in the middle of a measurement
+    environment = {
+        "date": str(datetime.date.today()),
+        "python": platform.python_version(),
+        "nats-server": version,
+        "nats-py": version_of_package("nats-py"),
+        "nats-bridge": version_of_package("nats-bridge"),
+        "cores": str(os.cpu_count()),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "quick": "yes" if options.quick else "no",
+    }
+    print(", ".join(f"{name} {value}" for name, value in environment.items()), flush=True)
+    runs: dict[str, Callable[..., Report]] = {
+        "engine": engine.run,
+        "throughput": partial(throughput.run, version),
+        "latency": partial(latency.run, version),
+        "memory": partial(memory.run, version),
+    }
+    reports: dict[str, Report] = {}
     for name in options.names:
-        print(f"\n## {name}\n", flush=True)
-        if name == "engine":
-            _say("engine")
-            text, ratios = engine.run(quick=options.quick)
-        else:
-            text, ratios = _LIVE[name](options.server_version, quick=options.quick, say=_say)
-        _say("")
-        print(text + "\n")
-        for ratio in ratios:
-            print(ratio, flush=True)
-        everything += ratios
+        reports[name] = runs[name](quick=options.quick, say=_say)
+        print(f"\n## {name}\n\n{reports[name]}", flush=True)
     if options.json:
-        options.json.write_text(json.dumps([asdict(ratio) for ratio in everything], indent=2) + "\n", "utf-8")
-    return 0 if all(ratio.reached is not False for ratio in everything) else 1
+        found = {name: report.as_dict() for name, report in reports.items()}
+        text = json.dumps({"environment": environment, "benchmarks": found}, indent=2, ensure_ascii=False)
+        options.json.write_text(text + "\n", "utf-8")
+    missed = any(ratio.reached is False for report in reports.values() for ratio in report.ratios)
+    return _EXIT_MISSED if missed else 0
 
 
 def _say(what: str) -> None:
-    """Progress, on a terminal only."""
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r\033[K{what}")
-        sys.stderr.flush()
+    sys.stderr.write(f"{what}\n")
+    sys.stderr.flush()
 
 
 if __name__ == "__main__":

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections import deque
+from collections.abc import Callable, Iterable
 
-from benchmarks.figures import Ratio, median_of, table
+from benchmarks.figures import Ratio, Report, median_of
 from transforms import compile_transform
 
 __all__ = ["run"]
@@ -14,30 +16,42 @@ _TRANSFORMS = (
     ("one.>", "uno.>"),
     ("one.*.*", "p.{{partition(10,1,2)}}.$1"),
     ("one.*.*", "p.{{split(1,-)}}.$2"),
+    ("one.*.*", "p.{{splitFromLeft(1,2)}}.$2"),
     ("one.*.*", "p.{{sliceFromLeft(1,3)}}.{{left(2,2)}}"),
 )
-_ROUNDS = 5
+_REPEATED = 1_000
 
 
-def run(*, quick: bool) -> tuple[str, list[Ratio]]:
-    """Measure; a table, and the ratios."""
-    count = 100_000 if quick else 1_000_000
-    distinct = [b"one.ab-%d.%d" % (number // 1000, number % 1000) for number in range(count)]
-    repeated = distinct[:1000] * (count // 1000)
+def run(*, quick: bool, say: Callable[[str], None]) -> Report:
+    """Measure."""
     rows = []
     headline = 0.0
     for source, destination in _TRANSFORMS:
-        apply = compile_transform(source.encode(), destination.encode()).apply
-        rates = [[_rate(apply, subjects) for _ in range(_ROUNDS)] for subjects in (distinct, repeated)]
-        cold, warm = map(median_of, rates)
-        headline = headline or cold
-        rows.append((f"`{source}` to `{destination}`", f"{cold:,.0f}", f"{warm:,.0f}"))
-    ratio = Ratio("million distinct subjects per second, one.*.* to uno.$2.$1", headline / 1e6, 1.0, unit="M/s")
-    return table(("transform", "distinct subjects/s", "repeated subjects/s"), rows), [ratio]
+        name = f"`{source}` → `{destination}`"
+        say(f"engine: {name}")
+        # The first one is what was promised; it is always measured with a million.
+        count = 1_000_000 if not headline else (100_000 if quick else 300_000)
+        cold, warm = [], []
+        for _ in range(3 if quick else 5):
+            cold.append(_rate(source, destination, _distinct(count)))
+            warm.append(_rate(source, destination, _distinct(_REPEATED) * (count // _REPEATED)))
+        headline = headline or median_of(cold)
+        rows.append((name, f"{count:,}", f"{median_of(cold):,.0f}", f"{median_of(warm):,.0f}"))
+    ratio = Ratio("distinct subjects through one.*.* → uno.$2.$1", headline / 1e6, 1.0, unit="million/s")
+    return Report(("transform", "subjects", "distinct subjects/s", "repeated subjects/s"), rows, [ratio])
 
 
-def _rate(apply: object, subjects: list[bytes]) -> float:
+def _distinct(count: int) -> list[bytes]:
+    # Made anew for each round: a bytes object remembers its hash, which a cold subject has not.
+    return [b"one.ab-%d.%d" % (number // 1000, number % 1000) for number in range(count)]
+
+
+def _rate(source: str, destination: str, subjects: list[bytes]) -> float:
+    """Subjects per second through a transform that has seen none before."""
+    apply = compile_transform(source.encode(), destination.encode()).apply
+    results: Iterable[bytes | None] = map(apply, subjects)
     began = time.perf_counter()
-    for _ in map(apply, subjects):  # type: ignore[call-overload]
-        pass
-    return len(subjects) / (time.perf_counter() - began)
+    last = deque(results, maxlen=1)
+    took = time.perf_counter() - began
+    assert last[0] is not None
+    return len(subjects) / took

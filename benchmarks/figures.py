@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import median
+from typing import Any
 
-__all__ = ["Ratio", "median_of", "percentile", "table"]
+__all__ = ["Ratio", "Report", "median_of", "percentile", "table"]
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """What is compared, and what is wanted of it.
+    """A figure that compares two measurements of one run.
 
     Attributes:
-        name: what over what.
-        value: the figure of this run.
-        target: what it should reach, and how that reads; None where nothing was promised.
+        name: what is compared with what.
+        value: the figure.
+        target: what it should reach; None where nothing was promised.
         at_most: whether smaller is better.
+        unit: `x` for times as much, else that of the difference.
     """
 
     name: str
@@ -33,12 +35,42 @@ class Ratio:
             return None
         return self.value <= self.target if self.at_most else self.value >= self.target
 
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**asdict(self), "reached": self.reached}
+
     def __str__(self) -> str:
         text = f"{self.name}: {self.value:.2f} {self.unit}"
         if self.target is None:
             return text
         sign = "at most" if self.at_most else "at least"
         return f"{text} (wanted: {sign} {self.target:g}; {'reached' if self.reached else 'MISSED'})"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a benchmark found.
+
+    Attributes:
+        header: of the table.
+        rows: of the table.
+        ratios: the comparisons.
+        notes: sentences about the rows.
+    """
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    ratios: Sequence[Ratio]
+    notes: Sequence[str] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        rows = [dict(zip(self.header, row, strict=True)) for row in self.rows]
+        return {"rows": rows, "notes": list(self.notes), "ratios": [ratio.as_dict() for ratio in self.ratios]}
+
+    def __str__(self) -> str:
+        parts = [table(self.header, self.rows), *self.notes, "\n".join(f"- {ratio}" for ratio in self.ratios)]
+        return "\n\n".join(parts)
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -55,7 +87,11 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def median_of(rounds: Sequence[float]) -> float:
-    """The middle of several rounds."""
+    """The middle of several rounds.
+
+    Raises:
+        statistics.StatisticsError: there are none.
+    """
     return median(rounds)
 
 

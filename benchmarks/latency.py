@@ -2,100 +2,107 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import re
 import time
-from collections.abc import Callable
-from multiprocessing.queues import Queue
-from multiprocessing.synchronize import Event
+from array import array
+from collections.abc import Callable, Sequence
 
-from benchmarks.figures import Ratio, percentile, table
+from benchmarks.figures import Ratio, Report, percentile
 from benchmarks.load import PAYLOAD, SUBJECTS
-from benchmarks.processes import running_sidecar
+from benchmarks.processes import bench_stream, running_sidecar
 from benchmarks.raw_socket import RawSocket
-from benchmarks.throughput import bench_stream
+from benchmarks.workers import Send, worker
 
-__all__ = ["run"]
+__all__ = ["added", "run"]
 
 _RATES = (1_000, 10_000)  # messages per second
+_DELIVERIES = ("at_most_once", "at_least_once")
 _TICK = 0.001  # seconds between two writes of the publisher
-_COPY = re.compile(rb"HMSG (native|bridge)\.bench\.\d+ \d+ \d+ \d+\r\n.*?\r\n\r\nT(\d{19})", re.DOTALL)
-_Latencies = dict[bytes, dict[int, float]]  # who → time of publication in ns → milliseconds until it arrived
-_spawned = multiprocessing.get_context("spawn")
+_PERCENTS = (50, 90, 99, 99.9)
+# A copy begins with the number of the message and the time at which it was published.
+_COPY = re.compile(rb"HMSG (native|bridge)\.bench\.\d+ \d+ \d+ \d+\r\n.*?\r\n\r\n(\d{9}) (\d{19})", re.DOTALL)
+_STAMP = 9 + 1 + 19  # bytes
 
 
-def run(version: str, *, quick: bool, say: Callable[[str], None]) -> tuple[str, list[Ratio]]:
-    """Measure; a table, and what the sidecar adds."""
+def run(version: str, *, quick: bool, say: Callable[[str], None]) -> Report:
+    """Measure."""
     rows: list[tuple[str, ...]] = []
     ratios: list[Ratio] = []
-    for rate in _RATES:
-        say(f"latency: {rate:,} messages/s")
-        latencies = _measure(version, rate, seconds=2 if quick else 10)
-        native, bridge = latencies[b"native"], latencies[b"bridge"]
-        added = [bridge[sent] - native[sent] for sent in native]
-        for name, values in (("native", native.values()), ("nats-bridge", bridge.values()), ("added", added)):
-            shown = [f"{percentile(list(values), percent):.3f}" for percent in (50, 90, 99, 99.9)]
-            rows.append((f"{name} at {rate:,} messages/s", *shown))
-        ratios += [
-            Ratio(f"added at {rate:,} messages/s, p50", percentile(added, 50), 0.3, at_most=True, unit="ms"),
-            Ratio(f"added at {rate:,} messages/s, p99", percentile(added, 99), 2.0, at_most=True, unit="ms"),
-        ]
-    return table(("milliseconds from publication", "p50", "p90", "p99", "p99.9"), rows), ratios
+    for delivery in _DELIVERIES:
+        for rate in _RATES:
+            what = f"{delivery}, {rate:,} messages/s"
+            say(f"latency: {what}")
+            native, bridge = _measure(version, delivery, rate, seconds=2 if quick else 8)
+            each = [ours - theirs for ours, theirs in zip(bridge, native, strict=True)]
+            for name, values in (("native", native), ("nats-bridge", bridge), ("one message's two copies", each)):
+                rows.append((f"{name}, {what}", *(f"{percentile(values, percent):.3f}" for percent in _PERCENTS)))
+            ratios += [
+                Ratio(f"added at {what}, p{percent}", added(native, bridge, percent), target, at_most=True, unit="ms")
+                for percent, target in ((50, 0.3), (99, 2.0))
+            ]
+    header = "milliseconds from publication", *(f"p{percent:g}" for percent in _PERCENTS)
+    note = (
+        "Added is the sidecar's percentile minus the native one of the same run and the same messages;"
+        " beside it, the percentiles of how much later each single message's second copy came."
+    )
+    return Report(header, rows, ratios, (note,))
 
 
-def _measure(version: str, rate: int, *, seconds: int) -> _Latencies:
+def added(native: Sequence[float], bridge: Sequence[float], percent: float) -> float:
+    """The difference of two percentiles."""
+    return percentile(bridge, percent) - percentile(native, percent)
+
+
+def _measure(version: str, delivery: str, rate: int, *, seconds: int) -> tuple[Sequence[float], Sequence[float]]:
+    """Milliseconds until each message's native copy came, and until the sidecar's did, by the message's number."""
     messages = rate * seconds
-    queue: Queue[_Latencies] = _spawned.Queue()
-    ready = _spawned.Event()
-    with bench_stream(version, native=True) as server, running_sidecar(server.url):
-        subscriber = _spawned.Process(target=_subscribe, args=(server.port, messages, ready, queue), daemon=True)
-        publisher = _spawned.Process(target=_publish, args=(server.port, messages, rate), daemon=True)
-        try:
-            subscriber.start()
-            ready.wait()
-            publisher.start()
-            return queue.get(timeout=60 + 10 * seconds)
-        finally:
-            for process in (publisher, subscriber):
-                if process.pid is not None:
-                    process.terminate()
-                    process.join()
+    with (
+        bench_stream(version, native=True) as server,
+        running_sidecar(server.url, f"delivery: {delivery}"),
+        worker("subscriber", _subscribe, server.port, messages) as subscriber,
+    ):
+        subscriber.receive()
+        with worker("publisher", _publish, server.port, messages, rate) as publisher:
+            publisher.receive()
+            native, bridge = subscriber.receive()
+    return native, bridge
 
 
-def _publish(port: int, messages: int, rate: int) -> None:
+def _publish(send: Send, port: int, messages: int, rate: int) -> None:
     at_once = max(int(rate * _TICK), 1)
-    rest = b"x" * (PAYLOAD - 20)
+    rest = b"x" * (PAYLOAD - _STAMP)
     with RawSocket(port) as connection:
         tick = time.monotonic()
         for begin in range(0, messages, at_once):
             tick += at_once / rate
             time.sleep(max(tick - time.monotonic(), 0))
-            operations = b""
-            for number in range(begin, begin + at_once):
-                operations += b"PUB bench.%d %d\r\nT%019d%b\r\n" % (
-                    number % SUBJECTS,
-                    PAYLOAD,
-                    time.monotonic_ns(),
-                    rest,
-                )
-            connection.send(operations)
+            operations = [
+                b"PUB bench.%d %d\r\n%09d %019d%b\r\n" % (number % SUBJECTS, PAYLOAD, number, time.monotonic_ns(), rest)
+                for number in range(begin, min(begin + at_once, messages))
+            ]
+            connection.send(b"".join(operations))
         connection.flush()
+    send("published")
 
 
-def _subscribe(port: int, messages: int, ready: Event, queue: Queue[_Latencies]) -> None:
-    latencies: _Latencies = {b"native": {}, b"bridge": {}}
-    with RawSocket(port, timeout=600.0) as connection:
+def _subscribe(send: Send, port: int, messages: int) -> None:
+    latencies = {who: array("d", [-1.0]) * messages for who in (b"native", b"bridge")}
+    missing = 2 * messages
+    with RawSocket(port) as connection:
         connection.send(b"SUB native.bench.> 1\r\nSUB bridge.bench.> 2\r\n")
         connection.flush()
-        ready.set()
+        send("subscribed")
         data = b""
-        while min(map(len, latencies.values())) < messages:
-            data += connection.receive()
-            now = time.monotonic_ns()
-            end = 0
-            for copy in _COPY.finditer(data):
-                sent = int(copy[2])
-                latencies[copy[1]][sent] = (now - sent) / 1e6
-                end = copy.end()
-            data = data[end:]
-    queue.put(latencies)
+        try:
+            while missing:
+                data += connection.receive()
+                now = time.monotonic_ns()
+                end = 0
+                for copy in _COPY.finditer(data):
+                    latencies[copy[1]][int(copy[2])] = (now - int(copy[3])) / 1e6
+                    missing -= 1
+                    end = copy.end()
+                data = data[end:]
+        except TimeoutError:
+            raise TimeoutError(f"{missing:,} of {2 * messages:,} copies did not come within a minute") from None
+    send((latencies[b"native"], latencies[b"bridge"]))

@@ -1,38 +1,76 @@
-"""The comparison: republishing with nats-py, written as its documentation shows a pull consumer and headers."""
+"""The comparison: republishing with nats-py, put together from what its documentation shows.
+
+`python -m benchmarks.nats_py_copier URL WAY`, where WAY is one of
+
+- `ordered`: `subscribe` with a callback and an ordered consumer. Nothing is acknowledged: at most once.
+- `durable`: `subscribe` with a callback and a durable consumer, acknowledged after the callback: at least once.
+- `pull`: `pull_subscribe`, `fetch`, `ack`: at least once.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING
 
 import nats
 
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
+    from nats.js import JetStreamContext
 
-async def copy(url: str) -> None:
+__all__ = ["copy"]
+
+
+async def copy(url: str, way: str) -> None:
     """Copy the stream BENCH to `bridge.bench.>` with the headers that republish adds, until the process is ended."""
     connection = await nats.connect(url)
     stream = connection.jetstream()
-    subscription = await stream.pull_subscribe("bench.>", durable="copier", stream="BENCH")
     last: dict[str, int] = {}
-    sys.stderr.write("copier ready\n")
-    sys.stderr.flush()
+
+    async def republish(message: Msg) -> None:
+        metadata = message.metadata
+        headers = dict(message.headers or {})
+        headers["Nats-Stream"] = metadata.stream
+        headers["Nats-Subject"] = message.subject
+        headers["Nats-Sequence"] = str(metadata.sequence.stream)
+        headers["Nats-Time-Stamp"] = metadata.timestamp.isoformat()
+        headers["Nats-Last-Sequence"] = str(last.get(message.subject, 0))
+        last[message.subject] = metadata.sequence.stream
+        await connection.publish("bridge." + message.subject, message.data, headers=headers)
+
+    if way == "ordered":
+        await stream.subscribe("bench.>", stream="BENCH", cb=republish, ordered_consumer=True)
+        _say_ready()
+        await asyncio.Event().wait()
+    elif way == "durable":
+        await stream.subscribe("bench.>", stream="BENCH", cb=republish, durable="copier")
+        _say_ready()
+        await asyncio.Event().wait()
+    else:
+        subscription = await stream.pull_subscribe("bench.>", stream="BENCH", durable="copier")
+        _say_ready()
+        await _pull(subscription, republish)
+
+
+async def _pull(
+    subscription: JetStreamContext.PullSubscription, republish: Callable[[Msg], Coroutine[None, None, None]]
+) -> None:
     while True:
         try:
             messages = await subscription.fetch(500, timeout=1)
         except nats.errors.TimeoutError:
             continue
         for message in messages:
-            metadata = message.metadata
-            headers = dict(message.headers or {})
-            headers["Nats-Stream"] = metadata.stream
-            headers["Nats-Subject"] = message.subject
-            headers["Nats-Sequence"] = str(metadata.sequence.stream)
-            headers["Nats-Time-Stamp"] = metadata.timestamp.isoformat()
-            headers["Nats-Last-Sequence"] = str(last.get(message.subject, 0))
-            last[message.subject] = metadata.sequence.stream
-            await connection.publish("bridge." + message.subject, message.data, headers=headers)
+            await republish(message)
             await message.ack()
 
 
+def _say_ready() -> None:
+    sys.stderr.write("copier ready\n")
+    sys.stderr.flush()
+
+
 if __name__ == "__main__":
-    asyncio.run(copy(sys.argv[1]))
+    asyncio.run(copy(sys.argv[1], sys.argv[2]))

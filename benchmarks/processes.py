@@ -1,16 +1,25 @@
-"""What is compared runs in processes of its own: the sidecar, and nats-py as its documentation shows it."""
+"""What is compared runs in processes of its own: a server, the sidecar, and nats-py as its documentation shows it."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO, Any
 
-__all__ = ["cpu_seconds", "resident_bytes", "running_copier", "running_sidecar"]
+from benchmarks.errors import BenchmarkError
+from benchmarks.raw_socket import RawSocket
+from conformance.servers import NativeServer, fetch
+
+__all__ = ["Memory", "Program", "bench_stream", "cpu_seconds", "memory_of", "running_copier", "running_sidecar"]
 
 _CONFIG = """\
 connections:
@@ -25,61 +34,153 @@ rules:
     republish: {{src: "bench.>", dest: "bridge.bench.>"}}
     {options}
 """
+_READY_LIMIT = 120.0  # seconds until ready; generous: a million subjects may be learnt before
+_STOP_LIMIT = 60.0
 
 
 @contextmanager
-def running_sidecar(url: str, options: str = "") -> Iterator[subprocess.Popen[str]]:
-    """`nats-bridge run` with one rule on the stream BENCH, ready; stopped at the end.
+def bench_stream(version: str, *, native: bool) -> Iterator[NativeServer]:
+    """A server with the stream BENCH on `bench.>`, in memory; republished natively to `native.bench.>` if wanted."""
+    with NativeServer(binary=fetch(version)) as server:
+        config: dict[str, object] = {"name": "BENCH", "subjects": ["bench.>"], "storage": "memory"}
+        if native:
+            config["republish"] = {"src": "bench.>", "dest": "native.bench.>"}
+        with RawSocket(server.port) as connection:
+            connection.request("$JS.API.STREAM.CREATE.BENCH", config)
+        yield server
+
+
+@dataclass(slots=True)
+class Program:
+    """A program that is being measured.
+
+    Attributes:
+        pid: its process.
+        launched: when, in seconds of the monotonic clock.
+        ready: when it said that it was, or 0.
+        said: the lines of its stderr so far.
+    """
+
+    pid: int
+    launched: float
+    ready: float = 0.0
+    said: list[str] = field(default_factory=list)
+
+    def logged(self, event: str) -> dict[str, Any]:
+        """The fields of the first line of its log that tells this event.
+
+        Raises:
+            BenchmarkError: there is none.
+        """
+        for line in self.said:
+            if f'"{event}"' in line:
+                found: dict[str, Any] = json.loads(line)
+                return found
+        raise BenchmarkError(f"process {self.pid} did not log '{event}'")
+
+
+@contextmanager
+def running_sidecar(url: str, options: str = "") -> Iterator[Program]:
+    """`nats-bridge run` with one rule on the stream BENCH, to `bridge.bench.>`, ready; stopped at the end.
 
     Args:
         url: the server.
-        options: more lines of the rule, such as `start: first`.
+        options: more of the rule, such as `start: first`.
 
     Raises:
-        RuntimeError: it ended instead of getting ready.
+        BenchmarkError: it ended instead of getting ready, or did not get ready.
     """
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder, "bench.yaml")
         config.write_text(_CONFIG.format(url=url, options=options), "utf-8")
-        command = [sys.executable, "-c", "from bridge.cli.entry import main; main()", "run", "-c", str(config)]
-        with _running(command, '"sidecar.ready"') as process:
-            yield process
+        command = [sys.executable, "-c", "from bridge.cli import main; main()", "run", "-c", str(config)]
+        with _running("nats-bridge", command, '"sidecar.ready"') as program:
+            yield program
 
 
 @contextmanager
-def running_copier(url: str) -> Iterator[subprocess.Popen[str]]:
-    """nats-py copying the stream BENCH as `benchmarks/nats_py_copier.py` does, ready; stopped at the end."""
-    with _running([sys.executable, "-m", "benchmarks.nats_py_copier", url], "copier ready") as process:
-        yield process
+def running_copier(url: str, way: str) -> Iterator[Program]:
+    """nats-py copying the stream BENCH to `bridge.bench.>`, ready; stopped at the end.
+
+    Args:
+        url: the server.
+        way: of `benchmarks.nats_py_copier`.
+    """
+    with _running("nats-py", [sys.executable, "-m", "benchmarks.nats_py_copier", url, way], "copier ready") as program:
+        yield program
 
 
 @contextmanager
-def _running(command: list[str], sign: str) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+def _running(name: str, command: list[str], sign: str) -> Iterator[Program]:
+    launched = time.monotonic()
+    # A session of its own: Ctrl-C in the terminal reaches it through us, in order.
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    program = Program(process.pid, launched)
+    seen = threading.Event()
+    assert process.stderr is not None
+    reader = threading.Thread(target=_read, args=(process.stderr, program, sign, seen), daemon=True)
     try:
-        assert process.stderr is not None
-        said = []
-        for line in process.stderr:
-            said.append(line)
-            if sign in line:
-                break
-        else:
-            raise RuntimeError(f"{command[-1]} ended: {''.join(said)}")
-        yield process
+        reader.start()
+        if not seen.wait(_READY_LIMIT) or not program.ready:
+            last = "".join(program.said[-3:]).strip() or "no message"
+            raise BenchmarkError(f"{name} did not get ready: {last}")
+        yield program
     finally:
         process.terminate()
-        process.communicate()
+        try:
+            process.wait(_STOP_LIMIT)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        reader.join()
+        process.stderr.close()
+
+
+def _read(stderr: IO[str], program: Program, sign: str, seen: threading.Event) -> None:
+    # To the end, or a full pipe would stop the program that is measured.
+    for line in stderr:
+        program.said.append(line)
+        if sign in line and not program.ready:
+            program.ready = time.monotonic()
+            seen.set()
+    seen.set()
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU time that a process has used so far (Linux)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    """CPU time that a process has used so far.
+
+    Raises:
+        BenchmarkError: this is not Linux, or there is no such process.
+    """
+    fields = _proc(pid, "stat").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def resident_bytes(pid: int) -> int:
-    """Memory that a process holds at the moment (Linux)."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError(f"process {pid} has no VmRSS: is it still there?")
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes of memory that a process holds, now and at most so far."""
+
+    now: int
+    peak: int
+
+
+def memory_of(pid: int) -> Memory:
+    """The resident memory of a process.
+
+    Raises:
+        BenchmarkError: this is not Linux, or there is no such process.
+    """
+    lines = (line.split() for line in _proc(pid, "status").splitlines())
+    fields = {words[0]: int(words[1]) * 1024 for words in lines if words[0] in {"VmRSS:", "VmHWM:"}}
+    if len(fields) != 2:
+        raise BenchmarkError(f"process {pid} has no memory: it has ended")
+    return Memory(fields["VmRSS:"], fields["VmHWM:"])
+
+
+def _proc(pid: int, name: str) -> str:
+    if not Path("/proc/self/stat").exists():
+        raise BenchmarkError("processes are measured through /proc, which this system lacks: run this one on Linux")
+    try:
+        return Path(f"/proc/{pid}/{name}").read_text()
+    except OSError as error:
+        raise BenchmarkError(f"process {pid}: {error.strerror}") from None

@@ -6,13 +6,20 @@ import json
 import socket
 from typing import Any, Self
 
+from benchmarks.errors import BenchmarkError
+
 __all__ = ["RawSocket"]
 
 _RECEIVE = 1 << 20
 
 
 class RawSocket:
-    """A connection that writes and reads protocol bytes; blocking."""
+    """A connection to a server on loopback that writes and reads protocol bytes; blocking.
+
+    Args:
+        port: of the server.
+        timeout: seconds that one read or write may take.
+    """
 
     def __init__(self, port: int, *, timeout: float = 60.0) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout)
@@ -56,7 +63,7 @@ class RawSocket:
         """One request (`subject` in full) and its JSON answer.
 
         Raises:
-            RuntimeError: the server answers with an error.
+            BenchmarkError: the server answers with an error.
         """
         data = b"" if body is None else json.dumps(body).encode()
         self.send(b"SUB _answer 900\r\nPUB %b _answer %d\r\n%b\r\n" % (subject.encode(), len(data), data))
@@ -66,5 +73,5 @@ class RawSocket:
         self.send(b"UNSUB 900\r\n")
         answer: dict[str, Any] = json.loads(text[text.index(b"{") :])
         if "error" in answer:
-            raise RuntimeError(f"{subject}: {answer['error']}")
+            raise BenchmarkError(f"{subject}: {answer['error']}")
         return answer
