@@ -61,7 +61,8 @@ def worker(name: str, work: Callable[..., None], *arguments: object) -> Iterator
     """
     ours, theirs = _spawned.Pipe(duplex=False)
     process = _spawned.Process(target=_run, args=(theirs, work, arguments), daemon=True)
-    # Ctrl-C goes to every process of the terminal; a worker inherits that it is blocked, and is ended by us.
+    # Ctrl-C goes to every process of the terminal, but a worker is ended by us: it inherits the signal as blocked, for
+    # the time until it ignores it.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         process.start()
@@ -77,6 +78,8 @@ def worker(name: str, work: Callable[..., None], *arguments: object) -> Iterator
 
 
 def _run(pipe: Connection, work: Callable[..., None], arguments: tuple[object, ...]) -> None:
+    # Blocking is not enough: multiprocessing unblocks it when it starts its resource tracker, before the first worker.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         work(pipe.send, *arguments)
     except (OSError, BenchmarkError) as error:
