@@ -188,14 +188,13 @@ class Intake:
         if self._subscription is None:
             return
         if self.link.client.is_connected:
+            if self.plan.position == "none" and self._consumer:
+                await self.link.api.delete_consumer(self.plan.stream, self._consumer)
             await self._subscription.unsubscribe()
             await self.link.flush()
         await self.idle()
-        if self.link.client.is_connected and self._consumer:
-            if self.plan.position == "sent":
-                await self._hand_on_sent()
-            elif self.plan.position == "none" and not self.plan.direct:
-                await self.link.api.delete_consumer(self.plan.stream, self._consumer)
+        if self.link.client.is_connected and self._consumer and self.plan.position == "sent":
+            await self._hand_on_sent()
         await self._subscription.release()
 
     async def _hand_on_sent(self) -> None:
@@ -217,19 +216,19 @@ class Intake:
         """
         await end_tasks(self._watcher, self._worker)
         self._queue.clear()
+        api, plan = self.link.api, self.plan
+        reachable = bool(self._consumer) and self.link.client.is_connected
+        if reachable and plan.position == "none":
+            await api.delete_consumer(plan.stream, self._consumer)
         if self._subscription is not None:
             await self._subscription.release()
-        if not self._consumer or not self.link.client.is_connected:
-            return
-        if self.plan.position == "sent":
-            info = await self.link.api.consumer_info(self.plan.stream, self._consumer)
+        if reachable and plan.position == "sent":
+            info = await api.consumer_info(plan.stream, self._consumer)
             if info is None or info["config"].get("deliver_subject") != self._inbox:
                 return  # it is no longer ours
             self.handled = self._done if held else self.handled
-            await self.link.api.delete_consumer(self.plan.stream, self._consumer)
+            await api.delete_consumer(plan.stream, self._consumer)
             await self._create()
-        elif self.plan.position == "none" and not self.plan.direct:
-            await self.link.api.delete_consumer(self.plan.stream, self._consumer)
 
     async def idle(self) -> None:
         """Wait until everything that has arrived is handed on."""
@@ -551,7 +550,11 @@ class Intake:
             self._created = stream["created"]
             self.handled = 0
         else:
-            info = None if plan.direct else await api.consumer_info(plan.stream, self._consumer)
+            info = None
+            if plan.direct:
+                await api.delete_consumer(plan.stream, self._consumer)  # an old one would keep messages
+            else:
+                info = await api.consumer_info(plan.stream, self._consumer)
             if last < self.handled:
                 # A server lost the end of its store; its next messages have numbers that we have seen.
                 _log.warning("intake.stream_shorter", stream=plan.stream, position=self.handled, last_sequence=last)

@@ -41,7 +41,8 @@ def ephemeral_config(inbox: str, *, filter_subject: str | None, headers_only: bo
     if headers_only:
         config["headers_only"] = True
     if direct:
-        config["direct"] = True
+        # The sooner a lost one is forgotten, the fewer messages it keeps.
+        config |= {"direct": True, "inactive_threshold": 1_000_000_000}
     return config
 
 
@@ -131,10 +132,11 @@ class Replay:
                 if end.pending == 0:
                     return
         finally:
-            await subscription.release()
-            if name and not self.direct and client.is_connected:
+            # While it is there and hears nobody, a direct consumer keeps messages of work-queue and interest streams.
+            if name and client.is_connected:
                 with contextlib.suppress(ApiError):  # the server forgets it by itself, a little later
                     await self.api.delete_consumer(self.stream, name)
+            await subscription.release()
 
     async def _next(
         self, arrived: asyncio.Queue[list[Delivered] | tuple[bytes, bytes]]

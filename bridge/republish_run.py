@@ -144,7 +144,7 @@ class RepublishRun:
         )
         if reason and not rule.allow_side_effects:
             raise RuleRefusedError(f"{place} {reason} (or accept it with allow_side_effects: true)")
-        self._watch_interest = config.get("retention") in CONSUMER_RETENTIONS and not rule.allow_side_effects
+        self._side_effects = reason
         if config.get("retention") == "workqueue" and rule.durable:
             raise RuleRefusedError(
                 f"{place} is a work-queue stream: it takes no second consumer, so no position can be kept;"
@@ -191,6 +191,8 @@ class RepublishRun:
         handled = await seeding.seed(self._info, rule.start, resumed)
         await self._learn_removed(handled)
         await self._intake.open(handled, self._info["created"])
+        if self._side_effects:
+            self._log.warning("rule.side_effects", meaning=f"the stream {self._side_effects}")
         if retention.limits.uncertain:
             self._log.warning(
                 "rule.last_sequence_inexact",
@@ -354,7 +356,7 @@ class RepublishRun:
     async def _follow_removals(self) -> None:
         client = self._source.client
         self._subscriptions.append(await client.subscribe(AUDIT_SUBJECT, cb=self._on_audit))
-        if self._watch_interest:
+        if self._plan.direct:
             gone = f"$JS.EVENT.ADVISORY.CONSUMER.DELETED.{self.rule.stream}.*"
             self._subscriptions.append(await client.subscribe(gone, cb=self._on_consumer_deleted))
 
@@ -421,10 +423,15 @@ class RepublishRun:
             durable=False,
             at_least_once=False,
         )
-        if reason:
-            self._fail(
-                RuleRefusedError(f"rule '{self.rule.name}': stream '{self.rule.stream}' {reason} from now on; stopped")
-            )
+        if reason == self._side_effects:
+            return
+        if self.rule.allow_side_effects:
+            self._side_effects = reason
+            self._log.warning("rule.side_effects", meaning=f"the stream {reason}")
+            return
+        self._fail(
+            RuleRefusedError(f"rule '{self.rule.name}': stream '{self.rule.stream}' {reason} from now on; stopped")
+        )
 
     def _refused(self, text: str) -> None:
         if "publish" in text.lower():

@@ -2,9 +2,12 @@
 
 A work-queue or interest stream removes a message when its consumers are done with it, so one more consumer counts.
 Only a `direct` consumer (as servers use among themselves) takes nothing, and only where other consumers already want
-every message that we would see: then it delays a message's removal until the server has sent it to us, and nothing
-else. Alone it would drain a work queue, and it would be interest on an interest stream. (Measured on 2.9.10, 2.10.27
-and 2.15.1.)
+every message that we would see: then it delays a message's removal until the server has sent it to us. Alone it would
+drain a work queue, and it would be interest on an interest stream.
+
+When we vanish (a crash, a lost connection), the server goes on waiting for us until it forgets the consumer. An
+interest stream then removes what was kept; a work queue never does: what its workers took meanwhile stays. So no way to
+watch a work queue is free of side effects. (All measured on 2.9.10, 2.10.27 and 2.15.1.)
 """
 
 from __future__ import annotations
@@ -53,6 +56,11 @@ def reason_against_watching(
                 else "watching would count as interest and store messages that nobody else wants"
             )
             return f"is a {what} stream and no other consumer takes '{subject}': {effect}"
+    if retention == "workqueue":
+        return (
+            "is a work-queue stream: what its workers take in the moment in which our connection breaks would stay in"
+            " the queue"
+        )
     return None
 
 

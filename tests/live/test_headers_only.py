@@ -1,0 +1,47 @@
+"""Rules that want headers only leave the bodies on the server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+
+from conformance.servers import NativeServer
+from tests.live.raw_messages import OpenPeer
+from tests.live.sidecar_process import Scene, differing
+from tests.live.sidecars import running, settings_for
+
+BODY = 100_000
+MESSAGES = 50
+
+
+@pytest.mark.parametrize("durable", [True, False])
+async def test_bodies_do_not_travel(
+    durable: bool, twin_version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+) -> None:
+    async with native_server(twin_version, monitor=True) as server:
+        republish = {"src": "S.>", "dest": "nativeS.>", "headers_only": True}
+        here = await Scene.make(await raw_peer(server.url), "S", republish=republish)
+        rule = here.rule(durable=durable, republish={"src": "S.>", "dest": "bridgeS.>", "headers_only": True})
+        async with running(settings_for(server.url, rule, dialect="native")) as bridge:
+            for number in range(MESSAGES):
+                block = b"NATS/1.0\r\nNats-Msg-Size: 7\r\nA: b\r\n\r\n" if number % 3 else b""
+                await here.peer.store(b"S.s%d" % (number % 4), b"x" * (BODY + number), block)
+            end = await here.end()
+            await here.bridged.until_sequence(end)
+            sent_to_us = await asyncio.to_thread(_sent_to, server, bridge.runs[0]._source.client.client_id)
+        assert differing(here.bridged, here.native) == []
+        assert all(not payload for _, _, _, payload in here.bridged.messages)
+        assert b"\r\nNats-Msg-Size: 100049\r\n\r\n" in here.bridged.messages[MESSAGES - 1][2]
+    # Each body alone is larger than everything that the sidecar got.
+    assert 0 < sent_to_us < BODY
+
+
+def _sent_to(server: NativeServer, client_id: int | None) -> int:
+    with urlopen(f"{server.monitor_url}/connz") as answer:
+        connections: list[dict[str, Any]] = json.load(answer)["connections"]
+    return next(int(connection["out_bytes"]) for connection in connections if connection["cid"] == client_id)

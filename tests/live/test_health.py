@@ -1,0 +1,104 @@
+"""Health over real HTTP, from the start to the end of a sidecar."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+
+from bridge.sidecar import Sidecar
+from conformance.servers import NativeServer, SharedServers
+from tests.live.raw_messages import OpenPeer
+from tests.live.sidecar_process import Scene
+from tests.live.sidecars import running, settings_for
+from tests.live.until import until
+
+FREE = {"http": {"listen": "127.0.0.1:0"}}
+
+
+async def get(sidecar: Sidecar, path: str, **headers: str) -> tuple[int, str]:
+    assert sidecar.http is not None
+    host, port = sidecar.http
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://{host}:{port}{path}", headers=headers) as answer,
+    ):
+        return answer.status, await answer.text()
+
+
+async def test_all_is_well(servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer) -> None:
+    url = await servers.url("2.15.1")
+    here = await Scene.make(await raw_peer(url), unique_name("health"))
+    async with running(settings_for(url, here.rule(), **FREE)) as bridge:
+        for path in ("/livez", "/startupz", "/readyz", "/healthz"):
+            assert await get(bridge, path) == (200, "ok\n")
+        status, text = await get(bridge, "/readyz?verbose")
+        assert (status, text) == (200, "[+] connections\n[+] not draining\n[+] rule rule\nok\n")
+        status, text = await get(bridge, "/readyz", Accept="application/json")
+        assert (status, text) == (
+            200,
+            '{"ok": true, "checks": {"connections": true, "not draining": true, "rule rule": true}}',
+        )
+        await here.load.burst(7)
+        await here.bridged.count(7)
+        state: dict[str, Any] = await status_of(bridge)
+        assert state["ready"] is True
+        (rule,) = state["rules"]
+        assert (rule["name"], rule["kind"], rule["stream"], rule["state"]) == ("rule", "republish", here.name, "ready")
+        assert (rule["position"], rule["error"]) == (7, None)
+        assert rule["counters"]["republished"] == 7
+        assert (await get(bridge, "/nowhere"))[0] == 404
+
+
+async def status_of(sidecar: Sidecar) -> dict[str, Any]:
+    assert sidecar.http is not None
+    host, port = sidecar.http
+    async with aiohttp.ClientSession() as session, session.get(f"http://{host}:{port}/status") as answer:
+        state: dict[str, Any] = await answer.json()
+        return state
+
+
+async def test_an_outage_makes_it_unready_and_does_not_kill_it(
+    native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+) -> None:
+    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
+        here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
+        connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
+        async with running(settings_for(source.url, here.rule(to="target"), connections=connections, **FREE)) as bridge:
+            await asyncio.to_thread(target.stop)
+            await until(lambda: not bridge.runs[0].ready)
+            assert await get(bridge, "/livez") == (200, "ok\n")
+            assert await get(bridge, "/readyz") == (503, "[+] connections\n[+] not draining\n[-] rule rule\nnot ok\n")
+            assert (await status_of(bridge))["ready"] is False
+            await asyncio.to_thread(target.start)
+            await until(lambda: bridge.runs[0].ready)
+            assert await get(bridge, "/readyz") == (200, "ok\n")
+
+
+async def test_it_says_so_while_it_starts_and_while_it_drains(
+    native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+) -> None:
+    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
+        here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
+        connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
+        bridge = Sidecar(settings_for(source.url, here.rule(to="target"), connections=connections, **FREE))
+        starting = asyncio.create_task(bridge.start())
+        await until(lambda: bridge.http is not None)
+        assert not bridge.started
+        assert await get(bridge, "/livez") == (200, "ok\n")
+        for path in ("/startupz", "/readyz"):
+            assert (await get(bridge, path))[0] in {200, 503}  # whichever is true at that moment
+        await starting
+        await asyncio.to_thread(target.stop)
+        await here.load.burst(10)
+        await until(lambda: bridge.runs[0].position == 10)
+        stopping = asyncio.create_task(bridge.stop())
+        await until(lambda: bridge.draining)
+        status, text = await get(bridge, "/readyz?verbose")
+        assert status == 503
+        assert "[-] not draining" in text
+        assert await get(bridge, "/livez") == (200, "ok\n")
+        await asyncio.to_thread(target.start)
+        assert await stopping
