@@ -144,7 +144,11 @@ class _BatchParser:
             data = chunk
         self._unread = []
         epoch = self._epoch
-        position = await self._cut(data, epoch)
+        try:
+            position = await self._cut(data, epoch)
+        except (ValueError, IndexError) as error:
+            # For nats-py only this error ends the connection; on any other it would stop reading, and nobody knew.
+            raise ProtocolError(f"nats: cannot read what the server sent: {error}") from error
         if epoch == self._epoch and position < len(data):
             rest = data[position:]
             self._unread = [rest]

@@ -11,13 +11,15 @@ __all__ = ["CutWire", "cut_wire"]
 
 
 class CutWire:
-    """Passes bytes on, both ways, until it is cut; new connections work at once."""
+    """Passes bytes on, both ways, until it is cut; new connections work at once, save while they are held back."""
 
     def __init__(self, server_url: str) -> None:
         self._server = urlsplit(server_url)
         self._pairs: set[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = set()
         self._passing: set[asyncio.Task[None]] = set()
         self._listener: asyncio.Server | None = None
+        self._through = asyncio.Event()
+        self._through.set()
         self.url = ""
         self.connections = 0
 
@@ -26,6 +28,14 @@ class CutWire:
         self._listener = await asyncio.start_server(self._accepted, "127.0.0.1", 0)
         port = self._listener.sockets[0].getsockname()[1]
         self.url = f"nats://127.0.0.1:{port}"
+
+    def hold_back(self) -> None:
+        """Accept new connections and leave them without an answer until `let_through`."""
+        self._through.clear()
+
+    def let_through(self) -> None:
+        """Connect whatever was held back, and what comes from now on."""
+        self._through.set()
 
     def cut(self) -> None:
         """Break every connection; what is on its way is lost."""
@@ -44,6 +54,7 @@ class CutWire:
     async def _accepted(self, client_reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
         assert self._server.hostname is not None
         assert self._server.port is not None
+        await self._through.wait()
         try:
             server_reader, server = await asyncio.open_connection(self._server.hostname, self._server.port)
         except OSError:

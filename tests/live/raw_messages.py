@@ -22,8 +22,8 @@ class RawPeer:
     @classmethod
     async def connect(cls, url: str) -> Self:
         client = WireClient()
-        await client.connect(url, allow_reconnect=False)
         peer = cls(client)
+        await client.connect(url, allow_reconnect=False, closed_cb=peer._ended)
         await client.subscribe_batches(f"{peer._inbox}.*", peer._answered, lambda *_: None)
         return peer
 
@@ -57,6 +57,13 @@ class RawPeer:
             waiting = self._waiting.pop(subject, None)
             if waiting is not None and not waiting.done():
                 waiting.set_result(payload)
+
+    async def _ended(self) -> None:
+        # Whoever waits for an answer hears at once that there will be none.
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(ConnectionError("the connection ended before the stream's answer"))
+        self._waiting.clear()
 
     def publish(self, subject: bytes, payload: bytes = b"", block: bytes = b"", reply: bytes = b"") -> None:
         """Publish with a raw header block, without waiting."""

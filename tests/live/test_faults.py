@@ -255,12 +255,14 @@ async def test_connections_cut_at_any_moment(
             counters = run.counters
         assert counters.received == end
         assert counters.lost == 0
+    # A stream takes in what was published after the publisher's PONG; this answer comes behind all of it.
+    stored = int((await keeper.store(f"bridge{here.name}.behind".encode()))["seq"]) - 1
     kept = await Seen.of(keeper, f"kept.{here.name}")
+    await keeper.api(f"STREAM.MSG.DELETE.{here.name}", {"seq": stored + 1})
     await keeper.api(
         f"CONSUMER.CREATE.{here.name}",
         {"stream_name": here.name, "config": {"deliver_subject": f"kept.{here.name}", "ack_policy": "none"}},
     )
-    stored = int((await keeper.api(f"STREAM.INFO.{here.name}"))["state"]["messages"])
     await kept.count(stored)
     came = kept.sequences
     first = list(dict.fromkeys(came))

@@ -8,12 +8,14 @@ from typing import Any
 
 import aiohttp
 
+from bridge.cancelling import end_tasks
 from bridge.sidecar import Sidecar
 from conformance.servers import NativeServer, SharedServers
+from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for
-from tests.live.until import until
+from tests.live.until import LIMIT, until
 
 FREE = {"http": {"listen": "127.0.0.1:0"}}
 
@@ -77,20 +79,37 @@ async def test_an_outage_makes_it_unready_and_does_not_kill_it(
             assert await get(bridge, "/readyz") == (200, "ok\n")
 
 
-async def test_it_says_so_while_it_starts_and_while_it_drains(
-    native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+async def test_it_says_so_while_it_starts(
+    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
+    url = await servers.url("2.15.1")
+    here = await Scene.make(await raw_peer(url), unique_name("starting"))
+    async with cut_wire(url) as wire:
+        wire.hold_back()
+        connections = {"default": {"servers": [wire.url], "connect_timeout": 2 * LIMIT}}
+        bridge = Sidecar(settings_for(url, here.rule(), connections=connections, **FREE))
+        starting = asyncio.create_task(bridge.start())
+        try:
+            await until(lambda: bridge.http is not None)
+            assert await get(bridge, "/livez") == (200, "ok\n")
+            for path in ("/startupz", "/readyz"):
+                assert (await get(bridge, path))[0] == 503
+            wire.let_through()
+            async with asyncio.timeout(LIMIT):
+                await starting
+            for path in ("/livez", "/startupz", "/readyz"):
+                assert await get(bridge, path) == (200, "ok\n")
+        finally:
+            await end_tasks(starting)
+            await bridge.stop()
+
+
+async def test_it_says_so_while_it_drains(native_server: Callable[..., NativeServer], raw_peer: OpenPeer) -> None:
     async with native_server("2.15.1") as source, native_server("2.15.1") as target:
         here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
         bridge = Sidecar(settings_for(source.url, here.rule(to="target"), connections=connections, **FREE))
-        starting = asyncio.create_task(bridge.start())
-        await until(lambda: bridge.http is not None)
-        assert not bridge.started
-        assert await get(bridge, "/livez") == (200, "ok\n")
-        for path in ("/startupz", "/readyz"):
-            assert (await get(bridge, path))[0] in {200, 503}  # whichever is true at that moment
-        await starting
+        await bridge.start()
         await asyncio.to_thread(target.stop)
         await here.load.burst(10)
         await until(lambda: bridge.runs[0].position == 10)

@@ -10,6 +10,7 @@ import pytest
 from bridge.wire import Delivered, WireClient
 from conformance.servers import NativeServer, SharedServers
 from tests.live.raw_messages import OpenPeer
+from tests.live.until import LIMIT
 
 
 async def test_raw_headers_arrive_as_they_were_published(
@@ -113,3 +114,29 @@ async def test_stored_subjects_with_spaces_are_read_whole(
     ((subject, reply, delivered, payload),) = await seen.count(1)
     assert (subject, delivered, payload) == (f"{name} with  spaces.x".encode(), block, b"body")
     assert reply.startswith(b"$JS.ACK.")
+
+
+async def test_what_cannot_be_read_ends_the_connection(
+    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    """White space in a republished subject breaks the protocol; a lost connection is better than a deaf one."""
+    name = unique_name("unreadable")
+    url = await servers.url("2.10.27")
+    peer = await raw_peer(url)
+    republish = {"src": f"{name}.*", "dest": f"to{name}.x y z.$1"}
+    await peer.create_stream(name=name, subjects=[f"{name}.*"], republish=republish)
+    reader = WireClient()
+    ended = asyncio.Event()
+
+    async def on_end() -> None:
+        ended.set()
+
+    try:
+        await reader.connect(url, allow_reconnect=False, closed_cb=on_end)
+        await reader.subscribe_batches(f"to{name}.>", lambda _: None, lambda *_: None)
+        await reader.flush()
+        await peer.store(f"{name}.x".encode())
+        async with asyncio.timeout(LIMIT):
+            await ended.wait()
+    finally:
+        await reader.close()
