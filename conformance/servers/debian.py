@@ -98,9 +98,7 @@ def _entries(sources: Path) -> Iterator[tuple[str, list[str], str]]:
     for file in sorted((sources / "sources.list.d").glob("*.sources")):
         for stanza in re.split(r"\n\s*\n", file.read_text("utf-8", "replace")):
             lines = [line for line in stanza.splitlines() if not line.startswith("#") and ":" in line]
-            fields = {
-                key.strip().lower(): value.strip() for key, value in (line.split(":", 1) for line in lines)
-            }
+            fields = {key.strip().lower(): value.strip() for key, value in (line.split(":", 1) for line in lines)}
             if "deb" not in fields.get("types", "").split() or fields.get("enabled", "yes") == "no":
                 continue
             for address in fields.get("uris", "").split():
@@ -140,6 +138,4 @@ def _offered(options: list[str], folder: Path, report: Report) -> list[str]:
     """The versions of the package that apt can download with ``options``."""
     listed = run(["apt-cache", *options, "madison", NAME], limit=STEP_LIMIT, report=report, directory=folder)
     columns = [line.split("|") for line in listed.splitlines()]
-    return [
-        column[1].strip() for column in columns if len(column) == 3 and column[2].strip().endswith("Packages")
-    ]
+    return [column[1].strip() for column in columns if len(column) == 3 and column[2].strip().endswith("Packages")]

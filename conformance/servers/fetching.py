@@ -60,11 +60,7 @@ def fetch(
     each way failed.
     """
     cache = cache or ServerCache()
-    version = (
-        resolve(version, cache=cache, report=report)
-        if is_minor(version)
-        else ".".join(map(str, parse(version)))
-    )
+    version = resolve(version, cache=cache, report=report) if is_minor(version) else ".".join(map(str, parse(version)))
     attempts: list[tuple[str, str]] = []
     for name, look in (("PATH", _from_path), ("cache", partial(_from_cache, cache))):
         try:

@@ -61,9 +61,7 @@ class NativeCluster:
 
     def start(self) -> Self:
         """Start all nodes and wait for the meta leader; raises ServerStartError."""
-        ports_are_known = bool(
-            self.nodes
-        )  # to clients, and to the stores' members: they cannot change any more
+        ports_are_known = bool(self.nodes)  # to clients, and to the stores' members: they cannot change any more
         for _ in range(_TRIES):
             self._make_nodes()
             try:
@@ -102,9 +100,7 @@ class NativeCluster:
                     return node
             if time.monotonic() > deadline:
                 tail = running[0].log_tail() if running else []
-                raise ServerStartError(
-                    f"cluster {self.name}: no settled meta leader after {LEADER_LIMIT:g} s", tail
-                )
+                raise ServerStartError(f"cluster {self.name}: no settled meta leader after {LEADER_LIMIT:g} s", tail)
             time.sleep(_POLL)
 
     def stop(self) -> None:
@@ -172,7 +168,5 @@ def _meta_state(node: NativeServer) -> tuple[str, frozenset[str]]:
             state = json.load(answer).get("meta_cluster") or {}
     except OSError:
         return "", frozenset()
-    followers = (
-        peer for peer in state.get("replicas") or [] if peer.get("current") and not peer.get("offline")
-    )
+    followers = (peer for peer in state.get("replicas") or [] if peer.get("current") and not peer.get("offline"))
     return str(state.get("leader") or ""), frozenset(str(peer.get("name")) for peer in followers)

@@ -64,9 +64,7 @@ def _check(body: bytes, archive: str, checksums: str) -> None:
     wanted = {name.lstrip("*"): digest for digest, name in rows}
     digest = hashlib.sha256(body).hexdigest()
     if wanted.get(archive) != digest:
-        raise WayFailedError(
-            f"{archive}: {CHECKSUMS} says {wanted.get(archive, 'nothing')}, the download has {digest}"
-        )
+        raise WayFailedError(f"{archive}: {CHECKSUMS} says {wanted.get(archive, 'nothing')}, the download has {digest}")
 
 
 def _read(address: str) -> bytes:

@@ -23,9 +23,7 @@ _TEXT = re.compile(r"v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?", re.ASCII)
 def _fields(text: str) -> tuple[int, ...]:
     matched = _TEXT.fullmatch(text.strip())
     if matched is None:
-        raise InvalidVersionError(
-            f"version {text!r}: expected a form such as 2.10.27, or 2.10 for its newest patch"
-        )
+        raise InvalidVersionError(f"version {text!r}: expected a form such as 2.10.27, or 2.10 for its newest patch")
     return tuple(int(field) for field in matched.groups() if field is not None)
 
 
