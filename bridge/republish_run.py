@@ -13,12 +13,13 @@ from bridge.cancelling import end_tasks
 from bridge.counters import RuleCounters
 from bridge.delivery import Delivery
 from bridge.errors import ApiError, BridgeError, ConfigError, RuleRefusedError, StreamMissingError
-from bridge.intake import Intake, IntakePlan
+from bridge.intake import Intake
 from bridge.jetstream_api import STREAM_NOT_FOUND, Json
 from bridge.removals import AUDIT_SUBJECT, Changed, Deleted, Purged, read_audit
 from bridge.replay import Replay
 from bridge.republish_loop import RepublishLoop, Suspect
 from bridge.retention import Retention, StreamLimits
+from bridge.rule_consumer import ConsumerPlan, RuleConsumer
 from bridge.seeding import Seeding
 from bridge.side_effects import CONSUMER_RETENTIONS, reason_against_watching
 from transforms.dialect import Dialect, dialect
@@ -166,7 +167,7 @@ class RepublishRun:
         position: Literal["none", "sent", "confirmed"] = "none"
         if rule.durable:
             position = "confirmed" if at_least_once else "sent"
-        self._plan = IntakePlan(
+        plan = ConsumerPlan(
             stream=rule.stream,
             filter_subject=self._filter,
             headers_only=rule.republish.headers_only,
@@ -176,7 +177,8 @@ class RepublishRun:
             description=f" republish to {rule.republish.dest}",
             direct=config.get("retention") in CONSUMER_RETENTIONS and not rule.durable,
         )
-        self._intake = Intake(self._source, self._plan, self, self.counters, self._fail)
+        consumer = RuleConsumer(self._source.api, plan)
+        self._intake = Intake(self._source, consumer, self, self.counters, self._fail)
         self._delivery = Delivery(self._target, self.counters, self._acknowledge if at_least_once else None)
         self._delivery.start()
         self._source.on_reconnect(self._delivery.acknowledge_again)
@@ -184,9 +186,9 @@ class RepublishRun:
         self._source.on_refusal(self._refused)
         if self._target is not self._source:
             self._target.on_refusal(self._refused)
-        await self._follow_removals()
-        resumed = await self._intake.durable_position()
-        replay = Replay(self._source.api, rule.stream, self._filter, headers_only=True, direct=self._plan.direct)
+        await self._follow_removals(direct=plan.direct)
+        resumed = await consumer.position()
+        replay = Replay(self._source.api, rule.stream, self._filter, headers_only=True, direct=plan.direct)
         seeding = Seeding(self._source.api, replay, self._loop, self.counters)
         handled = await seeding.seed(self._info, rule.start, resumed)
         await self._learn_removed(handled)
@@ -353,10 +355,10 @@ class RepublishRun:
 
     # -- what the server says meanwhile ------------------------------------------------------------------------------
 
-    async def _follow_removals(self) -> None:
+    async def _follow_removals(self, *, direct: bool) -> None:
         client = self._source.client
         self._subscriptions.append(await client.subscribe(AUDIT_SUBJECT, cb=self._on_audit))
-        if self._plan.direct:
+        if direct:
             gone = f"$JS.EVENT.ADVISORY.CONSUMER.DELETED.{self.rule.stream}.*"
             self._subscriptions.append(await client.subscribe(gone, cb=self._on_consumer_deleted))
 

@@ -1,0 +1,225 @@
+"""A rule's consumer as the server has it: found, taken over, made, deleted, and acknowledged from outside.
+
+A durable rule's consumer keeps the position on the server (`ack_policy: none` for at_most_once: sent is done; `all`
+for at_least_once), and says in its description whose it is. What is delivered is the intake's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+import structlog
+
+from bridge import replay
+from bridge.errors import ApiError, RuleRefusedError
+from bridge.jetstream_api import CONSUMER_IN_USE, JetStreamApi, Json
+from bridge.republish_loop import AckReply
+from bridge.wire import Delivered
+
+__all__ = ["TAKEOVER", "ConsumerPlan", "RuleConsumer"]
+
+_log = structlog.get_logger("bridge.rule_consumer")
+
+TAKEOVER = 3.0
+"""Seconds until the server must have noticed that another process is gone."""
+
+_POLL = 0.05  # seconds between two looks at what the server has not noticed yet
+_ACK_POLICY = {"none": "none", "sent": "none", "confirmed": "all"}
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerPlan:
+    """How a rule reads its stream.
+
+    Attributes:
+        stream: its name.
+        filter_subject: only these subjects; None for all (then jumps in the sequences mean removed messages).
+        headers_only: leave payloads on the server.
+        position: `none` (ephemeral), `sent` (durable, moves as messages are sent) or `confirmed` (durable, moves
+            with acknowledgements).
+        durable_name: the durable consumer's name.
+        owner: how the durable consumer's description begins; one that begins otherwise is not ours.
+        description: the rest of its description.
+        direct: use a consumer that work-queue and interest streams do not count as one of theirs.
+    """
+
+    stream: str
+    filter_subject: str | None
+    headers_only: bool
+    position: Literal["none", "sent", "confirmed"]
+    durable_name: str
+    owner: str
+    description: str
+    direct: bool = False
+
+
+class RuleConsumer:
+    """The consumer of one rule.
+
+    Args:
+        api: the connection's API.
+        plan: how to read.
+
+    Attributes:
+        inbox: where it delivers; set before `take_over` and `create`.
+        name: its name on the server, empty before there is one.
+    """
+
+    def __init__(self, api: JetStreamApi, plan: ConsumerPlan) -> None:
+        self.plan = plan
+        self.inbox = ""
+        self.name = ""
+        self._api = api
+
+    async def position(self) -> int | None:
+        """The stream sequence up to which an existing durable consumer is done; None if there is none of ours.
+
+        Raises:
+            RuleRefusedError: another process is bound to it, or it was made by somebody else.
+            ApiError: the server refuses.
+        """
+        api, plan = self._api, self.plan
+        if plan.position == "none":
+            return None
+        deadline = asyncio.get_running_loop().time() + TAKEOVER
+        # While another process is bound the position moves; one that was killed is noticed after a moment.
+        while (info := await api.consumer_info(plan.stream, plan.durable_name)) and info.get("push_bound"):
+            if asyncio.get_running_loop().time() > deadline:
+                raise self._in_use()
+            await asyncio.sleep(_POLL)
+        if info is None:
+            return None
+        if not (said := str(info["config"].get("description", ""))).startswith(plan.owner):
+            raise RuleRefusedError(
+                f"consumer '{plan.durable_name}' of stream '{plan.stream}' is not this rule's ('{said[:200]}'):"
+                " give this sidecar or rule another name, or delete that consumer"
+            )
+        position = _position_of(info)
+        last = int((await api.stream_info(plan.stream))["state"]["last_seq"])
+        if position > last:
+            _log.warning("consumer.stream_shorter", stream=plan.stream, position=position, last_sequence=last)
+            await api.delete_consumer(plan.stream, plan.durable_name)
+            return last
+        return position
+
+    async def take_over(self, handled: int | None) -> Json | None:
+        """Let the durable consumer that is there deliver to the inbox.
+
+        Args:
+            handled: the position that was read before, to see whether it moved since; None if we moved it ourselves.
+
+        Returns:
+            Its state as `CONSUMER.INFO` gives it; None if there is none that can be used.
+
+        Raises:
+            RuleRefusedError: another process is bound to it, or was since its position was read.
+        """
+        api, plan = self._api, self.plan
+        if plan.position == "none":
+            return None
+        info = await api.consumer_info(plan.stream, plan.durable_name)
+        if info is None:
+            return None
+        if info["config"].get("ack_policy") != _ACK_POLICY[plan.position]:
+            # The delivery mode changed; the position goes over to a consumer of the other kind.
+            await api.delete_consumer(plan.stream, plan.durable_name)
+            return None
+        if handled is not None and plan.position == "sent" and _position_of(info) > handled:
+            raise self._in_use()  # what moved the position has published up to there
+        try:
+            await api.create_durable(plan.stream, self._bound(info["config"]))
+        except ApiError as error:
+            if error.err_code == CONSUMER_IN_USE:
+                raise self._in_use() from None
+            raise
+        self.name = plan.durable_name
+        return info
+
+    async def create(self, handled: int) -> None:
+        """Make a consumer that delivers what follows stream sequence `handled` to the inbox."""
+        plan = self.plan
+        config = replay.ephemeral_config(
+            self.inbox, filter_subject=plan.filter_subject, headers_only=plan.headers_only, direct=plan.direct
+        )
+        config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": handled + 1}
+        if plan.position == "none":
+            self.name = (await self._api.create_ephemeral(plan.stream, config))["name"]
+            return
+        for name in ("inactive_threshold", "mem_storage", "num_replicas", "max_deliver"):
+            del config[name]
+        config |= {
+            "durable_name": plan.durable_name,
+            "description": f"{plan.owner}{plan.description}"[:4000],
+            "ack_policy": _ACK_POLICY[plan.position],
+        }
+        if plan.position == "confirmed":
+            # Missing deliveries are read again at once, so the server's own redelivery is only a last resort.
+            config |= {"ack_wait": 3600 * 10**9, "max_ack_pending": 1_000_000}
+        self.name = (await self._api.create_durable(plan.stream, config))["name"]
+
+    async def info(self) -> Json | None:
+        """`CONSUMER.INFO`; None if it is gone or was never made."""
+        return await self._api.consumer_info(self.plan.stream, self.name) if self.name else None
+
+    async def delete(self) -> None:
+        """Delete it, if there is one."""
+        if self.name:
+            await self._api.delete_consumer(self.plan.stream, self.name)
+
+    def delivers_here(self, info: Json) -> bool:
+        """Whether it still delivers to the inbox."""
+        return bool(info["config"].get("deliver_subject") == self.inbox)
+
+    def reply(self, stream_sequence: int, consumer_sequence: int) -> bytes:
+        """What to acknowledge at the durable consumer for a message that did not come from it."""
+        return b"$JS.ACK.%b.%b.1.%d.%d.%d.0" % (
+            self.plan.stream.encode(),
+            self.plan.durable_name.encode(),
+            stream_sequence,
+            consumer_sequence,
+            time.time_ns(),
+        )
+
+    def numbered(self, batch: list[Delivered], consumer_sequence: int) -> list[Delivered]:
+        """A batch of a replay whose last reply subject is that of the durable consumer."""
+        subject, reply, block, payload = batch[-1]
+        ack = AckReply.parse(reply)
+        tokens = self.reply(ack.stream_sequence, consumer_sequence).split(b".")
+        tokens[-2] = b"%d" % ack.time_ns
+        mine = b".".join(tokens)
+        if reply.count(b".") != 8:
+            # With a domain and an account before the stream, as the rest of the batch has it.
+            original = reply.split(b".")
+            original[5] = tokens[3]
+            original[6:11] = tokens[4:9]
+            mine = b".".join(original)
+        return [*batch[:-1], (subject, mine, block, payload)]
+
+    def _bound(self, config: Json) -> Json:
+        """The configuration of an existing consumer, made to deliver to the inbox what the plan says."""
+        bound = {name: value for name, value in config.items() if name not in ("metadata", "filter_subject")}
+        bound.pop("headers_only", None)
+        bound |= {"deliver_subject": self.inbox, "idle_heartbeat": int(replay.HEARTBEAT * 1e9)}
+        if self.plan.filter_subject:
+            bound["filter_subject"] = self.plan.filter_subject
+        if self.plan.headers_only:
+            bound["headers_only"] = True
+        return bound
+
+    def _in_use(self) -> RuleRefusedError:
+        return RuleRefusedError(
+            f"consumer '{self.plan.durable_name}' of stream '{self.plan.stream}' is in use by another process:"
+            " stop that one, or give this sidecar or rule another name"
+        )
+
+
+def _position_of(info: Json) -> int:
+    """The stream sequence up to which a durable consumer of ours is done."""
+    config = info["config"]
+    state = info["delivered"] if config.get("ack_policy") == "none" else info["ack_floor"]
+    if int(state["consumer_seq"]):
+        return int(state["stream_seq"])
+    return int(config.get("opt_start_seq") or 1) - 1
