@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+TESTED := 2.9.10 2.10.27 2.15.1
 
 .PHONY: help install demo test lint format types bench lock clean
 
@@ -26,6 +27,7 @@ demo: install
 	@$(BIN)/nats-bridge demo
 
 test: install
+	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
 	$(BIN)/python -m pytest
 
 lint: install
