@@ -213,6 +213,10 @@ class Scene:
         """The stream's consumers."""
         return (await self.peer.api(f"CONSUMER.LIST.{self.name}")).get("consumers") or []
 
+    async def durable(self) -> dict[str, Any]:
+        """The rule's durable consumer; others may be there, of replays that a broken connection left to the server."""
+        return await self.peer.api(f"CONSUMER.INFO.{self.name}.nats-bridge_rule")
+
     async def has_consumer(self) -> bool:
         """Whether anybody consumes the stream."""
         return bool(await self.consumers())

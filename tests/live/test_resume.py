@@ -97,7 +97,7 @@ async def test_kills_at_random_moments_under_load(
         assert came == first
     else:
         assert first == list(range(1, end + 1))
-        (consumer,) = await here.consumers()
+        consumer = await here.durable()
         assert consumer["ack_floor"]["stream_seq"] == end
         assert consumer["num_ack_pending"] == 0
 
