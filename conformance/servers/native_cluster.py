@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 import tempfile
 import time
 import urllib.request
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from conformance.servers.errors import PortTakenError, ServersError, ServerStartError
 from conformance.servers.fetching import fetch
+from conformance.servers.lifetime import Lifetime
 from conformance.servers.native_server import HOST, NativeServer, free_port
 
 __all__ = ["NativeCluster"]
@@ -25,7 +24,7 @@ _POLL = 0.05
 _ANSWER_LIMIT = 10.0
 
 
-class NativeCluster:
+class NativeCluster(Lifetime):
     """``size`` servers of ``version`` in one cluster; ``config`` goes to each, as with NativeServer.
 
     ``directory`` is kept; without it a temporary one is removed by ``close``. A context manager, plain
@@ -107,32 +106,6 @@ class NativeCluster:
         """End all nodes; their stores stay."""
         for node in self.nodes:
             node.stop()
-
-    def close(self) -> None:
-        """Stop, and remove the directory if it is a temporary one."""
-        self.stop()
-        if self._temporary:
-            shutil.rmtree(self.directory, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return await asyncio.to_thread(self.__enter__)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await asyncio.to_thread(self.close)
 
     def _make_nodes(self) -> None:
         if self.nodes:

@@ -7,11 +7,9 @@ to outgoing connections, so that a restart finds its port free: nobody is given 
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import os
 import random
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,12 +17,12 @@ import tempfile
 import time
 import weakref
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from conformance.servers.binary import version_of
 from conformance.servers.errors import PortTakenError, ServersError, ServerStartError
 from conformance.servers.fetching import fetch
+from conformance.servers.lifetime import Lifetime
 from conformance.servers.processes import Report
 
 __all__ = ["HOST", "NativeServer", "free_port"]
@@ -54,7 +52,7 @@ def free_port() -> int:
     raise ServersError(f"no free port between {_PORTS.start} and {_PORTS.stop} on {HOST}")
 
 
-class NativeServer:
+class NativeServer(Lifetime):
     """One native server, with JetStream in a store of its own.
 
     ``version`` is fetched when ``binary`` is not given. ``config`` is text as in the server's
@@ -182,32 +180,6 @@ class NativeServer:
         else:
             self.stop()
         return self.start()
-
-    def close(self) -> None:
-        """Stop, and remove the directory if it is a temporary one."""
-        self.stop()
-        if self._temporary:
-            shutil.rmtree(self.directory, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return await asyncio.to_thread(self.__enter__)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await asyncio.to_thread(self.close)
 
     def _command(self) -> list[str]:
         config_file = self.directory / "server.conf"

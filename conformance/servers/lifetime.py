@@ -1,0 +1,57 @@
+"""The life of started servers as a context manager: up on entry, ended and cleaned up on exit."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from abc import ABC, abstractmethod
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+__all__ = ["Lifetime"]
+
+
+class Lifetime(ABC):
+    """What a server and a cluster have in common; a context manager, plain and async.
+
+    Attributes:
+        directory: where configuration, stores and logs lie.
+    """
+
+    directory: Path
+    _temporary: bool  # whether `close` removes the directory
+
+    @abstractmethod
+    def start(self) -> Self:
+        """Start and wait until ready."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End; stores stay."""
+
+    def close(self) -> None:
+        """Stop, and remove the directory if it is a temporary one."""
+        self.stop()
+        if self._temporary:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.__enter__)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.close)
