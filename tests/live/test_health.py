@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import aiohttp
+import pytest
 
+from bridge import sidecar
 from bridge.cancelling import end_tasks
 from bridge.sidecar import Sidecar
 from conformance.servers import NativeServer, SharedServers
@@ -20,9 +22,9 @@ from tests.live.until import LIMIT, until
 FREE = {"http": {"listen": "127.0.0.1:0"}}
 
 
-async def get(sidecar: Sidecar, path: str, **headers: str) -> tuple[int, str]:
-    assert sidecar.http is not None
-    host, port = sidecar.http
+async def get(bridge: Sidecar, path: str, **headers: str) -> tuple[int, str]:
+    assert bridge.http is not None
+    host, port = bridge.http
     async with (
         aiohttp.ClientSession() as session,
         session.get(f"http://{host}:{port}{path}", headers=headers) as answer,
@@ -54,9 +56,9 @@ async def test_all_is_well(servers: SharedServers, unique_name: Callable[[str], 
         assert (await get(bridge, "/nowhere"))[0] == 404
 
 
-async def status_of(sidecar: Sidecar) -> dict[str, Any]:
-    assert sidecar.http is not None
-    host, port = sidecar.http
+async def status_of(bridge: Sidecar) -> dict[str, Any]:
+    assert bridge.http is not None
+    host, port = bridge.http
     async with aiohttp.ClientSession() as session, session.get(f"http://{host}:{port}/status") as answer:
         state: dict[str, Any] = await answer.json()
         return state
@@ -104,7 +106,10 @@ async def test_it_says_so_while_it_starts(
             await bridge.stop()
 
 
-async def test_it_says_so_while_it_drains(native_server: Callable[..., NativeServer], raw_peer: OpenPeer) -> None:
+async def test_it_says_so_while_it_drains(
+    native_server: Callable[..., NativeServer], raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sidecar, "_DRAIN", LIMIT)
     async with native_server("2.15.1") as source, native_server("2.15.1") as target:
         here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
@@ -112,7 +117,8 @@ async def test_it_says_so_while_it_drains(native_server: Callable[..., NativeSer
         await bridge.start()
         await asyncio.to_thread(target.stop)
         await here.load.burst(10)
-        await until(lambda: bridge.runs[0].position == 10)
+        # How many messages arrive at once is up to the network; what follows them waits until there is a target.
+        await until(lambda: bridge.runs[0].position > 0)
         stopping = asyncio.create_task(bridge.stop())
         await until(lambda: bridge.draining)
         status, text = await get(bridge, "/readyz?verbose")
