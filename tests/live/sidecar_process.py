@@ -217,10 +217,6 @@ class Scene:
         """The rule's durable consumer; others may be there, of replays that a broken connection left to the server."""
         return await self.peer.api(f"CONSUMER.INFO.{self.name}.nats-bridge_rule")
 
-    async def has_consumer(self) -> bool:
-        """Whether anybody consumes the stream."""
-        return bool(await self.consumers())
-
     async def end(self) -> int:
         """Store one more message; its sequence, which native republish has sent."""
         sequence = int((await self.peer.store(f"{self.name}.end".encode()))["seq"])

@@ -290,11 +290,10 @@ async def test_a_drain_is_bounded_while_the_target_is_away_and_loses_nothing(
         listener = await enduring_peer(target.url)
         here = await Scene.make(await raw_peer(source.url), "S", listener)
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
-        rule = here.rule(to="target", delivery=delivery)
+        rule = here.rule(to="target", delivery=delivery, start="first")
         settings = settings_of(source.url, rule, connections=connections)
-        ended = asyncio.create_task(sidecar.run(settings, Path("sidecar.yaml")))
-        await until(here.has_consumer)
         await here.load.burst(500)
+        ended = asyncio.create_task(sidecar.run(settings, Path("sidecar.yaml")))
         await here.bridged.count(500)
         await until(lambda: _confirmed(here, delivery, 500))
         await asyncio.to_thread(target.stop)
@@ -313,8 +312,7 @@ async def test_a_drain_is_bounded_while_the_target_is_away_and_loses_nothing(
 
 
 async def _confirmed(here: Scene, delivery: str, sequence: int) -> bool:
-    (consumer,) = await here.consumers()
-    state = consumer["ack_floor" if delivery == "at_least_once" else "delivered"]
+    state = (await here.durable())["ack_floor" if delivery == "at_least_once" else "delivered"]
     return bool(state["stream_seq"] == sequence)
 
 
@@ -419,8 +417,7 @@ async def test_a_replay_goes_on_after_a_restart(
 
 
 async def _pending(here: Scene, messages: int) -> bool:
-    (consumer,) = await here.consumers()
-    return bool(consumer["num_ack_pending"] >= messages)
+    return bool((await here.durable())["num_ack_pending"] >= messages)
 
 
 def _answer(peer: RawPeer, reply: bytes) -> None:

@@ -192,7 +192,7 @@ async def test_clean_removes_the_durables_of_the_named_rules(
 
 
 async def _nothing_left(here: Scene) -> bool:
-    return not await here.has_consumer()
+    return not await here.consumers()
 
 
 async def _command(*arguments: str) -> tuple[int, str, str]:
