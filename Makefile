@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-TESTED := 2.9.10 2.10.27 2.15.1
+TESTED = $(shell $(BIN)/python -c "from conformance.servers import TWIN_VERSIONS; print(*TWIN_VERSIONS)")
 
 .PHONY: help install demo test lint format types bench lock clean
 

@@ -41,6 +41,7 @@ _log = structlog.get_logger("bridge.intake")
 
 _SILENT_BEATS = 2.5  # heartbeats missing until something must be wrong
 _POLL = 0.05  # seconds until a request that the server could not answer is made again
+_LEAVING_POLL = 0.005  # seconds between two looks at whether the server has noticed that we are gone
 _Item: TypeAlias = list[Delivered] | tuple[bytes, bytes]
 
 
@@ -145,7 +146,7 @@ class Intake:
                 delivered = info["delivered"]
                 await self._fill(int(delivered["stream_seq"]), int(delivered["consumer_seq"]))
                 return
-            await asyncio.sleep(_POLL / 10)
+            await asyncio.sleep(_LEAVING_POLL)
 
     async def abandon(self, *, held: bool) -> None:
         """Stop with work in hand, because the target is away; the position goes back to what was written.

@@ -16,7 +16,6 @@ import structlog
 from bridge import replay
 from bridge.errors import ApiError, RuleRefusedError
 from bridge.jetstream_api import CONSUMER_IN_USE, JetStreamApi, Json
-from bridge.republish_loop import AckReply
 from bridge.wire import Delivered
 
 __all__ = ["TAKEOVER", "ConsumerPlan", "RuleConsumer"]
@@ -186,17 +185,12 @@ class RuleConsumer:
     def numbered(self, batch: list[Delivered], consumer_sequence: int) -> list[Delivered]:
         """A batch of a replay whose last reply subject is that of the durable consumer."""
         subject, reply, block, payload = batch[-1]
-        ack = AckReply.parse(reply)
-        tokens = self.reply(ack.stream_sequence, consumer_sequence).split(b".")
-        tokens[-2] = b"%d" % ack.time_ns
-        mine = b".".join(tokens)
-        if reply.count(b".") != 8:
-            # With a domain and an account before the stream, as the rest of the batch has it.
-            original = reply.split(b".")
-            original[5] = tokens[3]
-            original[6:11] = tokens[4:9]
-            mine = b".".join(original)
-        return [*batch[:-1], (subject, mine, block, payload)]
+        tokens = reply.split(b".")
+        at = 3 if len(tokens) == 9 else 5  # with a domain and an account before the stream
+        tokens[at] = self.plan.durable_name.encode()
+        tokens[at + 3] = b"%d" % consumer_sequence
+        tokens[at + 5] = b"0"  # pending
+        return [*batch[:-1], (subject, b".".join(tokens), block, payload)]
 
     def _bound(self, config: Json) -> Json:
         """The configuration of an existing consumer, made to deliver to the inbox what the plan says."""

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Self, TypeAlias
 
 from bridge.wire import Delivered, WireClient
+from tests.live.until import LIMIT
 
 
 class RawPeer:
@@ -48,7 +49,7 @@ class RawPeer:
         inbox = f"{self._inbox}.{self._requests}".encode()
         answer = self._waiting[inbox] = asyncio.get_running_loop().create_future()
         self.publish(subject, payload, block, inbox)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(LIMIT):
             reply: dict[str, Any] = json.loads(await answer)
         return reply
 
@@ -95,7 +96,7 @@ class Collected:
 
     async def count(self, wanted: int) -> list[Delivered]:
         """Wait until at least `wanted` messages are here."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(LIMIT):
             while len(self.messages) < wanted:
                 self._arrived.clear()
                 await self._arrived.wait()
@@ -104,7 +105,7 @@ class Collected:
     async def until_sequence(self, sequence: int) -> list[Delivered]:
         """Wait for the republished message with this `Nats-Sequence` (the last such line counts)."""
         line = b"\r\nNats-Sequence: %d\r\n" % sequence
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(LIMIT):
             while not any(line in message[2] for message in self.messages):
                 self._arrived.clear()
                 await self._arrived.wait()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -15,8 +14,7 @@ from typing import Any, Self
 from bridge.wire import Delivered
 from tests.live.raw_messages import RawPeer
 from tests.live.until import LIMIT
-
-_SEQUENCE = re.compile(rb"\r\nNats-Sequence: (\d+)\r\n")
+from transforms import header_block
 
 
 class SidecarProcess:
@@ -126,7 +124,18 @@ def document(url: str, *rules: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 def sequence_of(message: Delivered) -> int:
     """The stream sequence of a republished message."""
-    return int(_SEQUENCE.findall(message[2])[-1])
+    return _number(message, b"Nats-Sequence")
+
+
+def last_sequence_of(message: Delivered) -> int:
+    """The last sequence that a republished message names."""
+    return _number(message, b"Nats-Last-Sequence")
+
+
+def _number(message: Delivered, name: bytes) -> int:
+    value = header_block.read(message[2], name)
+    assert value is not None, message
+    return int(value)
 
 
 class Seen:

@@ -14,6 +14,7 @@ from nats.aio.client import Client
 from bridge.settings import Settings
 from conformance.servers import NativeServer
 from tests.live.raw_messages import Collected, OpenPeer
+from tests.live.sidecar_process import last_sequence_of
 from tests.live.sidecars import running
 
 CONFIG = Path(__file__).parents[2] / "config"
@@ -64,7 +65,7 @@ async def test_cache_invalidation_from_a_key_value_bucket(
             if twin_version != "2.9.10":
                 await native.count(6)
                 assert without_first_token(cache) == without_first_token(native)
-        said = [(subject.decode(), last(block), payload) for subject, _, block, payload in cache.messages]
+        said = [(message[0].decode(), last_sequence_of(message), message[3]) for message in cache.messages]
         assert said == [
             ("cache.SETTINGS.color.primary", 1, b""),
             ("cache.SETTINGS.size", 0, b""),
@@ -105,7 +106,3 @@ async def test_events_of_an_object_store(
             ("small", 1, False),
             ("small", 0, True),
         ]
-
-
-def last(block: bytes) -> int:
-    return int(block.rpartition(b"\r\nNats-Last-Sequence: ")[2].partition(b"\r\n")[0])

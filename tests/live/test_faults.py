@@ -63,11 +63,6 @@ async def connected(peer: RawPeer) -> None:
         await peer.client.flushed()
 
 
-async def restart(server: NativeServer, how: str) -> None:
-    await asyncio.to_thread(server.kill if how == "kill" else server.stop)
-    await asyncio.to_thread(server.start)
-
-
 @pytest.mark.parametrize("delivery", MODES)
 @pytest.mark.parametrize("how", ["stop", "kill"])
 async def test_a_server_restart_in_the_middle(
@@ -82,7 +77,7 @@ async def test_a_server_restart_in_the_middle(
         async with running(settings_of(server.url, rule, connections=connections)) as bridge:
             counters = bridge.runs[0].counters
             await here.bridged.count(1)
-            await restart(server, how)
+            await asyncio.to_thread(server.restart, kill=how == "kill")
             await connected(here.peer)
             await here.load.burst(500)
             end = await here.end()
@@ -105,7 +100,7 @@ async def test_a_restart_of_the_server_that_is_read_and_published_to(
             for _ in range(3):
                 burst = asyncio.create_task(here.load.burst(1000))
                 await here.bridged.count(len(here.bridged.messages) + 1)
-                await restart(server, "kill")
+                await asyncio.to_thread(server.restart, kill=True)
                 await connected(peer)
                 burst.cancel()
                 await asyncio.gather(burst, return_exceptions=True)
@@ -405,7 +400,7 @@ async def test_a_replay_goes_on_after_a_restart(
         bridge = sidecar.Sidecar(settings_of(server.url, rule, connections=connections))
         starting = asyncio.create_task(bridge.start())
         await here.bridged.count(1)
-        await restart(server, "kill")
+        await asyncio.to_thread(server.restart, kill=True)
         await connected(peer)
         async with asyncio.timeout(LIMIT):
             await starting

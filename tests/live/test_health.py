@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -57,11 +58,8 @@ async def test_all_is_well(servers: SharedServers, unique_name: Callable[[str], 
 
 
 async def status_of(bridge: Sidecar) -> dict[str, Any]:
-    assert bridge.http is not None
-    host, port = bridge.http
-    async with aiohttp.ClientSession() as session, session.get(f"http://{host}:{port}/status") as answer:
-        state: dict[str, Any] = await answer.json()
-        return state
+    state: dict[str, Any] = json.loads((await get(bridge, "/status"))[1])
+    return state
 
 
 async def test_an_outage_makes_it_unready_and_does_not_kill_it(

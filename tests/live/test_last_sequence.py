@@ -11,7 +11,7 @@ import pytest
 from bridge.republish_run import RepublishRun
 from conformance.servers import SharedServers
 from tests.live.raw_messages import OpenPeer
-from tests.live.sidecar_process import Scene, Seen, differing, sequence_of
+from tests.live.sidecar_process import Scene, Seen, differing, last_sequence_of, sequence_of
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 
@@ -190,8 +190,8 @@ async def test_removals(
         await here.bridged.until_sequence(end)
     assert here.bridged.sequences == list(range(1, end + 1))
     if (scenario.__name__, twin_version) in NATIVE_IS_WRONG:
-        assert [last_of(message) for message in here.native.messages][3] == 0
-        assert [last_of(message) for message in here.bridged.messages][3] == 2
+        assert [last_sequence_of(message) for message in here.native.messages][3] == 0
+        assert [last_sequence_of(message) for message in here.bridged.messages][3] == 2
     else:
         assert differing(here.bridged, here.native) == []
 
@@ -257,8 +257,4 @@ async def test_what_cannot_be_computed_is_said_and_counted(
     assert counters.last_sequence_uncertain == 57
     # Whatever the value is, it is a predecessor of the same subject, or none.
     for number, message in enumerate(here.bridged.messages[:-1], 1):
-        assert last_of(message) in {0, number - 3}
-
-
-def last_of(message: tuple[bytes, bytes, bytes, bytes]) -> int:
-    return int(message[2].rpartition(b"\r\nNats-Last-Sequence: ")[2].partition(b"\r\n")[0])
+        assert last_sequence_of(message) in {0, number - 3}

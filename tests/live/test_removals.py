@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from bridge.removals import AUDIT_SUBJECT, Changed, Deleted, Purged, Removal, read_audit
 from conformance.servers import SharedServers
 from tests.live.raw_messages import OpenPeer
+from tests.live.until import LIMIT
 from transforms.timestamp import nanoseconds_of
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ async def test_what_advisories_tell(
         await peer.api(subject, body)
     # The creation, the look at a message, the refused delete and the deletion of the stream say nothing.
     found: list[Removal] = []
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(LIMIT):
         while len(found) < 5:
             if (removal := await told.get()) is not None:
                 found.append(removal)

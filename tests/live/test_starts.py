@@ -15,7 +15,7 @@ from conformance.servers import NativeServer, SharedServers
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Scene, Seen, differing, sidecar_processes
 from tests.live.sidecars import running, settings_for
-from tests.live.until import until
+from tests.live.until import LIMIT, until
 
 Servers = Callable[..., NativeServer]
 Name = Callable[[str], str]
@@ -199,7 +199,7 @@ async def test_a_rule_that_fails_takes_the_sidecar_with_it(
             f"CONSUMER.DURABLE.CREATE.{here.name}.nats-bridge_rule", {"stream_name": here.name, "config": config}
         )
         assert "error" not in created, created
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(LIMIT):
             await bridge.finished.wait()
         assert isinstance(bridge.error, RuleRefusedError)
         assert "taken over by another process" in str(bridge.error)

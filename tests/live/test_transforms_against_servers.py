@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from conformance.servers import SharedServers
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.sidecar_process import sequence_of
 from transforms import StreamConfigError, compile_transform, dialect
 from transforms.dialect import Dialect
 from transforms.republish import compile_republish
@@ -162,7 +163,7 @@ async def test_republish(
                 peer.publish(subject.encode())
             # Republished messages and acknowledgements leave the stream in one order.
             await peer.store(end.encode())
-            got = {_sequence(block): subject for subject, _, block, _ in seen.messages}
+            got = {sequence_of(message): message[0] for message in seen.messages}
             for sequence, subject in enumerate(prefixed, 1):
                 expected = receivable(engine.destination(subject.encode()))
                 assert got.get(sequence) == expected, (version, republish, subject)
@@ -234,10 +235,6 @@ _peers: dict[int, dict[str, RawPeer]] = {}
 
 def _transformed(result: bytes | None, subject: bytes) -> bytes:
     return subject if result is None else result
-
-
-def _sequence(block: bytes) -> int:
-    return int(block.partition(b"\r\nNats-Sequence: ")[2].partition(b"\r\n")[0])
 
 
 def test_cases_are_worth_it() -> None:

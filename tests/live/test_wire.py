@@ -77,7 +77,7 @@ async def test_subscriptions_survive_a_server_restart(native_server: Callable[..
         await client.subscribe_batches("after", on_batch, lambda *_: None)
         await client.flush()
         server.restart()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(LIMIT):
             await back.wait()
             client.write_raw(b"PUB after 2\r\nhi\r\n")
             await came.wait()
@@ -93,7 +93,7 @@ async def test_flushed_is_done_when_the_server_has_handled_what_was_written(
     seen = await peer.collect(subject)
     for number in range(100):
         peer.publish(subject.encode(), b"%d" % number)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(LIMIT):
         await peer.client.flushed()
     # The PONG follows the deliveries on the same connection, so all of them are here.
     assert len(seen.messages) == 100
