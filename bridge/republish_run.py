@@ -193,8 +193,7 @@ class RepublishRun:
         handled = await seeding.seed(self._info, rule.start, resumed)
         await self._learn_removed(handled)
         await self._intake.open(handled, self._info["created"])
-        if self._side_effects:
-            self._log.warning("rule.side_effects", meaning=f"the stream {self._side_effects}")
+        self._say_side_effects()
         if retention.limits.uncertain:
             self._log.warning(
                 "rule.last_sequence_inexact",
@@ -427,13 +426,17 @@ class RepublishRun:
         )
         if reason == self._side_effects:
             return
+        self._side_effects = reason
         if self.rule.allow_side_effects:
-            self._side_effects = reason
-            self._log.warning("rule.side_effects", meaning=f"the stream {reason}")
+            self._say_side_effects()
             return
         self._fail(
             RuleRefusedError(f"rule '{self.rule.name}': stream '{self.rule.stream}' {reason} from now on; stopped")
         )
+
+    def _say_side_effects(self) -> None:
+        if self._side_effects:
+            self._log.warning("rule.side_effects", meaning=f"the stream {self._side_effects}")
 
     def _refused(self, text: str) -> None:
         if "publish" in text.lower():

@@ -37,16 +37,14 @@ def reason_against_watching(
     retention = stream_config.get("retention")
     if retention not in CONSUMER_RETENTIONS:
         return None
-    what = "work-queue" if retention == "workqueue" else "interest"
+    what = "a work-queue" if retention == "workqueue" else "an interest"
     if at_least_once:
         return (
-            f"is a {what} stream: delivery at_least_once needs a consumer that keeps messages until they are"
+            f"is {what} stream: delivery at_least_once needs a consumer that keeps messages until they are"
             " confirmed; use at_most_once"
         )
     if durable:
-        return (
-            f"is a {what} stream: a durable position would keep messages for us while we are away; say durable: false"
-        )
+        return f"is {what} stream: a durable position would keep messages for us while we are away; say durable: false"
     subjects = [watched] if watched else list(stream_config.get("subjects") or [">"])
     for subject in subjects:
         if not any(_wants(consumer["config"], subject) for consumer in consumers):
@@ -55,7 +53,7 @@ def reason_against_watching(
                 if retention == "workqueue"
                 else "watching would count as interest and store messages that nobody else wants"
             )
-            return f"is a {what} stream and no other consumer takes '{subject}': {effect}"
+            return f"is {what} stream and no other consumer takes '{subject}': {effect}"
     if retention == "workqueue":
         return (
             "is a work-queue stream: what its workers take in the moment in which our connection breaks would stay in"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from bridge.errors import RuleRefusedError
 from bridge.sidecar import Sidecar
@@ -16,7 +17,7 @@ from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Scene, differing
 from tests.live.sidecars import running, settings_for
-from tests.live.until import until
+from tests.live.until import LIMIT, until
 
 Name = Callable[[str], str]
 KINDS = ["workqueue", "interest"]
@@ -46,7 +47,7 @@ async def work_off(here: Scene, worker: str, count: int) -> list[bytes]:
     messages = await seen.count(count)
     for _, reply, _, _ in messages:
         here.peer.publish(reply, b"+ACK")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(LIMIT):
         await here.peer.client.flushed()
     return [payload for _, _, _, payload in messages]
 
@@ -175,6 +176,25 @@ async def _holds(here: Scene, messages: int) -> bool:
     return await stored(here) == messages
 
 
+async def test_what_is_accepted_is_said_whenever_it_begins(
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url("2.15.1")
+    here = await Scene.make(await raw_peer(url), unique_name("said"), retention="interest")
+    with capture_logs() as logs:
+        async with running(settings_for(url, here.rule(durable=False, allow_side_effects=True))) as bridge:
+            for name in ("one", "two"):
+                await add_worker(here, name)
+            # With one left nothing is changed any more; without, it is again.
+            await here.peer.api(f"CONSUMER.DELETE.{here.name}.two")
+            await until(lambda: bridge.runs[0]._side_effects is None)
+            await here.peer.api(f"CONSUMER.DELETE.{here.name}.one")
+            await until(lambda: bridge.runs[0]._side_effects is not None)
+    said = [entry["meaning"] for entry in logs if entry["event"] == "rule.side_effects"]
+    assert len(said) == 2
+    assert all("is an interest stream and no other consumer takes" in each for each in said)
+
+
 async def test_the_last_other_consumer_goes_away(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:
     """From then on watching would change the stream, so the rule ends, and says why."""
     url = await servers.url("2.15.1")
@@ -184,7 +204,7 @@ async def test_the_last_other_consumer_goes_away(servers: SharedServers, unique_
         await here.peer.store(f"{here.name}.s".encode())
         await here.bridged.count(1)
         await here.peer.api(f"CONSUMER.DELETE.{here.name}.worker")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(LIMIT):
             await bridge.finished.wait()
         assert isinstance(bridge.error, RuleRefusedError)
         assert "no other consumer takes" in str(bridge.error)
