@@ -75,6 +75,14 @@ class Dialect:
     republish_can_be_edited: bool
     republish_source_may_miss_subjects: bool
     implicit_republish: bool
+    # --- sources and mirrors
+    source_record_names_filters: bool
+    source_record_names_subject: bool
+    source_record_names_identity: bool
+    sourcing_strips_expectations: bool
+    mirroring_strips_expectations: bool
+    copies_lose_batch_headers: bool
+    source_record_is_refused_from_clients: bool
     # --- stream configuration
     stream_fields_of_2_10: bool
     stream_fields_of_2_11: bool
@@ -164,6 +172,17 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
         # `>` to `>` beside a subject_transform of the only subject becomes a republish of the transform's
         # result.
         "implicit_republish": Feature(since=((2, 11, 11), (2, 12, 2), (2, 14, 0))),
+        # --- sources and mirrors
+        # What Nats-Stream-Source tells behind the stream and its sequence.
+        "source_record_names_filters": Feature(since=((2, 10, 0),)),
+        "source_record_names_subject": Feature(since=((2, 12, 0),)),
+        "source_record_names_identity": Feature(since=((2, 15, 0),)),
+        # Nats-Expected-* of the origin's publishers; before, kept and checked, which ends the copying.
+        "sourcing_strips_expectations": Feature(since=((2, 10, 14),)),
+        "mirroring_strips_expectations": Feature(since=((2, 11, 5), (2, 12, 0))),
+        "copies_lose_batch_headers": Feature(since=((2, 12, 0),)),
+        # A client's message with Nats-Stream-Source is refused on every stream (10227).
+        "source_record_is_refused_from_clients": Feature(since=((2, 15, 0),)),
         # --- stream configuration
         # Members that a minor line added to the configuration; older servers ignore or refuse them.
         "stream_fields_of_2_10": Feature(since=((2, 10, 0),)),

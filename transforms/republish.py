@@ -23,7 +23,7 @@ from transforms.subject import REST, UNMATCHABLE, is_valid_publish, tokens
 from transforms.timestamp import rfc3339_nano
 from transforms.transform import Transform, compile_transform
 
-__all__ = ["Refusal", "Republish", "Republished", "StoredMessage", "compile_republish"]
+__all__ = ["Refusal", "Republish", "Republished", "StoredMessage", "compile_republish", "unpublishable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,14 +197,21 @@ def _destination(transform: Transform) -> Callable[[bytes], bytes | None]:
 
 
 def _refusal(result: bytes, dialect: Dialect) -> Refusal | None:
-    suppressed = dialect.republish_suppresses_invalid_subject
-    parts = tokens(result)
-    if b"" in parts:
+    if dialect.republish_suppresses_invalid_subject:
+        code = unpublishable(result)
+        return None if code is None else Refusal(code, result, native=True)
+    if b"" in tokens(result):
         # Older servers send it, but no subscription and no stream can receive it.
         return Refusal("empty_token", result, native=True)
-    if not suppressed:
-        spaced = any(separator in result for separator in _SEPARATORS)
-        return Refusal("white_space", result, native=False) if spaced else None
-    if is_valid_publish(result):
+    spaced = any(separator in result for separator in _SEPARATORS)
+    return Refusal("white_space", result, native=False) if spaced else None
+
+
+def unpublishable(subject: bytes) -> str | None:
+    """Why no client can publish on this subject, as the code of a `Refusal`; None where one can."""
+    if is_valid_publish(subject):
         return None
-    return Refusal("white_space" if UNMATCHABLE.isdisjoint(parts) else "wildcard_token", result, native=True)
+    parts = tokens(subject)
+    if b"" in parts:
+        return "empty_token"
+    return "white_space" if UNMATCHABLE.isdisjoint(parts) else "wildcard_token"

@@ -1,0 +1,141 @@
+"""Source records: the header by which a copied message says where it comes from.
+
+Theory of operation: a server that copies a message from another stream appends one line, ``Nats-Stream-Source``, and
+finds its place again after a restart by reading the last such line in its own store. The value is a row of fields
+between single spaces; each minor line added some at the end:
+
+====  ==========================================================  =========
+ 1    the origin stream's name, ``NAME:HASH`` for an external one   always
+ 2    the origin's sequence                                         always
+ 3    the filters of the entry, as configured                       2.10.0
+ 4    its destinations, as configured                               2.10.0
+ 5    the subject in the origin                                     2.12.0
+ 6    the origin's identity, if its server tells one                2.15.0
+====  ==========================================================  =========
+
+Several filters are joined by form feeds, several destinations likewise; what is empty shows as ``>``. Still older
+servers wrote the whole reply subject of the delivery (``$JS.ACK.…``), which is understood as stream and sequence.
+A subject with a space in it (2.10 can store one) cannot be told from the field behind it; such a value is read from
+the left as far as the numbered fields go.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from transforms.dialect import NEWEST, Dialect
+from transforms.subject import REST
+
+__all__ = ["HEADER", "TWIN_HEADER", "SourceRecord", "external_name", "first_record"]
+
+HEADER = b"Nats-Stream-Source"
+"""The server's own header. 2.15 refuses it from clients (err_code 10227)."""
+
+TWIN_HEADER = b"Nats-Bridge-Source"
+"""Where a target does not take the server's header: the same value under a name of ours."""
+
+_SEPARATOR = b" "
+_JOINT = b"\x0c"
+_ALPHABET = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_HASH_LENGTH = 8
+_ACK_PREFIX = b"$JS.ACK."
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRecord:
+    """What one header value says.
+
+    Attributes:
+        origin: name of the stream that held the message, with ``:HASH`` if it is an external one.
+        sequence: its sequence there.
+        filters: the texts of field 3; None in the oldest forms, which do not have it.
+        destinations: the texts of field 4, with ``>`` for an empty one; None in the oldest forms.
+        subject: its subject there; empty where the value does not tell.
+        identity: which stream of that name it was; empty where the value does not tell.
+    """
+
+    origin: bytes
+    sequence: int
+    filters: tuple[bytes, ...] | None = None
+    destinations: tuple[bytes, ...] | None = None
+    subject: bytes = b""
+    identity: bytes = b""
+
+    @classmethod
+    def parse(cls, value: bytes) -> SourceRecord | None:
+        """Read a header value in any of its forms; None if it is none of them."""
+        if value.startswith(_ACK_PREFIX):
+            return _from_reply(value)
+        fields = value.split(_SEPARATOR)
+        if len(fields) < 2 or not fields[0]:
+            return None
+        sequence = _number(fields[1])
+        if sequence is None:
+            return None
+        if len(fields) < 4:
+            return cls(fields[0], sequence)
+        return cls(
+            fields[0],
+            sequence,
+            tuple(fields[2].split(_JOINT)),
+            tuple(fields[3].split(_JOINT)),
+            fields[4] if len(fields) > 4 else b"",
+            fields[5] if len(fields) > 5 else b"",
+        )
+
+    def value(self, dialect: Dialect = NEWEST) -> bytes:
+        """The header value as a server of the dialect writes it."""
+        fields = [self.origin, b"%d" % self.sequence]
+        if dialect.source_record_names_filters:
+            fields += [_joined(self.filters), _joined(self.destinations)]
+            if dialect.source_record_names_subject and self.subject:
+                fields.append(self.subject)
+                if dialect.source_record_names_identity and self.identity:
+                    fields.append(self.identity)
+        return _SEPARATOR.join(fields)
+
+    def is_of(self, origin: bytes, filters: tuple[bytes, ...], destinations: tuple[bytes, ...]) -> bool:
+        """Whether a server takes this record for one of the entry with these texts.
+
+        The oldest forms, which name no filters, belong to every entry of their stream (2.10 to 2.15).
+        """
+        if self.origin != origin:
+            return False
+        if self.filters is None:
+            return True
+        return (_joined(self.filters), _joined(self.destinations)) == (_joined(filters), _joined(destinations))
+
+
+def external_name(stream: bytes, api_prefix: bytes) -> bytes:
+    """Field 1 for a stream that is reached through another API prefix: ``NAME:HASH``."""
+    digest = hashlib.sha256(api_prefix).digest()[:_HASH_LENGTH]
+    return stream + b":" + bytes(_ALPHABET[byte % len(_ALPHABET)] for byte in digest)
+
+
+def first_record(block: bytes, header: bytes = HEADER) -> SourceRecord | None:
+    """The record in a header block: its first line of that name counts, as in the server; None without one."""
+    start = block.find(b"\n" + header + b":")
+    if start < 0:
+        return None
+    start += len(header) + 2
+    end = block.find(b"\r\n", start)
+    return SourceRecord.parse(block[start : end if end >= 0 else len(block)].strip(b" \t"))
+
+
+def _joined(texts: tuple[bytes, ...] | None) -> bytes:
+    return _JOINT.join(text or REST for text in texts) if texts else REST
+
+
+def _number(text: bytes) -> int | None:
+    return int(text) if text.isdigit() else None
+
+
+def _from_reply(reply: bytes) -> SourceRecord | None:
+    """``$JS.ACK.<stream>.<consumer>.<deliveries>.<sequence>.…``, or with domain and account before the stream."""
+    tokens = reply.split(b".")
+    at = 2 if len(tokens) == 9 else 4
+    if len(tokens) < 9:
+        return None
+    sequence = _number(tokens[at + 3])
+    return None if sequence is None or not tokens[at] else SourceRecord(tokens[at], sequence)

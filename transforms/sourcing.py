@@ -1,0 +1,178 @@
+"""Sourcing and mirroring: from a message of an origin stream to the copy that is stored.
+
+Theory of operation: an entry of ``sources``, or ``mirror``, selects messages by its filters, gives each a subject by
+the first of its transforms that matches (a subject that passed a filter and matches no transform keeps its own, and an
+empty destination keeps it too), takes out the headers that would act in the wrong stream, and appends a source record.
+Order and payload stay. What the sidecar adds to that is ``exclude``: subjects that are left out before anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from transforms.dialect import NEWEST, Dialect
+from transforms.header_block import append, remove, remove_prefix
+from transforms.republish import Refusal, StoredMessage, unpublishable
+from transforms.source_record import HEADER, TWIN_HEADER, SourceRecord, external_name
+from transforms.subject import REST, matches
+from transforms.transform import Transform, compile_mapping, compile_transform
+
+__all__ = ["Copied", "Outcome", "Sourcing", "compile_sourcing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """The copy as it is to be stored: raw bytes."""
+
+    subject: bytes
+    header_block: bytes
+    payload: bytes
+
+
+Outcome: TypeAlias = Copied | Refusal | None
+"""A copy; why no client can publish it; or None: the entry does not select the message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sourcing:
+    """A compiled entry of ``sources``, or ``mirror``.
+
+    Attributes:
+        origin: the origin's name as source records give it, with ``:HASH`` for an external one.
+        filters: what to ask a consumer of the origin for; empty for everything.
+        record_filters: the texts of field 3 of the source record.
+        record_destinations: the texts of field 4.
+        mirrors: whether this is a mirror, whose copies keep more headers in some dialects.
+        header: the name under which the source record is written.
+    """
+
+    origin: bytes
+    filters: tuple[bytes, ...]
+    record_filters: tuple[bytes, ...]
+    record_destinations: tuple[bytes, ...]
+    dialect: Dialect
+    mirrors: bool
+    header: bytes
+    exclude: tuple[bytes, ...]
+    transforms: tuple[Transform, ...] = field(repr=False)
+
+    def destination(self, subject: bytes) -> bytes | None:
+        """The copy's subject, which no client may be able to publish; None where the message is not selected."""
+        if self.filters and not any(matches(subject, pattern) for pattern in self.filters):
+            return None
+        if any(matches(subject, pattern) for pattern in self.exclude):
+            return None
+        for transform in self.transforms:
+            result = subject if transform.is_empty and matches(subject, transform.pattern) else transform.apply(subject)
+            if result is not None:
+                return result
+        return subject
+
+    def refusal(self, subject: bytes) -> Refusal | None:
+        """Why no client can publish the copy of a message with this subject; None where one can, or none is made."""
+        destination = self.destination(subject)
+        return None if destination is None else _refusal(destination)
+
+    def record(self, sequence: int, subject: bytes, identity: bytes = b"") -> bytes:
+        """The source record's value for a message of the origin."""
+        record = SourceRecord(self.origin, sequence, self.record_filters, self.record_destinations, subject, identity)
+        return record.value(self.dialect)
+
+    def bare(self, stored: bytes) -> bytes:
+        """A header block without what may not travel; all that a native mirror does to it."""
+        if b"Nats-" not in stored:
+            return stored
+        strips = (
+            self.dialect.mirroring_strips_expectations if self.mirrors else self.dialect.sourcing_strips_expectations
+        )
+        if strips:
+            stored = remove_prefix(stored, b"Nats-Expected-")
+        return remove_prefix(stored, b"Nats-Batch-") if self.dialect.copies_lose_batch_headers else stored
+
+    def block(self, stored: bytes, record: bytes) -> bytes:
+        """The copy's header block: what may not travel taken out, the record appended."""
+        if b"Nats-" in stored:
+            # Of a chain of copies the last one's record counts.
+            stored = remove(remove(self.bare(stored), HEADER), TWIN_HEADER)
+        return append(stored, [(self.header, record)])
+
+    def is_own(self, record: SourceRecord) -> bool:
+        """Whether a record found in the target was written for this entry."""
+        return record.is_of(self.origin, self.record_filters, self.record_destinations)
+
+    def apply(self, message: StoredMessage, identity: bytes = b"") -> Outcome:
+        """The copy of a stored message; ``identity`` is the origin's, where it is known."""
+        destination = self.destination(message.subject)
+        if destination is None:
+            return None
+        refusal = _refusal(destination)
+        if refusal is not None:
+            return refusal
+        record = self.record(message.sequence, message.subject, identity)
+        return Copied(destination, self.block(message.header_block, record), message.payload)
+
+
+def compile_sourcing(
+    entry: Mapping[str, object],
+    dialect: Dialect = NEWEST,
+    *,
+    mirrors: bool = False,
+    exclude: Sequence[bytes] = (),
+    header: bytes = HEADER,
+) -> Sourcing:
+    """Compile an entry of the native ``sources``, or the native ``mirror`` object.
+
+    Reads ``name``, ``filter_subject``, ``subject_transforms`` and ``external``. Checks that look at more than one
+    transform (overlaps, duplicates) are those of ``stream_config``, which is asked before.
+
+    Raises:
+        TransformError: the server of the dialect would refuse a transform.
+    """
+    origin = _text(entry, "name")
+    external = entry.get("external")
+    if isinstance(external, Mapping):
+        origin = external_name(origin, _text(external, "api"))
+    build = compile_mapping if _are_mappings(dialect, mirrors=mirrors) else compile_transform
+    given = entry.get("subject_transforms")
+    transforms = tuple(
+        build(_text(each, "src"), _text(each, "dest"), dialect)
+        for each in (given if isinstance(given, Sequence) else ())
+        if isinstance(each, Mapping)
+    )
+    if transforms:
+        filters = tuple(transform.pattern for transform in transforms)
+        destinations = tuple(transform.destination or REST for transform in transforms)
+    else:
+        filters, destinations = (_text(entry, "filter_subject") or REST,), (REST,)
+    return Sourcing(
+        origin=origin,
+        filters=() if REST in filters else filters,
+        record_filters=filters,
+        record_destinations=destinations,
+        dialect=dialect,
+        mirrors=mirrors,
+        header=header,
+        exclude=tuple(exclude),
+        transforms=transforms,
+    )
+
+
+def _are_mappings(dialect: Dialect, *, mirrors: bool) -> bool:
+    return dialect.stream_transforms_are_mappings if mirrors else dialect.source_transforms_are_mappings
+
+
+def _text(entry: Mapping[str, object], member: str) -> bytes:
+    value = entry.get(member) or ""
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape")
+    raise TypeError(f"{member} must be a text, not {value!r}")
+
+
+def _refusal(destination: bytes) -> Refusal | None:
+    # Servers store such copies (2.10 to 2.15); a client cannot publish them.
+    code = unpublishable(destination)
+    return None if code is None else Refusal(code, destination, native=False)
