@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bridge.errors import ApiError, ConfigError
 from bridge.jetstream_api import STREAM_NOT_FOUND, JetStreamApi
 from bridge.republish_run import durable_name, durable_owner
-from bridge.settings import Settings
+from bridge.settings import RepublishRule, Settings
 from bridge.sidecar import close_links, open_links
 
 __all__ = ["clean"]
@@ -31,7 +31,7 @@ async def clean(settings: Settings, rules: Sequence[str]) -> list[str]:
     for name in rules:
         if name not in known:
             raise ConfigError(f"rule '{name}': not in the configuration; there are {', '.join(known) or 'none'}")
-    chosen = [known[name] for name in (rules or known)]
+    chosen = [rule for name in (rules or known) if isinstance(rule := known[name], RepublishRule)]
     links = await open_links(settings, {rule.source_connection for rule in chosen})
     try:
         lines = []

@@ -94,10 +94,21 @@ class ConnectionLostError(BridgeError):
 
 
 class StreamMissingError(BridgeError):
-    """A rule's stream does not exist."""
+    """A rule's stream does not exist, or not yet.
+
+    Args:
+        message: one or two lines for a person.
+        connection: the connection on which it was looked for.
+        stream: its name.
+    """
 
     code = "stream_missing"
     exit_code = EXIT_USAGE
+
+    def __init__(self, message: str, *, connection: str, stream: str) -> None:
+        super().__init__(message)
+        self.connection = connection
+        self.stream = stream
 
 
 class RuleRefusedError(BridgeError):

@@ -14,7 +14,7 @@ from aiohttp import web
 from bridge.errors import ConfigError
 
 if TYPE_CHECKING:
-    from bridge.republish_run import RepublishRun
+    from bridge.rule_run import RuleRun
 
 __all__ = ["Health", "SidecarState"]
 
@@ -31,7 +31,7 @@ class SidecarState(Protocol):
         """Whether the sidecar is on its way out."""
 
     @property
-    def runs(self) -> list[RepublishRun]:
+    def runs(self) -> list[RuleRun]:
         """The rules at work."""
 
 
@@ -105,10 +105,9 @@ class Health:
                     {
                         "name": run.rule.name,
                         "kind": run.rule.kind,
-                        "stream": run.rule.stream,
                         "state": run.state,
                         "error": str(run.error) if run.error else None,
-                        "position": run.position,
+                        **run.status(),
                         "counters": run.counters.as_dict(),
                     }
                     for run in state.runs

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from bridge.errors import BridgeError
-from bridge.republish_run import RepublishRun
+from bridge.rule_kinds import make_run
 from bridge.settings import Settings
-from bridge.sidecar import close_links, open_links
+from bridge.sidecar import close_links, connections_of, open_links
 
 __all__ = ["Finding", "check_server"]
 
@@ -49,27 +49,17 @@ async def check_server(settings: Settings, server_url: str | None) -> list[Findi
             for name, connection in settings.connections.items()
         }
         settings = settings.model_copy(update={"connections": connections})
-    wanted = {name for rule in settings.rules for name in (rule.source_connection, rule.target_connection)}
-    links = await open_links(settings, wanted)
+    links = await open_links(settings, connections_of(settings))
     try:
         findings = []
         for rule in settings.rules:
-            run = RepublishRun(
-                rule,
-                settings.name,
-                settings.dialect_of(rule),
-                links[rule.source_connection],
-                links[rule.target_connection],
-                lambda _: None,
-            )
+            run = make_run(rule, settings, links, lambda _: None)
             try:
                 await run.check()
             except BridgeError as error:
                 findings.append(Finding(rule.name, False, error.code, str(error)))
             else:
-                findings.append(
-                    Finding(rule.name, True, "good", f"stream '{rule.stream}' is there, nothing in the way")
-                )
+                findings.append(Finding(rule.name, True, "good", "its streams are there, nothing in the way"))
         return findings
     finally:
         await close_links(links)

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import structlog
 
 from bridge.cancelling import end_tasks
 from bridge.counters import RuleCounters
 from bridge.delivery import Delivery
-from bridge.errors import ApiError, BridgeError, ConfigError, RuleRefusedError, StreamMissingError
+from bridge.errors import ApiError, BridgeError, ConfigError, RuleRefusedError
 from bridge.intake import Intake
 from bridge.jetstream_api import STREAM_NOT_FOUND, Json
+from bridge.missing_streams import missing_stream
 from bridge.removals import AUDIT_SUBJECT, Changed, Deleted, Purged, read_audit
 from bridge.replay import Replay
 from bridge.republish_loop import RepublishLoop, Suspect
 from bridge.retention import Retention, StreamLimits
 from bridge.rule_consumer import ConsumerPlan, RuleConsumer
+from bridge.rule_run import RunState
 from bridge.seeding import Seeding
 from bridge.side_effects import CONSUMER_RETENTIONS, reason_against_watching
 from transforms.dialect import Dialect, dialect
@@ -35,15 +36,13 @@ if TYPE_CHECKING:
     from bridge.settings import RepublishRule
     from bridge.wire import Delivered
 
-__all__ = ["RepublishRun", "RunState", "durable_name", "durable_owner", "rule_dialect"]
+__all__ = ["RepublishRun", "durable_name", "durable_owner", "rule_dialect"]
 
 _log = structlog.get_logger("bridge.rule")
 
 _REFRESH = 1.0  # seconds between two looks at the first sequence, where limits cannot be computed from outside
 
 _WARNING_PAUSE = 10.0  # seconds between two warnings of the same kind
-
-RunState = Literal["starting", "ready", "draining", "stopped", "failed"]
 
 
 def durable_name(sidecar: str, rule: str) -> str:
@@ -116,7 +115,7 @@ class RepublishRun:
             self._info = await self._source.api.stream_info(rule.stream)
         except ApiError as error:
             if error.err_code == STREAM_NOT_FOUND:
-                raise StreamMissingError(await self._missing_stream(place)) from None
+                raise await missing_stream(self._source, rule.name, rule.stream) from None
             raise
         config = self._info["config"]
         try:
@@ -263,6 +262,10 @@ class RepublishRun:
         """Whether the rule has its starting point, its consumer, and a server to publish to, at this moment."""
         attached = self._intake is not None and self._intake.attached
         return self.state == "ready" and attached and self._target.client.is_connected
+
+    def status(self) -> dict[str, Any]:
+        """The stream, and the sequence of the last message taken; see `RuleRun`."""
+        return {"stream": self.rule.stream, "position": self.position}
 
     @property
     def position(self) -> int:
@@ -477,12 +480,6 @@ class RepublishRun:
         except ApiError:
             return False
         return bool(other["created"] == self._info["created"])
-
-    async def _missing_stream(self, place: str) -> str:
-        names = await self._source.api.stream_names()
-        alike = difflib.get_close_matches(self.rule.stream, sorted(names), 5, 0.0)
-        known = f"of {len(names)} streams the most alike are {', '.join(alike)}" if names else "the account has none"
-        return f"{place} does not exist on connection '{self._source.name}': {known}"
 
 
 def _trace_of(error: BaseException) -> BaseException | None:

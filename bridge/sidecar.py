@@ -13,19 +13,26 @@ import structlog
 
 from bridge.cancelling import end_tasks
 from bridge.connection import Link, open_link
-from bridge.errors import BridgeError, ConfigError, ConnectionLostError
+from bridge.errors import BridgeError, ConfigError, ConnectionLostError, StreamMissingError
 from bridge.health import Health
 from bridge.logs import configure_logs
-from bridge.republish_run import RepublishRun
+from bridge.missing_streams import appeared
+from bridge.rule_kinds import make_run
+from bridge.rule_run import RuleRun
 from bridge.settings import Settings
 from bridge.settings.connect_options import connect_options
 
-__all__ = ["Sidecar", "open_links", "run"]
+__all__ = ["Sidecar", "close_links", "connections_of", "open_links", "run"]
 
 _log = structlog.get_logger("bridge.sidecar")
 
 _DRAIN = 22.0  # seconds for the rules to finish; with the rest, within Kubernetes' default grace period of 30
 _CLOSE = 3.0  # seconds for closing one thing after that
+
+
+def connections_of(settings: Settings) -> set[str]:
+    """The names of the connections that the rules use."""
+    return {name for rule in settings.rules for name in rule.connections}
 
 
 async def open_links(settings: Settings, names: set[str]) -> dict[str, Link]:
@@ -62,7 +69,7 @@ class Sidecar:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.runs: list[RepublishRun] = []
+        self.runs: list[RuleRun] = []
         self.started = False
         self.draining = False
         self.finished = asyncio.Event()
@@ -70,6 +77,8 @@ class Sidecar:
         self._links: dict[str, Link] = {}
         self._health: Health | None = None
         self._ended: ConnectionLostError | None = None
+        self._missing: dict[str, StreamMissingError] = {}
+        self._waiting: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Connect, check every rule, and only then start them; on an error nothing is left running.
@@ -85,39 +94,31 @@ class Sidecar:
             if address is not None:
                 self._health = Health(self, *address)
                 self.http = await self._health.start()
-            wanted = {name for rule in settings.rules for name in (rule.source_connection, rule.target_connection)}
-            self._links = await open_links(settings, wanted)
+            self._links = await open_links(settings, connections_of(settings))
             for link in self._links.values():
                 link.on_end(partial(self._connection_ended, link.name))
             self.started = True
-            self.runs = [
-                RepublishRun(
-                    rule,
-                    settings.name,
-                    settings.dialect_of(rule),
-                    self._links[rule.source_connection],
-                    self._links[rule.target_connection],
-                    self._rule_failed,
-                )
-                for rule in settings.rules
-            ]
+            self.runs = [make_run(rule, settings, self._links, self._rule_failed) for rule in settings.rules]
+            missing = [run for run in self.runs if not await self._check(run)]
             for run in self.runs:
-                await run.check()
-            for run in self.runs:
-                await run.start()
+                if run not in missing:
+                    await run.start()
+            self._waiting = [asyncio.create_task(self._start_when_possible(run)) for run in missing]
         except BaseException:
             await self.stop()
             raise
         _log.info(
             "sidecar.ready",
             name=settings.name,
-            rules=len(self.runs),
+            rules=len(self.runs) - len(self._waiting),
+            waiting=len(self._waiting),
             http=f"{self.http[0]}:{self.http[1]}" if self.http else "off",
         )
 
     async def stop(self) -> bool:
         """Drain all rules, close everything; whether every rule finished what it had in hand."""
         self.draining = True
+        await end_tasks(*self._waiting)
         stops = {asyncio.create_task(run.stop()): run for run in self.runs}
         late: set[asyncio.Task[None]] = set()
         if stops:
@@ -141,12 +142,37 @@ class Sidecar:
         """The error of the first rule that failed, or of a connection that ended for good."""
         return next((run.error for run in self.runs if run.error is not None), self._ended)
 
+    async def _check(self, run: RuleRun) -> bool:
+        """Whether the rule can start; False if a stream of it does not exist."""
+        try:
+            await run.check()
+        except StreamMissingError as error:
+            run.state = "waiting"
+            _log.warning("rule.waiting", rule=run.rule.name, reason=str(error), meaning="starts when it appears")
+            self._missing[run.rule.name] = error
+            return False
+        return True
+
+    async def _start_when_possible(self, run: RuleRun) -> None:
+        try:
+            while True:
+                missing = self._missing[run.rule.name]
+                await appeared(self._links[missing.connection], missing.stream)
+                if await self._check(run):
+                    break
+            run.state = "starting"
+            await run.start()
+        except BridgeError as error:
+            run.error, run.state = error, "failed"
+            _log.error("rule.failed", rule=run.rule.name, reason=str(error))
+            self.finished.set()
+
     def _connection_ended(self, name: str, reason: str) -> None:
         if not self.draining:
             self._ended = ConnectionLostError(f"connection '{name}': the server ended it ({reason}): start again")
             self.finished.set()
 
-    def _rule_failed(self, _: RepublishRun) -> None:
+    def _rule_failed(self, _: RuleRun) -> None:
         # One rule that cannot go on ends the sidecar: whoever runs it sees an exit code instead of half a service.
         self.finished.set()
 

@@ -9,20 +9,47 @@ from __future__ import annotations
 from bridge.settings.connections import Connection, Tls
 from bridge.settings.loading import load
 from bridge.settings.models import NATIVE_DIALECT, Http, Log, Settings
-from bridge.settings.rules import Delivery, RepublishObject, RepublishRule, Rule
+from bridge.settings.rejection import OnRejected
+from bridge.settings.rules import (
+    AdvisoriesRule,
+    CopyingRule,
+    Delivery,
+    External,
+    KvSource,
+    KvSourcesRule,
+    MirrorRule,
+    RepublishObject,
+    RepublishRule,
+    Rule,
+    Source,
+    SourcesRule,
+    SubjectTransform,
+    SubjectTransformRule,
+)
 from bridge.settings.start import Start
 
 __all__ = [
     "NATIVE_DIALECT",
+    "AdvisoriesRule",
     "Connection",
+    "CopyingRule",
     "Delivery",
+    "External",
     "Http",
+    "KvSource",
+    "KvSourcesRule",
     "Log",
+    "MirrorRule",
+    "OnRejected",
     "RepublishObject",
     "RepublishRule",
     "Rule",
     "Settings",
+    "Source",
+    "SourcesRule",
     "Start",
+    "SubjectTransform",
+    "SubjectTransformRule",
     "Tls",
     "load",
 ]

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-__all__ = ["DurableName", "Flag", "Part", "StreamName"]
+__all__ = ["BucketName", "DurableName", "Flag", "Part", "StreamName"]
 
 MAX_NAME_LENGTH = 64
 MAX_STREAM_LENGTH = 255
@@ -69,6 +69,15 @@ def _stream_name(value: str) -> str:
     return value
 
 
+def _bucket_name(value: str) -> str:
+    # What clients take for a bucket, everywhere.
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", value) or len(value) > MAX_STREAM_LENGTH - len("KV_"):
+        raise PydanticCustomError(
+            "bucket_name", "'{value}' cannot be a bucket's name; use letters, digits, '-' and '_'", {"value": value}
+        )
+    return value
+
+
 Flag = Annotated[bool, BeforeValidator(_flag)]
 """true or false; nothing else is taken for it."""
 
@@ -85,3 +94,10 @@ StreamName = Annotated[
     Field(json_schema_extra={"pattern": r"^[^\s.*>/\\]+$", "maxLength": MAX_STREAM_LENGTH}),
 ]
 """A name the server takes for a stream."""
+
+BucketName = Annotated[
+    str,
+    AfterValidator(_bucket_name),
+    Field(json_schema_extra={"pattern": "^[A-Za-z0-9_-]+$", "maxLength": MAX_STREAM_LENGTH - len("KV_")}),
+]
+"""A name that clients take for a key-value bucket."""

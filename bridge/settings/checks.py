@@ -10,7 +10,7 @@ from bridge.settings.connect_options import options_of
 from bridge.settings.connections import Connection
 from bridge.settings.models import NATIVE_DIALECT
 from bridge.settings.problems import Problem, did_you_mean
-from bridge.settings.rules import Delivery, RepublishRule
+from bridge.settings.rules import Delivery, RepublishRule, Rule
 from bridge.settings.secrets import FieldError
 from transforms.dialect import KNOWN_LINES, Dialect, dialect
 from transforms.errors import TransformError, UnknownDialectError
@@ -99,7 +99,7 @@ def _choice(wanted: str, names: list[str]) -> str:
     return did_you_mean(wanted, names).replace("known:", "there is:")
 
 
-def rule_problems(rules: Iterable[tuple[int, RepublishRule]], default_dialect: str) -> Iterator[Problem]:
+def rule_problems(rules: Iterable[tuple[int, Rule]], default_dialect: str) -> Iterator[Problem]:
     """What is wrong with rules that are well formed each.
 
     Args:
@@ -108,7 +108,7 @@ def rule_problems(rules: Iterable[tuple[int, RepublishRule]], default_dialect: s
     """
     for position, rule in rules:
         at = ("rules", position)
-        if rule.delivery is Delivery.AT_LEAST_ONCE and not rule.durable:
+        if isinstance(rule, RepublishRule) and rule.delivery is Delivery.AT_LEAST_ONCE and not rule.durable:
             yield Problem(
                 (*at, "durable"),
                 "at_least_once needs a position that outlives a crash; remove durable: false or use at_most_once",
@@ -117,7 +117,7 @@ def rule_problems(rules: Iterable[tuple[int, RepublishRule]], default_dialect: s
             yield Problem((*at, "dialect"), problem)
         elif problem := dialect_problem(rule.dialect or default_dialect):
             continue  # told once, where the configuration's dialect stands
-        else:
+        elif isinstance(rule, RepublishRule):
             yield from _republish_problems(rule, (*at, "republish"), rule.dialect or default_dialect)
 
 

@@ -16,7 +16,7 @@ from bridge.settings.document import Document, DocumentError, Mark, Path, compos
 from bridge.settings.environment import Overlay, overlay
 from bridge.settings.models import DEFAULT_DIALECT, Settings
 from bridge.settings.problems import Problem, described, from_pydantic, one_line, path_text
-from bridge.settings.rules import RULE, RepublishRule
+from bridge.settings.rules import RULE, Rule
 
 __all__ = ["load"]
 
@@ -141,10 +141,10 @@ def _validated(data: dict[str, Any], environ: Mapping[str, str]) -> tuple[Settin
 
 def _usable_parts(
     data: dict[str, Any],
-) -> tuple[dict[str, Connection], list[tuple[int, RepublishRule]], str]:
+) -> tuple[dict[str, Connection], list[tuple[int, Rule]], str]:
     """The well-formed parts of a configuration that is not, so that they still get the other checks."""
     connections: dict[str, Connection] = {}
-    rules: list[tuple[int, RepublishRule]] = []
+    rules: list[tuple[int, Rule]] = []
     given = data.get("connections", {})
     for name, value in given.items() if isinstance(given, dict) else ():
         try:

@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from bridge.settings.base import DurableName, Part
 from bridge.settings.connections import Connection
-from bridge.settings.rules import RepublishRule, Rule
+from bridge.settings.rules import Rule
 
 __all__ = ["DEFAULT_DIALECT", "NATIVE_DIALECT", "Http", "Log", "Settings"]
 
@@ -72,6 +72,6 @@ class Settings(Part):
     log: Log = Field(default=Log(), description="logging")
     rules: tuple[Rule, ...] = Field(default=(), description="what to do")
 
-    def dialect_of(self, rule: RepublishRule) -> str:
+    def dialect_of(self, rule: Rule) -> str:
         """The rule's dialect, or the configuration's; may be `native`."""
         return rule.dialect or self.dialect

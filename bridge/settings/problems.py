@@ -15,11 +15,10 @@ from pydantic_core import ErrorDetails
 
 from bridge.settings.document import Path
 from bridge.settings.models import Settings
-from bridge.settings.rules import LATER_KINDS
+from bridge.settings.rules import KINDS
 
 __all__ = ["Problem", "allowed_keys", "did_you_mean", "from_pydantic", "is_close", "one_line", "path_text"]
 
-_KINDS: Final = ("republish",)
 _MAX_SHOWN: Final = 60
 
 _INLINE_SECRETS: Final[Mapping[str, str]] = MappingProxyType(
@@ -168,9 +167,7 @@ _HINTS: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def _kind_message(kind: str) -> str:
-    if kind in LATER_KINDS:
-        return f"kind '{kind}' is not in this version; this version has: {', '.join(_KINDS)}"
-    return f"unknown kind '{kind}'; {did_you_mean(kind, _KINDS)}"
+    return f"unknown kind '{kind}'; {did_you_mean(kind, KINDS)}"
 
 
 def _unknown_key(path: Path) -> Problem:
@@ -178,8 +175,6 @@ def _unknown_key(path: Path) -> Problem:
     if len(parent) == 2 and parent[0] == "connections" and key in _INLINE_SECRETS:
         field = _INLINE_SECRETS[key]
         return Problem(path, f"secrets are not written here; put it in a file and give its path as {field}", True)
-    if len(parent) == 2 and parent[0] == "rules" and key in LATER_KINDS:
-        return Problem(path, f"'{key}' is not in this version; this version has: {', '.join(_KINDS)}", True)
     return Problem(path, f"unknown key; {did_you_mean(key, allowed_keys(parent))}", True)
 
 
@@ -213,7 +208,7 @@ def _quote_hint(value: Any) -> str:
 
 def _document_path(location: tuple[int | str, ...]) -> Path:
     """Pydantic's location without the rule's kind, which it puts behind a rule's position."""
-    if len(location) > 2 and location[0] == "rules" and location[2] in _KINDS:
+    if len(location) > 2 and location[0] == "rules" and location[2] in KINDS:
         return (*location[:2], *location[3:])
     return location
 

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import Field, StrictBool, TypeAdapter
 
-from bridge.settings.base import DurableName, Flag, Part, StreamName
-from bridge.settings.start import Start, StartField
+from bridge.settings.base import BucketName, DurableName, Flag, Part, StreamName
+from bridge.settings.rejection import OnRejected, OnRejectedField
+from bridge.settings.start import Start, StartField, StartSequence, StartTime
 
-__all__ = ["LATER_KINDS", "Delivery", "RepublishObject", "RepublishRule", "Rule"]
-
-LATER_KINDS: Final = ("sources", "mirror", "subject_transform", "kv_sources", "advisories")
-"""Kinds of rules that are planned and not in this version."""
+__all__ = [
+    "KINDS",
+    "AdvisoriesRule",
+    "CopyingRule",
+    "Delivery",
+    "External",
+    "KvSource",
+    "KvSourcesRule",
+    "MirrorRule",
+    "RepublishObject",
+    "RepublishRule",
+    "Rule",
+    "Source",
+    "SourcesRule",
+    "SubjectTransform",
+    "SubjectTransformRule",
+]
 
 
 class Delivery(StrEnum):
@@ -35,13 +49,19 @@ class RepublishObject(Part):
         return {"src": self.src, "dest": self.dest, "headers_only": self.headers_only}
 
 
+_NAME: Final = "the rule's name, in logs, metrics and its durable consumer's name"
+_DIALECT: Final = "server version to behave like, instead of the configuration's"
+_EXCLUDE: Final = "subjects to leave out, decided before any transform; not known to servers"
+
+
 class RepublishRule(Part):
     """Republish the messages of a stream, as ADR-28 describes it for the server."""
 
-    name: DurableName = Field(description="the rule's name, in logs, metrics and its durable consumer's name")
+    name: DurableName = Field(description=_NAME)
     kind: Literal["republish"]
     stream: StreamName = Field(description="the stream whose messages are republished")
     republish: RepublishObject
+    exclude: tuple[str, ...] = Field(default=(), description=_EXCLUDE)
     source_connection: str = Field(default="default", alias="from", description="connection that holds the stream")
     target_connection: str = Field(default="default", alias="to", description="connection that is published to")
     start: StartField = Field(
@@ -60,13 +80,251 @@ class RepublishRule(Part):
         default=False,
         description="run even where watching changes what a work-queue or interest stream holds",
     )
-    dialect: str | None = Field(
-        default=None, description="server version to behave like, instead of the configuration's"
+    dialect: str | None = Field(default=None, description=_DIALECT)
+
+    @property
+    def connections(self) -> tuple[str, ...]:
+        """The names of the connections that the rule uses."""
+        return self.source_connection, self.target_connection
+
+
+class SubjectTransform(Part):
+    """A subject transform, as the server takes it."""
+
+    src: str = Field(default="", description="subjects to transform; may hold wildcards; empty means all")
+    dest: str = Field(default="", description="the new subject, with $1 or {{functions}}; empty keeps the subject")
+
+    def native(self) -> dict[str, Any]:
+        """The object as the server writes it."""
+        return {"src": self.src, "dest": self.dest}
+
+
+class External(Part):
+    """How the target's own server would reach a stream of another account or domain: for the source record."""
+
+    api: str = Field(description="prefix of the JetStream API there, such as $JS.west.API")
+    deliver: str = Field(default="", description="prefix of the subjects that it delivers to")
+
+    def native(self) -> dict[str, Any]:
+        """The object as the server writes it."""
+        return {"api": self.api, "deliver": self.deliver} if self.deliver else {"api": self.api}
+
+
+class Source(Part):
+    """One entry of `sources`, or `mirror`, as the server takes it; and from which connection."""
+
+    name: StreamName = Field(description="the stream that is copied from")
+    filter_subject: str = Field(default="", description="only these subjects")
+    subject_transforms: tuple[SubjectTransform, ...] = Field(
+        default=(), description="which subjects, and what they become; the first that matches counts"
+    )
+    opt_start_seq: StartSequence | None = Field(
+        default=None, description="first sequence wanted, when nothing has been copied yet"
+    )
+    opt_start_time: StartTime | None = Field(
+        default=None, description="earliest time wanted, when nothing has been copied yet"
+    )
+    external: External | None = Field(
+        default=None, description="how the target's server would reach this stream; written into source records"
+    )
+    exclude: tuple[str, ...] = Field(default=(), description=_EXCLUDE)
+    connection: str = Field(default="default", alias="from", description="connection that holds the stream")
+
+    def native(self) -> dict[str, Any]:
+        """The object as the server writes it, for a stream's configuration or for the engine."""
+        entry: dict[str, Any] = {"name": self.name}
+        if self.opt_start_seq is not None:
+            entry["opt_start_seq"] = self.opt_start_seq
+        if self.opt_start_time is not None:
+            entry["opt_start_time"] = self.opt_start_time
+        if self.filter_subject:
+            entry["filter_subject"] = self.filter_subject
+        if self.subject_transforms:
+            entry["subject_transforms"] = [transform.native() for transform in self.subject_transforms]
+        if self.external is not None:
+            entry["external"] = self.external.native()
+        return entry
+
+
+class CopyingRule(Part):
+    """What all rules have that store copies in a stream."""
+
+    target_connection: str = Field(default="default", alias="to", description="connection that holds the stream")
+    on_rejected: OnRejectedField = Field(
+        default=OnRejected(),
+        description='what to do with a message that the stream refuses: stop, or {skip: "dead.letter.subject"}',
+        json_schema_extra={"default": "stop"},
+    )
+    on_recreated: Literal["stop", "restart"] = Field(
+        default="stop", description="what to do when an origin is a new stream of the same name"
+    )
+    allow_side_effects: Flag = Field(
+        default=False,
+        description="copy from work-queue and interest streams, too, which lose a message when it is stored",
+    )
+    dialect: str | None = Field(default=None, description=_DIALECT)
+
+    @property
+    def target_stream(self) -> str:
+        """The stream that receives."""
+        raise NotImplementedError
+
+    @property
+    def entries(self) -> tuple[Source, ...]:
+        """What is copied, as entries of `sources`."""
+        raise NotImplementedError
+
+    @property
+    def connections(self) -> tuple[str, ...]:
+        """The names of the connections that the rule uses."""
+        return (self.target_connection, *(entry.connection for entry in self.entries))
+
+
+class SourcesRule(CopyingRule):
+    """Copy from streams into a stream, as the server does with `sources`."""
+
+    name: DurableName = Field(description=_NAME)
+    kind: Literal["sources"]
+    stream: StreamName = Field(description="the stream that receives")
+    sources: tuple[Source, ...] = Field(description="the origins, as in a stream's configuration", min_length=1)
+
+    @property
+    def target_stream(self) -> str:
+        """The stream that receives."""
+        return self.stream
+
+    @property
+    def entries(self) -> tuple[Source, ...]:
+        """What is copied, as entries of `sources`."""
+        return self.sources
+
+
+class MirrorRule(CopyingRule):
+    """Copy one stream into another, as the server does with `mirror`."""
+
+    name: DurableName = Field(description=_NAME)
+    kind: Literal["mirror"]
+    stream: StreamName = Field(description="the stream that receives; an ordinary stream, not a native mirror")
+    mirror: Source
+    keep_sequence: Flag = Field(default=False, description="the copies have the origin's sequence numbers")
+    filler_subject: str | None = Field(
+        default=None, description="with keep_sequence: a subject of the stream for numbers that the origin lacks"
     )
 
+    @property
+    def target_stream(self) -> str:
+        """The stream that receives."""
+        return self.stream
 
-Rule = Annotated[RepublishRule, Field(discriminator="kind")]
-"""Any rule; `kind` says which. More kinds join here as a union."""
+    @property
+    def entries(self) -> tuple[Source, ...]:
+        """What is copied, as entries of `sources`."""
+        return (self.mirror,)
 
-RULE: Final[TypeAdapter[RepublishRule]] = TypeAdapter(Rule)
+
+class KvSource(Part):
+    """A bucket that is copied from."""
+
+    bucket: BucketName = Field(description="the bucket that is copied from")
+    key_transforms: tuple[SubjectTransform, ...] = Field(
+        default=(), description="which keys, and what they become; the first that matches counts"
+    )
+    exclude: tuple[str, ...] = Field(default=(), description="keys to leave out, before any transform")
+    external: External | None = Field(default=None, description="as in sources")
+    connection: str = Field(default="default", alias="from", description="connection that holds the bucket")
+
+    def entry(self, bucket: str) -> Source:
+        """The same as an entry of the `sources` of another bucket's stream."""
+        keys = self.key_transforms or (SubjectTransform(src=">", dest=">"),)
+        return Source.model_validate(
+            {
+                "name": f"KV_{self.bucket}",
+                "subject_transforms": [
+                    {
+                        "src": f"$KV.{self.bucket}.{key.src or '>'}",
+                        "dest": f"$KV.{bucket}.{key.dest or _kept(key.src or '>')}",
+                    }
+                    for key in keys
+                ],
+                "exclude": [f"$KV.{self.bucket}.{key}" for key in self.exclude],
+                "external": self.external,
+                "from": self.connection,
+            }
+        )
+
+
+def _kept(keys: str) -> str:
+    """The destination that leaves every key as it is."""
+    count = 0
+    tokens = []
+    for token in keys.split("."):
+        count += token == "*"
+        tokens.append(f"{{{{wildcard({count})}}}}" if token == "*" else token)
+    return ".".join(tokens)
+
+
+class KvSourcesRule(CopyingRule):
+    """Copy buckets into a bucket: puts, deletes and purges."""
+
+    name: DurableName = Field(description=_NAME)
+    kind: Literal["kv_sources"]
+    bucket: BucketName = Field(description="the bucket that receives")
+    sources: tuple[KvSource, ...] = Field(description="the buckets that are copied from", min_length=1)
+
+    @property
+    def target_stream(self) -> str:
+        """The stream that receives."""
+        return f"KV_{self.bucket}"
+
+    @property
+    def entries(self) -> tuple[Source, ...]:
+        """What is copied, as entries of `sources`."""
+        return tuple(source.entry(self.bucket) for source in self.sources)
+
+
+class SubjectTransformRule(Part):
+    """A stream's ingress transform from outside: the publisher uses `src`, the stream stores `dest`."""
+
+    name: DurableName = Field(description=_NAME)
+    kind: Literal["subject_transform"]
+    stream: StreamName = Field(description="the stream that stores, and answers the publisher")
+    subject_transform: SubjectTransform
+    connection: str = Field(default="default", alias="from", description="connection of publishers and stream")
+    dialect: str | None = Field(default=None, description=_DIALECT)
+
+    @property
+    def connections(self) -> tuple[str, ...]:
+        """The names of the connections that the rule uses."""
+        return (self.connection,)
+
+
+class AdvisoriesRule(Part):
+    """Republish JetStream's advisories, if wanted with the message that they are about."""
+
+    name: DurableName = Field(description=_NAME)
+    kind: Literal["advisories"]
+    republish: RepublishObject
+    attach_message: Flag = Field(
+        default=False, description="publish the message that the advisory is about, the advisory in its headers"
+    )
+    source_connection: str = Field(default="default", alias="from", description="connection that hears the advisories")
+    target_connection: str = Field(default="default", alias="to", description="connection that is published to")
+    dialect: str | None = Field(default=None, description=_DIALECT)
+
+    @property
+    def connections(self) -> tuple[str, ...]:
+        """The names of the connections that the rule uses."""
+        return self.source_connection, self.target_connection
+
+
+Rule: TypeAlias = Annotated[
+    RepublishRule | SourcesRule | MirrorRule | KvSourcesRule | SubjectTransformRule | AdvisoriesRule,
+    Field(discriminator="kind"),
+]
+"""Any rule; `kind` says which."""
+
+KINDS: Final = ("republish", "sources", "mirror", "kv_sources", "subject_transform", "advisories")
+"""Every kind of rule."""
+
+RULE: Final[TypeAdapter[Rule]] = TypeAdapter(Rule)
 """Validates one rule by itself."""

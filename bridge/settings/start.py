@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-__all__ = ["Start", "StartField"]
+__all__ = ["Start", "StartField", "StartSequence", "StartTime"]
 
 _SHAPE: Final = 'write new, first, {sequence: 17} or {time: "2026-01-01T00:00:00Z"}'
 _RFC3339: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
@@ -109,3 +109,9 @@ StartField = Annotated[
     ),
 ]
 """`Start` as a field of a rule."""
+
+StartSequence = Annotated[int, PlainValidator(_sequence), WithJsonSchema({"type": "integer", "minimum": 1})]
+"""A stream sequence to begin with."""
+
+StartTime = Annotated[str, PlainValidator(_time), WithJsonSchema({"type": "string", "format": "date-time"})]
+"""A time to begin at, RFC 3339 with up to nine digits of a second."""

@@ -1,0 +1,55 @@
+"""Streams that are not there: said with the names that are alike, and waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+
+from bridge.connection import Link
+from bridge.errors import ApiError, StreamMissingError
+from bridge.jetstream_api import STREAM_NOT_FOUND
+
+__all__ = ["appeared", "missing_stream"]
+
+_LOOK = 2.0  # seconds until a look without an advisory: those are sent once, to whoever listens at that moment
+
+
+async def missing_stream(link: Link, rule: str, stream: str) -> StreamMissingError:
+    """The error that says so, with what there is instead."""
+    names = await link.api.stream_names()
+    alike = difflib.get_close_matches(stream, sorted(names), 5, 0.0)
+    known = f"of {len(names)} streams the most alike are {', '.join(alike)}" if names else "the account has none"
+    return StreamMissingError(
+        f"rule '{rule}': stream '{stream}' does not exist on connection '{link.name}': {known}",
+        connection=link.name,
+        stream=stream,
+    )
+
+
+async def appeared(link: Link, stream: str) -> None:
+    """Wait until a stream exists, told by the server's advisory or seen."""
+    created = asyncio.Event()
+
+    async def on_created(_: object) -> None:
+        created.set()
+
+    advisories = await link.client.subscribe(f"$JS.EVENT.ADVISORY.STREAM.CREATED.{stream}", cb=on_created)
+    try:
+        while True:
+            created.clear()
+            await link.connected()
+            try:
+                await link.api.stream_info(stream)
+            except ApiError as error:
+                if error.err_code != STREAM_NOT_FOUND and not error.retriable:
+                    raise
+            else:
+                return
+            try:
+                async with asyncio.timeout(_LOOK):
+                    await created.wait()
+            except TimeoutError:
+                continue
+    finally:
+        if not link.client.is_closed:
+            await advisories.unsubscribe()

@@ -1,0 +1,64 @@
+"""What every kind of rule at work has in common: a life from check to stop, and what is told of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from bridge.settings import Rule
+
+__all__ = ["Counters", "RuleRun", "RunState"]
+
+RunState: TypeAlias = Literal["starting", "waiting", "ready", "draining", "stopped", "failed"]
+"""`waiting`: a stream that the rule needs does not exist; the rule starts when it appears."""
+
+
+class Counters(Protocol):
+    """What a rule counts."""
+
+    def as_dict(self) -> dict[str, int]:
+        """All counts by name."""
+
+
+class RuleRun(Protocol):
+    """A rule at work.
+
+    Attributes:
+        state: where in its life it is.
+        error: what ended it, if something did.
+    """
+
+    state: RunState
+    error: BaseException | None
+
+    @property
+    def rule(self) -> Rule:
+        """The rule."""
+
+    @property
+    def counters(self) -> Counters:
+        """What it has counted."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether it does its work at this moment."""
+
+    async def check(self) -> None:
+        """Look at the servers and refuse what must not run; nothing is created or changed there.
+
+        Raises:
+            StreamMissingError: a stream does not exist.
+            BridgeError: any other reason against it.
+        """
+
+    async def start(self) -> None:
+        """Begin; after `check`."""
+
+    async def stop(self) -> None:
+        """Finish what is in hand and leave nothing behind that the rule does not need for its next start."""
+
+    async def abandon(self) -> None:
+        """End a `stop` that was cancelled because it took too long."""
+
+    def status(self) -> dict[str, Any]:
+        """Where it stands, as plain data: `stream`, `position` and what else its kind has to tell."""
