@@ -26,7 +26,7 @@ import structlog
 from bridge import replay
 from bridge.cancelling import end_tasks
 from bridge.connection import Link
-from bridge.counters import RuleCounters
+from bridge.counters import IntakeCounters
 from bridge.errors import ApiError, RuleRefusedError
 from bridge.jetstream_api import STREAM_NOT_FOUND, Json
 from bridge.replay import Replay
@@ -77,7 +77,7 @@ class Intake:
         link: Link,
         consumer: RuleConsumer,
         sink: BatchSink,
-        counters: RuleCounters,
+        counters: IntakeCounters,
         failed: Callable[[BaseException], None],
     ) -> None:
         self.link = link
@@ -218,7 +218,7 @@ class Intake:
         return self._sort_out(batch)
 
     def _hand_on(self, batch: list[Delivered], last: int) -> Awaitable[None] | None:
-        jumped = 0 if self.plan.filter_subject or self._filling else last - self.handled - len(batch)
+        jumped = 0 if self.plan.filters or self._filling else last - self.handled - len(batch)
         self._done = self.handled  # whoever hands on has awaited the batch before
         self.handled = last
         return self._sink.accept(batch, jumped)
@@ -307,7 +307,7 @@ class Intake:
             return
         before, start, first = self._counters.received, self.handled, self._next
         plan = self.plan
-        missing = Replay(self.link.api, plan.stream, plan.filter_subject, plan.headers_only, plan.direct)
+        missing = Replay(self.link.api, plan.stream, plan.filters, plan.headers_only, plan.direct)
         self._filling = True
         try:
             while self.handled < upto:

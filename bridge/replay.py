@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,13 +17,13 @@ from bridge.republish_loop import AckReply
 from bridge.wire import Delivered
 from transforms import header_block
 
-__all__ = ["HEARTBEAT", "Replay", "ephemeral_config"]
+__all__ = ["HEARTBEAT", "Replay", "ephemeral_config", "filter_members"]
 
 HEARTBEAT = 2.0  # seconds between two signs of life of an idle consumer
 _SILENT_BEATS = 3  # without a message, after which a replay's consumer is taken for lost
 
 
-def ephemeral_config(inbox: str, *, filter_subject: str | None, headers_only: bool, direct: bool) -> Json:
+def ephemeral_config(inbox: str, *, filters: Sequence[str], headers_only: bool, direct: bool) -> Json:
     """The configuration that all our ephemeral consumers share: push, no acks, flow control, heartbeats."""
     config: dict[str, Any] = {
         "deliver_subject": inbox,
@@ -36,14 +36,20 @@ def ephemeral_config(inbox: str, *, filter_subject: str | None, headers_only: bo
         "mem_storage": True,
         "num_replicas": 1,
     }
-    if filter_subject:
-        config["filter_subject"] = filter_subject
+    config |= filter_members(filters)
     if headers_only:
         config["headers_only"] = True
     if direct:
         # The sooner a lost one is forgotten, the fewer messages it keeps.
         config |= {"direct": True, "inactive_threshold": 1_000_000_000}
     return config
+
+
+def filter_members(filters: Sequence[str]) -> Json:
+    """A consumer's filters, as members of its configuration. More than one are known from 2.10 on."""
+    if len(filters) > 1:
+        return {"filter_subjects": list(filters)}
+    return {"filter_subject": filters[0]} if filters else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +59,14 @@ class Replay:
     Attributes:
         api: the connection's API.
         stream: the stream's name.
-        filter_subject: only these subjects; None for all.
+        filters: only these subjects; none for all. More than one only on servers from 2.10 on.
         headers_only: leave payloads on the server.
         direct: use a consumer that work-queue and interest streams do not count as one of theirs.
     """
 
     api: JetStreamApi
     stream: str
-    filter_subject: str | None = None
+    filters: tuple[str, ...] = ()
     headers_only: bool = False
     direct: bool = False
 
@@ -85,14 +91,32 @@ class Replay:
                 if end >= last:
                     return
 
+    async def before(self, time: str) -> int:
+        """The sequence just before the first message stored at or after a time (RFC 3339)."""
+        config = ephemeral_config("", filters=self.filters, headers_only=True, direct=False)
+        for name in ("deliver_subject", "flow_control", "idle_heartbeat"):
+            del config[name]
+        # A pull consumer that nobody pulls from: its starting point is all that is wanted.
+        config |= {
+            "ack_policy": "explicit",
+            "max_deliver": -1,
+            "deliver_policy": "by_start_time",
+            "opt_start_time": time,
+        }
+        info = await self.api.create_ephemeral(self.stream, config)
+        await self.api.delete_consumer(self.stream, info["name"])
+        return int(info["delivered"]["stream_seq"])
+
     async def last_per_subject(self) -> AsyncIterator[list[Delivered]]:
         """Batches of the last message of each subject, then of what was stored meanwhile, up to the stream's end.
 
         After the last batch the map built from it is exact for the stream as it was at that batch's last message:
         everything stored before was either delivered or no longer its subject's last.
         """
-        policy = {"deliver_policy": "last_per_subject", "filter_subject": self.filter_subject or ">"}
-        async with contextlib.aclosing(self._read(policy)) as batches:
+        policy = {"deliver_policy": "last_per_subject"}
+        async with contextlib.aclosing(
+            self._read(policy if self.filters else policy | {"filter_subject": ">"})
+        ) as batches:
             async for batch in batches:
                 yield batch
 
@@ -103,9 +127,7 @@ class Replay:
         subscription = await client.subscribe_batches(
             inbox, arrived.put_nowait, lambda reply, block: arrived.put_nowait((reply, block))
         )
-        config = ephemeral_config(
-            inbox, filter_subject=self.filter_subject, headers_only=self.headers_only, direct=self.direct
-        )
+        config = ephemeral_config(inbox, filters=self.filters, headers_only=self.headers_only, direct=self.direct)
         name = ""
         try:
             created = await self.api.create_ephemeral(self.stream, config | policy)

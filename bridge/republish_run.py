@@ -168,7 +168,7 @@ class RepublishRun:
             position = "confirmed" if at_least_once else "sent"
         plan = ConsumerPlan(
             stream=rule.stream,
-            filter_subject=self._filter,
+            filters=(self._filter,) if self._filter else (),
             headers_only=rule.republish.headers_only,
             position=position,
             durable_name=self._durable_name,
@@ -187,7 +187,7 @@ class RepublishRun:
             self._target.on_refusal(self._refused)
         await self._follow_removals(direct=plan.direct)
         resumed = await consumer.position()
-        replay = Replay(self._source.api, rule.stream, self._filter, headers_only=True, direct=plan.direct)
+        replay = Replay(self._source.api, rule.stream, plan.filters, headers_only=True, direct=plan.direct)
         seeding = Seeding(self._source.api, replay, self._loop, self.counters)
         handled = await seeding.seed(self._info, rule.start, resumed)
         await self._learn_removed(handled)

@@ -26,6 +26,7 @@ TAKEOVER = 3.0
 """Seconds until the server must have noticed that another process is gone."""
 
 _POLL = 0.05  # seconds between two looks at what the server has not noticed yet
+_FILTERS = ("metadata", "filter_subject", "filter_subjects")  # not to be sent back as they are
 _ACK_POLICY = {"none": "none", "sent": "none", "confirmed": "all"}
 
 
@@ -35,7 +36,8 @@ class ConsumerPlan:
 
     Attributes:
         stream: its name.
-        filter_subject: only these subjects; None for all (then jumps in the sequences mean removed messages).
+        filters: only these subjects; none for all (then jumps in the sequences mean removed messages). More than one
+            only on servers from 2.10 on.
         headers_only: leave payloads on the server.
         position: `none` (ephemeral), `sent` (durable, moves as messages are sent) or `confirmed` (durable, moves
             with acknowledgements).
@@ -46,7 +48,7 @@ class ConsumerPlan:
     """
 
     stream: str
-    filter_subject: str | None
+    filters: tuple[str, ...]
     headers_only: bool
     position: Literal["none", "sent", "confirmed"]
     durable_name: str
@@ -141,7 +143,7 @@ class RuleConsumer:
         """Make a consumer that delivers what follows stream sequence `handled` to the inbox."""
         plan = self.plan
         config = replay.ephemeral_config(
-            self.inbox, filter_subject=plan.filter_subject, headers_only=plan.headers_only, direct=plan.direct
+            self.inbox, filters=plan.filters, headers_only=plan.headers_only, direct=plan.direct
         )
         config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": handled + 1}
         if plan.position == "none":
@@ -194,11 +196,10 @@ class RuleConsumer:
 
     def _bound(self, config: Json) -> Json:
         """The configuration of an existing consumer, made to deliver to the inbox what the plan says."""
-        bound = {name: value for name, value in config.items() if name not in ("metadata", "filter_subject")}
+        bound = {name: value for name, value in config.items() if name not in _FILTERS}
         bound.pop("headers_only", None)
         bound |= {"deliver_subject": self.inbox, "idle_heartbeat": int(replay.HEARTBEAT * 1e9)}
-        if self.plan.filter_subject:
-            bound["filter_subject"] = self.plan.filter_subject
+        bound |= replay.filter_members(self.plan.filters)
         if self.plan.headers_only:
             bound["headers_only"] = True
         return bound

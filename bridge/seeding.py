@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from bridge.counters import RuleCounters
 from bridge.jetstream_api import JetStreamApi, Json
-from bridge.replay import Replay, ephemeral_config
+from bridge.replay import Replay
 from bridge.republish_loop import RepublishLoop
 from bridge.settings import Start
 from transforms import header_block
@@ -95,10 +95,12 @@ class Seeding:
 
     async def _incomplete(self, delivered: int) -> bool:
         """Whether a last-per-subject consumer left subjects out: 2.9 does, after the deletion of a last message."""
-        found = (await self.api.stream_info(self.replay.stream, subjects=self.replay.filter_subject))["state"]
+        found = (await self.api.stream_info(self.replay.stream, subjects=next(iter(self.replay.filters), None)))[
+            "state"
+        ]
         if not found.get("num_deleted"):
             return False
-        return delivered < (len(found["subjects"]) if self.replay.filter_subject else int(found.get("num_subjects", 0)))
+        return delivered < (len(found["subjects"]) if self.replay.filters else int(found.get("num_subjects", 0)))
 
     async def _seed_untouched(self, handled: int) -> tuple[set[bytes], int]:
         """Seed the subjects whose last message is at or before `handled`.
@@ -151,24 +153,8 @@ class Seeding:
             state = (await self.api.stream_info(self.replay.stream))["state"]
             return min(int(start.sequence or 1) - 1, int(state["last_seq"]))
         if start.policy == "time":
-            return await self._before(str(start.time))
+            return await self.replay.before(str(start.time))
         return 0
-
-    async def _before(self, time: str) -> int:
-        """The sequence just before the first message stored at or after a time."""
-        config = ephemeral_config("", filter_subject=self.replay.filter_subject, headers_only=True, direct=False)
-        for name in ("deliver_subject", "flow_control", "idle_heartbeat"):
-            del config[name]
-        # A pull consumer that nobody pulls from: its starting point is all that is wanted.
-        config |= {
-            "ack_policy": "explicit",
-            "max_deliver": -1,
-            "deliver_policy": "by_start_time",
-            "opt_start_time": time,
-        }
-        info = await self.api.create_ephemeral(self.replay.stream, config)
-        await self.api.delete_consumer(self.replay.stream, info["name"])
-        return int(info["delivered"]["stream_seq"])
 
 
 def _sequence(reply: bytes) -> bytes:

@@ -12,7 +12,7 @@ from bridge.rule_consumer import ConsumerPlan, RuleConsumer
 
 PLAN = ConsumerPlan(
     stream="S",
-    filter_subject=None,
+    filters=(),
     headers_only=False,
     position="confirmed",
     durable_name="sidecar_rule",

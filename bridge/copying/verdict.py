@@ -1,0 +1,63 @@
+"""What a stream answers to a publication: stored, a duplicate, not now, or never."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Literal
+
+
+__all__ = ["SOURCE_RECORD_REFUSED", "Verdict"]
+
+SOURCE_RECORD_REFUSED = 10227
+_ID_IN_PROCESS = 10158  # a cluster has the same id under way and cannot tell yet
+_WRONG_LAST_SEQUENCE = 10071
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A stream's answer.
+
+    Attributes:
+        kind: `stored`, `duplicate` (it has this id already), `later` (full, no leader, nobody there: trying again
+            can help) or `refused` (it never will).
+        stream: which stream answered; empty where none did.
+        sequence: where it was stored.
+        err_code: the server's code, 0 without one.
+        description: the server's own words.
+    """
+
+    kind: Literal["stored", "duplicate", "later", "refused"]
+    stream: str = ""
+    sequence: int = 0
+    err_code: int = 0
+    description: str = ""
+
+    @classmethod
+    def parse(cls, block: bytes, payload: bytes) -> Verdict:
+        """Read an answer; what is none (a status without a body, such as 503 for no responders) means `later`."""
+        if not payload:
+            status = block[9:12].decode("ascii", "replace")
+            return cls("later", description=f"no stream answers ({status})" if status else "an empty answer")
+        try:
+            answer = json.loads(payload)
+            error = answer.get("error")
+            stream, sequence = str(answer.get("stream", "")), int(answer.get("seq", 0))
+        except (ValueError, AttributeError, TypeError):
+            return cls("refused", description=f"not a stream's answer: {payload[:100]!r}")
+        if error:
+            code, err_code = int(error.get("code", 0)), int(error.get("err_code", 0))
+            passing = code == 503 or err_code == _ID_IN_PROCESS
+            return cls("later" if passing else "refused", stream, 0, err_code, str(error.get("description", "")))
+        if answer.get("duplicate"):
+            # An id that was taken note of and not stored, which a change of leaders can leave behind, has no sequence.
+            return cls("duplicate", stream, sequence) if sequence else cls("later", stream, description="id under way")
+        return cls("stored", stream, sequence)
+
+    @property
+    def last_sequence(self) -> int | None:
+        """The stream's last sequence, which it tells when it refuses an expected one."""
+        if self.err_code != _WRONG_LAST_SEQUENCE:
+            return None
+        number = self.description.rpartition(":")[2].strip()
+        return int(number) if number.isdigit() else None
