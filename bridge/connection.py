@@ -62,6 +62,12 @@ class Link:
         """Call `listener` with the server's text when it refuses a publish or subscription (permissions)."""
         self._refusal_listeners.append(listener)
 
+    def forget(self, *listeners: Callable[..., None]) -> None:
+        """Call these no more, whatever they listened to."""
+        kinds: tuple[list[Any], ...] = (self._disconnect_listeners, self._reconnect_listeners, self._refusal_listeners)
+        for kind in kinds:
+            kind[:] = [known for known in kind if known not in listeners]
+
     def on_end(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with the reason when the connection is closed for good, and not by us."""
         self._end_listeners.append(listener)
@@ -126,7 +132,6 @@ class Link:
         text = str(error)
         if "permissions violation" in text.lower():
             _log.error("connection.refused", connection=self.name, server_says=text)
-            self.api.refused(text)
             self.api.refused(text)
             for listener in self._refusal_listeners:
                 listener(text)

@@ -124,6 +124,7 @@ class Intake:
 
     async def close(self) -> None:
         """Stop the server's delivery, hand on everything that it has sent, leave nothing ephemeral behind."""
+        self.link.forget(self._disconnected, self._reconnected)
         await end_tasks(self._watcher)
         if self._subscription is None:
             return
@@ -154,6 +155,7 @@ class Intake:
         Args:
             held: the last batch handed on has not been written.
         """
+        self.link.forget(self._disconnected, self._reconnected)
         await end_tasks(self._watcher, self._worker)
         self._queue.clear()
         position, consumer = self.plan.position, self.consumer

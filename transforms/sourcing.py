@@ -91,11 +91,14 @@ class Sourcing:
             stored = remove_prefix(stored, b"Nats-Expected-")
         return remove_prefix(stored, b"Nats-Batch-") if self.dialect.copies_lose_batch_headers else stored
 
+    def without_records(self, stored: bytes) -> bytes:
+        """A header block without the records of earlier copies: of a chain of copies the last one's counts."""
+        return remove(remove(stored, HEADER), TWIN_HEADER)
+
     def block(self, stored: bytes, record: bytes) -> bytes:
         """The copy's header block: what may not travel taken out, the record appended."""
         if b"Nats-" in stored:
-            # Of a chain of copies the last one's record counts.
-            stored = remove(remove(self.bare(stored), HEADER), TWIN_HEADER)
+            stored = self.without_records(self.bare(stored))
         return append(stored, [(self.header, record)])
 
     def is_own(self, record: SourceRecord) -> bool:

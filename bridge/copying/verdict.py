@@ -6,7 +6,6 @@ import json
 from dataclasses import dataclass
 from typing import Literal
 
-
 __all__ = ["SOURCE_RECORD_REFUSED", "Verdict"]
 
 SOURCE_RECORD_REFUSED = 10227

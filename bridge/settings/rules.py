@@ -158,10 +158,6 @@ class CopyingRule(Part):
     on_recreated: Literal["stop", "restart"] = Field(
         default="stop", description="what to do when an origin is a new stream of the same name"
     )
-    allow_side_effects: Flag = Field(
-        default=False,
-        description="copy from work-queue and interest streams, too, which lose a message when it is stored",
-    )
     dialect: str | None = Field(default=None, description=_DIALECT)
 
     @property

@@ -1,0 +1,73 @@
+"""A publication that a stream is bound to refuse, to learn what was stored before it.
+
+`Nats-Expected-Last-Sequence` with a number that no stream reaches makes the stream answer `wrong last sequence: N`
+(10071) behind everything that this connection sent before, and store nothing. N counts what a cluster has agreed on,
+so it is no smaller than what any of our earlier copies got. (2.9.10, 2.10.27 and 2.15.1; one server and three.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import nats.errors
+
+from bridge.connection import Link
+from bridge.copying.verdict import Verdict
+from bridge.errors import ApiError, RuleRefusedError
+
+__all__ = ["last_sequence_behind"]
+
+_BEYOND = {"Nats-Expected-Last-Sequence": str(2**63 - 1)}
+_ANSWER_WAIT = 5.0  # seconds
+_PAUSE = 0.1  # seconds until the next try, while the stream has no leader
+
+
+async def last_sequence_behind(link: Link, stream: str, subject: bytes) -> int:
+    """The stream's last sequence, behind everything that was sent on this connection before.
+
+    Args:
+        link: the connection of the target.
+        stream: its name.
+        subject: one that it stores.
+
+    Raises:
+        RuleRefusedError: another stream answers, or the stream refuses every message.
+        ApiError: it does not exist any more.
+    """
+    while True:
+        await link.connected()
+        try:
+            # Written past nats-py's buffer are the copies: they are before this one already.
+            answer = await link.client.request(subject.decode(), b"", timeout=_ANSWER_WAIT, headers=_BEYOND)
+        except nats.errors.NoRespondersError:
+            # Nobody there: between two leaders, or for good.
+            await link.api.stream_info(stream)
+        except (nats.errors.Error, OSError):
+            pass
+        else:
+            verdict = Verdict.parse(b"", answer.data)
+            if verdict.stream and verdict.stream != stream:
+                raise RuleRefusedError(
+                    f"subject '{subject.decode()}' is stored by stream '{verdict.stream}', not by '{stream}'"
+                )
+            if verdict.last_sequence is not None:
+                return await _shown(link, stream, verdict.last_sequence)
+            if verdict.kind == "refused":
+                raise RuleRefusedError(
+                    f"stream '{stream}' takes no messages: {verdict.description} ({verdict.err_code})"
+                )
+        await asyncio.sleep(_PAUSE)
+
+
+async def _shown(link: Link, stream: str, last: int) -> int:
+    """Wait until the stream shows what it has agreed on: in a cluster, that can be a moment later."""
+    while True:
+        try:
+            shown = int((await link.api.stream_info(stream))["state"]["last_seq"])
+        except ApiError as error:
+            if not error.retriable:
+                raise
+            shown = -1
+        if shown >= last:
+            return shown
+        await asyncio.sleep(_PAUSE)

@@ -1,0 +1,206 @@
+"""The hot loop of copying: batches of an origin's messages in, protocol operations for the target out.
+
+Byte for byte a copy is what `transforms.sourcing` says (a test holds the two together), with a message id before the
+source record where the publisher gave none. Each operation asks for an answer on a reply subject that ends in the
+message's sequence in the origin; the publisher knows the message by that.
+
+Everything constant for a subject is built once. What needs more care than a few bytes operations is not written but
+returned as a `Special`: messages whose headers may act in the target, and those that it cannot take.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from bridge.copying.counters import CopyCounters
+from bridge.copying.target import Target
+from bridge.wire import Delivered
+from transforms import header_block
+from transforms.republish import Refusal
+from transforms.sourcing import Sourcing
+
+__all__ = ["CopyLoop", "Operation", "Special", "message_sequence", "message_time"]
+
+_MOST_SUBJECTS = 65_536
+_ACTS = (b"\nNats-TTL:", b"\nNats-Rollup:", b"\nNats-Schedule", b"\nNats-Incr:")
+
+Operation: TypeAlias = tuple[bytes, bytes]
+"""The message's sequence in the origin, as text; and the bytes to write."""
+
+_Known: TypeAlias = tuple[bytes, bytes] | str | None
+"""The operation's beginning and the record's end; why it cannot be copied; or that it is not selected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Special:
+    """A message to be sent alone, or not at all.
+
+    Attributes:
+        message: as it was delivered.
+        operation: what to write, if it can be sent.
+        reason: why it cannot; empty if it can.
+        header_block: what was to be sent with it.
+    """
+
+    message: Delivered
+    operation: Operation | None
+    reason: str
+    header_block: bytes
+
+
+def message_sequence(reply: bytes) -> bytes:
+    """The stream sequence in a delivered message's reply subject, as text."""
+    return reply.split(b".")[5 if reply.count(b".") == 8 else 7]
+
+
+def message_time(reply: bytes) -> bytes:
+    """The time stamp in a delivered message's reply subject, in nanoseconds, as text."""
+    return reply.split(b".")[7 if reply.count(b".") == 8 else 9]
+
+
+class CopyLoop:
+    """Turns delivered messages of one origin into operations.
+
+    Args:
+        sourcing: the compiled entry; its `header` is not used, but the target's.
+        key: the entry's key for message ids.
+        target: the stream that receives.
+        inbox: where answers go: the operation's reply subject is this and the message's sequence.
+        counters: where to count.
+        max_payload: bytes that the target's server takes in one message, headers included.
+        records: whether copies carry a source record.
+    """
+
+    def __init__(
+        self,
+        sourcing: Sourcing,
+        key: bytes,
+        target: Target,
+        inbox: bytes,
+        counters: CopyCounters,
+        *,
+        max_payload: int,
+        records: bool = True,
+    ) -> None:
+        self.max_payload = max_payload
+        self.there: set[int] = set()  # sequences that the target holds already, in front of which others are missing
+        self._sourcing = sourcing
+        self._key = key
+        self._inbox = inbox
+        self._counters = counters
+        self._records = records
+        self._known: dict[bytes, _Known] = {}
+        self.retarget(target)
+
+    def retarget(self, target: Target, key: bytes | None = None) -> None:
+        """The target was changed, or the origin is a new one."""
+        self._target = target
+        self._key = key or self._key
+        self._known.clear()
+        sourcing = self._sourcing
+        self._identified = b"Nats-Msg-Id: bridge-%b-" % self._key
+        self._record = b"%b: %b " % (target.record_header, sourcing.origin) if self._records else b""
+        self._limit = min(self.max_payload, target.max_message_size or self.max_payload)
+
+    def run(self, batch: list[Delivered], out: list[Operation], start: int = 0) -> tuple[int, Special | None]:
+        """Handle messages of a batch, in order, until its end or until one is special.
+
+        Args:
+            batch: delivered messages.
+            out: gets the operations.
+            start: index of the first message to handle.
+
+        Returns:
+            The index after the last message handled, and that one if it is special (nothing of it is in `out`).
+        """
+        known, identified, record, limit = self._known, self._identified, self._record, self._limit
+        there = self.there
+        unselected = 0
+        for index in range(start, len(batch)):
+            message = batch[index]
+            subject, reply, block, payload = message
+            try:
+                entry = known[subject]
+            except KeyError:
+                entry = self._learn(subject)
+            if entry is None:
+                unselected += 1
+                continue
+            tokens = reply.split(b".")
+            at = 5 if len(tokens) == 9 else 7
+            sequence = tokens[at]
+            if there and int(sequence) in there:
+                there.discard(int(sequence))
+                self._counters.already_there += 1
+                continue
+            if entry.__class__ is not tuple:
+                self._counters.unselected += unselected
+                return index + 1, Special(message, None, str(entry), block)
+            head, tail = entry
+            acts = False
+            if block:
+                if b"Nats-" in block:
+                    block, acts = self._travelling(block)
+                opened = block[:-2] if block else header_block.START
+                if b"\nNats-Msg-Id:" in block:
+                    added = b"%b%b%b" % (record, sequence, tail) if record else tail
+                elif record:
+                    added = b"%b%b-%b\r\n%b%b%b" % (identified, sequence, tokens[at + 2], record, sequence, tail)
+                else:
+                    added = b"%b%b-%b\r\n%b" % (identified, sequence, tokens[at + 2], tail)
+            else:
+                opened = header_block.START
+                if record:
+                    added = b"%b%b-%b\r\n%b%b%b" % (identified, sequence, tokens[at + 2], record, sequence, tail)
+                else:
+                    added = b"%b%b-%b\r\n%b" % (identified, sequence, tokens[at + 2], tail)
+            size = len(opened) + len(added)
+            total = size + len(payload)
+            operation = b"%b%b %d %d\r\n%b%b%b\r\n" % (head, sequence, size, total, opened, added, payload)
+            if acts or total > limit:
+                self._counters.unselected += unselected
+                reason = "" if total <= limit else self._too_large(total)
+                return index + 1, Special(message, None if reason else (sequence, operation), reason, opened + added)
+            out.append((sequence, operation))
+        self._counters.unselected += unselected
+        return len(batch), None
+
+    def _learn(self, subject: bytes) -> _Known:
+        known = self._known
+        if len(known) >= _MOST_SUBJECTS:
+            known.clear()
+        entry: _Known
+        destination = self._sourcing.destination(subject)
+        if destination is None:
+            entry = None
+        elif (refusal := self._sourcing.refusal(subject)) is not None:
+            entry = _why(refusal)
+        elif not self._target.takes(destination):
+            entry = f"stream '{self._target.name}' has no subject for '{destination.decode('utf-8', 'replace')}'"
+        else:
+            # The record of sequence 0, cut after that number, is the part that does not change.
+            value = self._sourcing.record(0, subject)
+            rest = value[len(self._sourcing.origin) + 2 :]
+            entry = (
+                b"HPUB %b %b" % (destination, self._inbox),
+                (rest + b"\r\n\r\n") if self._records else b"\r\n",
+            )
+        if not any(part.is_random for part in self._sourcing.transforms):
+            known[subject] = entry
+        return entry
+
+    def _travelling(self, stored: bytes) -> tuple[bytes, bool]:
+        """A header block that may be stored in the target, and whether what is left may act there."""
+        block = self._sourcing.without_records(stored) if self._records else stored
+        bare = self._target.without_withheld(self._sourcing.bare(block))
+        if len(bare) < len(block):
+            self._counters.withheld_headers += 1
+        return bare, any(name in bare for name in _ACTS)
+
+    def _too_large(self, total: int) -> str:
+        return f"with its headers it has {total} bytes, more than the {self._limit} that the target takes"
+
+
+def _why(refusal: Refusal) -> str:
+    return f"its subject {refusal.reason}"

@@ -1,0 +1,130 @@
+"""Where copying goes on: what the target holds, compared with what the origin holds.
+
+The target's newest copies name the origin's messages they were made of. Normally the highest of these is the place to
+go on from. Four things can make it another one, and all show in the comparison:
+
+* messages were under way when a cluster changed its leader or the target was full, and a later one was stored before
+  the interruption: the earlier ones are missing and must still be sent, the later ones not again;
+* the target forgot copies (limits per subject, rollups, deletes): these are not missing;
+* the origin's server lost the end of its store and used the same sequences again: the times differ;
+* the origin is a new stream of the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bridge.copying.target_tail import StoredCopy
+
+__all__ = ["OriginMessage", "Resume", "compare", "identity_changed", "of_this_origin"]
+
+
+@dataclass(frozen=True, slots=True)
+class OriginMessage:
+    """A message that the entry selects.
+
+    Attributes:
+        time_ns: its time stamp, in nanoseconds since 1970.
+        destination: the subject of its copy.
+        message_id: its publisher's `Nats-Msg-Id`; None without one.
+    """
+
+    time_ns: int
+    destination: bytes
+    message_id: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Where to go on.
+
+    Attributes:
+        handled: the origin's sequence up to which nothing is missing in the target.
+        there: sequences behind it that are not to be sent, because they are in the target or were.
+        missing: how many messages before the newest copy are not in the target.
+        foreign: how many copies are of messages that the origin lost.
+    """
+
+    handled: int
+    there: frozenset[int] = frozenset()
+    missing: int = 0
+    foreign: int = 0
+
+
+def identity_changed(copies: Sequence[StoredCopy], key: bytes, created_ns: int) -> bool:
+    """Whether the newest copies are of an earlier stream with the origin's name.
+
+    Args:
+        copies: the newest copies, in stored order.
+        key: the entry's key with the present origin.
+        created_ns: when the present origin was created, in nanoseconds since 1970.
+    """
+    for copy in reversed(copies):
+        copy_id = copy.copy_id
+        if copy_id is not None:
+            return copy_id.entry != key
+    # Copies with ids of their publishers only: then the clocks must tell.
+    return bool(copies) and copies[-1].time_ns < created_ns
+
+
+def of_this_origin(copies: Sequence[StoredCopy], key: bytes, created_ns: int) -> tuple[StoredCopy, ...]:
+    """The copies without those of earlier streams of the same name."""
+    return tuple(
+        copy
+        for copy in copies
+        if ((copy_id := copy.copy_id) is not None and copy_id.entry == key)
+        or (copy_id is None and copy.time_ns >= created_ns)
+    )
+
+
+def compare(
+    copies: Sequence[StoredCopy],
+    origin: Mapping[int, OriginMessage],
+    *,
+    has_gaps: bool,
+    forgets: bool,
+    remembered_since_ns: int,
+) -> Resume:
+    """Compare the newest copies with the origin.
+
+    Args:
+        copies: at least one, in stored order.
+        origin: what the entry selects of the origin's messages between the lowest and the highest sequence that
+            the copies name.
+        has_gaps: whether the target has lost messages between these copies.
+        forgets: whether it can lose a message because a later one has the same subject.
+        remembered_since_ns: since when the target remembers message ids, in nanoseconds since 1970.
+    """
+    present: dict[int, StoredCopy] = {}
+    foreign = 0
+    for copy in copies:
+        sequence, copy_id = copy.record.sequence, copy.copy_id
+        message = origin.get(sequence)
+        if copy_id is not None and message is not None and copy_id.time_ns != message.time_ns:
+            foreign += 1
+        else:
+            present[sequence] = copy
+    if not present:
+        return Resume(min(origin, default=1) - 1, foreign=foreign)
+    lowest, highest = min(present), max(present)
+    ids = {copy.message_id for copy in present.values()}
+    newest_of = {copy.subject: sequence for sequence, copy in sorted(present.items())}
+    following_ns = present[highest].time_ns
+    missing: list[int] = []
+    for sequence in sorted((s for s in origin if lowest < s < highest), reverse=True):
+        if sequence in present:
+            following_ns = present[sequence].time_ns
+            continue
+        message = origin[sequence]
+        superseded = forgets and newest_of.get(message.destination, 0) > sequence
+        forgotten = has_gaps and following_ns < remembered_since_ns
+        skipped = message.message_id is not None and message.message_id in ids
+        if not (superseded or forgotten or skipped):
+            missing.append(sequence)
+    handled = min(missing) - 1 if missing else highest
+    left_out = set(missing)
+    there = frozenset(
+        sequence for sequence in {*origin, *present} if handled < sequence <= highest and sequence not in left_out
+    )
+    return Resume(handled, there, len(missing), foreign)

@@ -1,0 +1,145 @@
+"""What happens to a message that the target refuses for good: the rule stops, or it goes to a dead-letter subject."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import structlog
+
+from bridge.connection import Link
+from bridge.copying.counters import CopyCounters
+from bridge.copying.verdict import Verdict
+from bridge.errors import RuleRefusedError
+from bridge.wire import Delivered
+from transforms import header_block
+
+__all__ = ["Rejected", "Rejections"]
+
+_log = structlog.get_logger("bridge.copying.rejections")
+
+_ANSWER_WAIT = 5.0  # seconds for a stream that takes dead letters; plain subscribers do not answer
+_PAUSE = 0.25  # seconds until the next try while that stream is away
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A message that cannot be copied.
+
+    Attributes:
+        origin: the stream that holds it.
+        sequence: its sequence there.
+        subject: its subject there, or that of its copy.
+        header_block: raw.
+        payload: raw.
+        reason: why, in words.
+    """
+
+    origin: str
+    sequence: int
+    subject: bytes
+    header_block: bytes
+    payload: bytes
+    reason: str
+
+
+class Rejections:
+    """The policy of a rule.
+
+    Args:
+        rule: its name.
+        stream: the target's name.
+        skip: where to publish what is skipped; None to stop.
+        link: the connection of the target.
+        counters: where to count.
+    """
+
+    def __init__(self, rule: str, stream: str, skip: str | None, link: Link, counters: CopyCounters) -> None:
+        self._rule = rule
+        self._stream = stream
+        self._skip = skip
+        self._link = link
+        self._counters = counters
+
+    async def handle(self, rejected: Rejected) -> None:
+        """Skip the message, or stop.
+
+        Raises:
+            RuleRefusedError: the policy is to stop, or nobody takes the dead letter.
+        """
+        where = f"message {rejected.sequence} of stream '{rejected.origin}'"
+        if self._skip is None:
+            raise RuleRefusedError(
+                f"rule '{self._rule}': stream '{self._stream}' refuses {where}: {rejected.reason};"
+                " make it fit, exclude it, or set on_rejected: {skip: a.subject}"
+            )
+        await self._publish(rejected, where)
+        self._counters.rejected += 1
+        _log.warning(
+            "copying.rejected",
+            rule=self._rule,
+            stream=self._stream,
+            origin=rejected.origin,
+            sequence=rejected.sequence,
+            reason=rejected.reason,
+            published_to=self._skip,
+        )
+
+    async def _publish(self, rejected: Rejected, where: str) -> None:
+        assert self._skip is not None
+        block, payload = self._letter(rejected)
+        subject = self._skip.encode()
+        sizes = b"%d %d" % (len(block), len(block) + len(payload))
+        while True:
+            await self._link.connected()
+            answered: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
+
+            def on_answer(batch: list[Delivered], answered: asyncio.Future[Verdict] = answered) -> None:
+                if not answered.done():
+                    answered.set_result(Verdict.parse(batch[0][2], batch[0][3]))
+
+            inbox = self._link.client.new_inbox()
+            answers = await self._link.client.subscribe_batches(inbox, on_answer, lambda *_: None)
+            try:
+                self._link.client.write_raw(
+                    b"HPUB %b %b %b\r\n%b%b\r\n" % (subject, inbox.encode(), sizes, block, payload)
+                )
+                async with asyncio.timeout(_ANSWER_WAIT):
+                    verdict = await answered
+            except TimeoutError:
+                if await self._link.flush():
+                    return  # plain subscribers took it: they do not answer
+                continue
+            finally:
+                await answers.release()
+            if verdict.kind in ("stored", "duplicate"):
+                return
+            if verdict.kind == "refused" or not verdict.stream:
+                raise RuleRefusedError(
+                    f"rule '{self._rule}': {where} is rejected ({rejected.reason}), and '{self._skip}', where"
+                    f" on_rejected sends it, does not take it: {verdict.description or 'nobody listens'}"
+                )
+            await asyncio.sleep(_PAUSE)
+
+    def _letter(self, rejected: Rejected) -> tuple[bytes, bytes]:
+        """The dead letter's header block and payload."""
+        own_id = header_block.read(rejected.header_block, b"Nats-Msg-Id")
+        block = rejected.header_block
+        for name in (b"Nats-Stream-Source", b"Nats-Bridge-Source", b"Nats-Msg-Id", b"Nats-Rollup", b"Nats-TTL"):
+            block = header_block.remove(block, name)
+        block = header_block.remove_prefix(block, b"Nats-Expected-")
+        lines = [
+            # The same message may be rejected again after a restart; a stream of dead letters keeps one of them.
+            (b"Nats-Msg-Id", b"rejected-%b-%b-%d" % (self._rule.encode(), rejected.origin.encode(), rejected.sequence)),
+            (b"Nats-Stream", rejected.origin.encode()),
+            (b"Nats-Subject", rejected.subject),
+            (b"Nats-Sequence", b"%d" % rejected.sequence),
+            (b"Nats-Bridge-Rejected", rejected.reason.encode()),
+        ]
+        if own_id is not None:
+            lines.append((b"Nats-Bridge-Msg-Id", own_id))
+        payload = rejected.payload
+        if len(block) + len(payload) + 1024 > self._link.client.max_payload:
+            lines.append((b"Nats-Msg-Size", b"%d" % len(payload)))
+            payload = b""
+        return header_block.append(block, lines), payload

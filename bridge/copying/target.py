@@ -1,0 +1,106 @@
+"""The stream that receives, as far as copying needs to know it before a message is sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from bridge.jetstream_api import Json
+from transforms.dialect import NEWEST, Dialect, dialect
+from transforms.errors import UnknownDialectError
+from transforms.header_block import remove_prefix
+from transforms.source_record import HEADER, TWIN_HEADER
+from transforms.subject import matches
+
+__all__ = ["Target"]
+
+_NANOSECONDS = 10**9
+_DEFAULT_WINDOW = 120 * _NANOSECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a target stream takes.
+
+    Attributes:
+        name: its name.
+        subjects: what it stores.
+        max_message_size: bytes of header block and payload that it takes; None for no limit of its own.
+        window_ns: how long it remembers message ids, in nanoseconds; 0 if it does not.
+        record_header: the name under which it takes source records from clients.
+        withheld: beginnings of header lines that it would refuse a message for.
+        forgets: whether it can lose messages in its middle: by limits per subject, rollups or deletes.
+        full_is_refused: whether it refuses messages when it is full (discard new).
+        transforms: whether it stores other subjects than it is sent.
+        replicas: how many servers hold it.
+        created: which stream of that name it is.
+    """
+
+    name: str
+    subjects: tuple[bytes, ...]
+    max_message_size: int | None
+    window_ns: int
+    record_header: bytes
+    withheld: tuple[bytes, ...]
+    forgets: bool
+    full_is_refused: bool
+    transforms: bool
+    replicas: int
+    created: str
+
+    @classmethod
+    def of(cls, info: Json, server_version: str) -> Target:
+        """Read `STREAM.INFO`.
+
+        Args:
+            info: the answer.
+            server_version: of the server that answered.
+        """
+        config, server = info["config"], _dialect(server_version)
+        withheld = [b"Nats-Expected-"]
+        if server.source_record_is_refused_from_clients:
+            withheld.append(HEADER + b":")
+        if not config.get("allow_rollup_hdrs"):
+            withheld.append(b"Nats-Rollup:")
+        if server.stream_fields_of_2_11 and not config.get("allow_msg_ttl"):
+            withheld.append(b"Nats-TTL:")
+        if server.copies_lose_batch_headers:
+            withheld.append(b"Nats-Batch-")
+        size = int(config.get("max_msg_size", -1))
+        has_window = "duplicate_window" in config or not server.sources_drop_duplicate_window
+        return cls(
+            name=str(config["name"]),
+            subjects=tuple(subject.encode() for subject in config.get("subjects") or ()),
+            max_message_size=size if size > 0 else None,
+            window_ns=int(config.get("duplicate_window") or _DEFAULT_WINDOW) if has_window else 0,
+            record_header=TWIN_HEADER if server.source_record_is_refused_from_clients else HEADER,
+            withheld=tuple(withheld),
+            forgets=int(config.get("max_msgs_per_subject", -1)) > 0
+            or bool(config.get("allow_rollup_hdrs"))
+            or config.get("retention") != "limits",
+            full_is_refused=config.get("discard") == "new",
+            transforms=bool(config.get("subject_transform")),
+            replicas=int(config.get("num_replicas", 1)),
+            created=str(info["created"]),
+        )
+
+    def with_record_header(self, header: bytes) -> Target:
+        """The same, taking source records under another name."""
+        return replace(self, record_header=header)
+
+    def takes(self, subject: bytes) -> bool:
+        """Whether it stores messages of a subject."""
+        return any(matches(subject, pattern) for pattern in self.subjects)
+
+    def without_withheld(self, block: bytes) -> bytes:
+        """A header block without what would make it refuse the message."""
+        for beginning in self.withheld:
+            block = remove_prefix(block, beginning)
+        return block
+
+
+def _dialect(server_version: str) -> Dialect:
+    """That of a server; the newest one for a server that is newer than all we know."""
+    try:
+        return dialect(server_version)
+    except UnknownDialectError:
+        return NEWEST

@@ -1,0 +1,142 @@
+"""The newest copies of an entry, as its target holds them.
+
+The target is read backwards from its end, headers only, in growing pieces, until enough copies of the entry are found
+to tell where it stood and whether an interruption left some out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from bridge.copying.message_ids import CopyId
+from bridge.errors import ApiError
+from bridge.jetstream_api import JetStreamApi
+from bridge.replay import Replay
+from bridge.republish_loop import AckReply
+from transforms import header_block
+from transforms.source_record import HEADER, TWIN_HEADER, SourceRecord, first_record
+
+__all__ = ["StoredCopy", "TargetTail", "read_tail"]
+
+_log = structlog.get_logger("bridge.copying.target_tail")
+
+_FIRST_PIECE = 4096  # sequences
+_GROWTH = 4
+_TOGETHER_NS = 60 * 10**9  # copies that were under way at the same time are stored within this of each other
+_LAG_PAUSE = 0.1  # seconds until the next look at a replica that has not caught up
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCopy:
+    """A copy in the target.
+
+    Attributes:
+        subject: what it is stored under.
+        time_ns: when it was stored, in nanoseconds since 1970.
+        record: where it comes from.
+        message_id: its `Nats-Msg-Id`; None without one.
+    """
+
+    subject: bytes
+    time_ns: int
+    record: SourceRecord
+    message_id: bytes | None
+
+    @property
+    def copy_id(self) -> CopyId | None:
+        """Its id, if that is one of ours."""
+        return CopyId.parse(self.message_id)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetTail:
+    """What was found.
+
+    Attributes:
+        copies: the entry's newest copies, in the order in which they are stored.
+        has_gaps: whether sequences between them hold nothing any more.
+    """
+
+    copies: tuple[StoredCopy, ...]
+    has_gaps: bool
+
+
+async def read_tail(
+    api: JetStreamApi, stream: str, last: int, is_own: Callable[[SourceRecord], bool], wanted: int
+) -> TargetTail:
+    """Read the newest copies of an entry.
+
+    Args:
+        api: the API of the target's connection.
+        stream: the target.
+        last: its last sequence.
+        is_own: whether a source record is of the entry.
+        wanted: how many copies are enough.
+
+    Raises:
+        ApiError: the server cannot be asked.
+    """
+    first = max(int((await api.stream_info(stream))["state"]["first_seq"]), 1)
+    copies: list[StoredCopy] = []
+    seen = 0
+    high, size, told = last, _FIRST_PIECE, 0
+    while high >= first:
+        low = max(high - size + 1, first)
+        piece, found = await _piece(api, stream, low, high, is_own, newest=high == last)
+        copies[:0] = piece
+        seen += found
+        enough = len(copies) >= wanted or (piece and piece[0].time_ns < copies[-1].time_ns - _TOGETHER_NS)
+        if enough or (copies and not piece):
+            high = low - 1
+            break
+        high, size = low - 1, size * _GROWTH
+        if not copies and last - high > 16 * _FIRST_PIECE * (told + 1):
+            told = (last - high) // (16 * _FIRST_PIECE)
+            _log.info("copying.searching_position", stream=stream, searched=last - high, left=high - first + 1)
+    return TargetTail(tuple(copies), has_gaps=seen < last - high)
+
+
+async def _piece(
+    api: JetStreamApi, stream: str, low: int, high: int, is_own: Callable[[SourceRecord], bool], *, newest: bool
+) -> tuple[list[StoredCopy], int]:
+    """The copies in [low, high], and how many messages there are."""
+    for patience in range(50, -1, -1):
+        copies: list[StoredCopy] = []
+        found, end = 0, 0
+        async with contextlib.aclosing(Replay(api, stream, headers_only=True).between(low, high)) as batches:
+            async for batch in batches:
+                found += len(batch)
+                end = AckReply.parse(batch[-1][1]).stream_sequence
+                for subject, reply, block, _ in batch:
+                    record = _own_record(block, is_own)
+                    if record is not None:
+                        time_ns = AckReply.parse(reply).time_ns
+                        copies.append(StoredCopy(subject, time_ns, record, header_block.read(block, b"Nats-Msg-Id")))
+        # A consumer may sit on a replica that lags behind; unless the end was deleted, it must show up.
+        if not newest or end == high or not patience or not await _exists(api, stream, high):
+            break
+        await asyncio.sleep(_LAG_PAUSE)
+    return copies, found
+
+
+async def _exists(api: JetStreamApi, stream: str, sequence: int) -> bool:
+    try:
+        await api.request(f"STREAM.MSG.GET.{stream}", {"seq": sequence})
+    except ApiError as error:
+        if error.http_code == 404:
+            return False
+        raise
+    return True
+
+
+def _own_record(block: bytes, is_own: Callable[[SourceRecord], bool]) -> SourceRecord | None:
+    for header in (HEADER, TWIN_HEADER):
+        record = first_record(block, header)
+        if record is not None and is_own(record):
+            return record
+    return None
