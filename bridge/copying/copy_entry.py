@@ -1,6 +1,6 @@
 """One entry of a copying rule at work: from where it stands in the target to the origin's newest message, for ever.
 
-An entry lives in rounds. A round begins by asking the target what it holds (`_find_position`), reads the origin from
+An entry lives in rounds. A round begins by asking the target what it holds (`position`), reads the origin from
 there, and ends when nobody can tell any more what was stored: then the next one begins in the same way. A start after
 SIGKILL is no different from that, which is why nothing else needs to be remembered.
 """
@@ -24,7 +24,7 @@ from bridge.copying.copy_loop import CopyLoop, Operation, Special, message_seque
 from bridge.copying.counters import CopyCounters
 from bridge.copying.message_ids import entry_key
 from bridge.copying.position import OriginMessage, Resume, compare, identity_changed, of_this_origin
-from bridge.copying.publisher import MOST_UNANSWERED, Publisher
+from bridge.copying.publisher import MOST_UNCONFIRMED, Publisher
 from bridge.copying.rejections import Rejected, Rejections
 from bridge.copying.target import Target
 from bridge.copying.target_tail import TargetTail, read_tail
@@ -193,14 +193,16 @@ class CopyEntry:
         target = self._target_of(target_info)
         created = str(origin_info["created"])
         self._key = entry_key(plan.sourcing, created)
-        resume = await self._find_position(target, target_info, origin_info)
-        publisher = Publisher(self._target, plan.stream, self._counters, self._refused, self._interrupted, self._failed)
+        last = await last_sequence_behind(self._target, plan.stream, plan.probe)
+        resume = await self._find_position(target, last, target_info, origin_info)
+        publisher = Publisher(
+            self._target, target, last, self._counters, self._refused, self._interrupted, self._failed
+        )
         self._publisher = publisher
         self._loop = CopyLoop(
             plan.sourcing,
             self._key,
             target,
-            publisher.inbox,
             self._counters,
             max_payload=self._target.client.max_payload,
         )
@@ -330,11 +332,10 @@ class CopyEntry:
 
     # -- the position ------------------------------------------------------------------------------------------------
 
-    async def _find_position(self, target: Target, target_info: Json, origin_info: Json) -> Resume:
+    async def _find_position(self, target: Target, last: int, target_info: Json, origin_info: Json) -> Resume:
         """Where to go on; see `position`."""
         plan = self.plan
-        last = await last_sequence_behind(self._target, plan.stream, plan.probe)
-        tail = await read_tail(self._target.api, plan.stream, last, plan.sourcing.is_own, MOST_UNANSWERED)
+        tail = await read_tail(self._target.api, plan.stream, last, plan.sourcing.is_own, MOST_UNCONFIRMED)
         created_ns = _nanoseconds(str(origin_info["created"]))
         if identity_changed(tail.copies, self._key, created_ns):
             self._decide_about_recreated(str(origin_info["created"]))

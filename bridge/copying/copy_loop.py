@@ -1,8 +1,7 @@
 """The hot loop of copying: batches of an origin's messages in, protocol operations for the target out.
 
 Byte for byte a copy is what `transforms.sourcing` says (a test holds the two together), with a message id before the
-source record where the publisher gave none. Each operation asks for an answer on a reply subject that ends in the
-message's sequence in the origin; the publisher knows the message by that.
+source record where the publisher gave none.
 
 Everything constant for a subject is built once. What needs more care than a few bytes operations is not written but
 returned as a `Special`: messages whose headers may act in the target, and those that it cannot take.
@@ -26,7 +25,7 @@ _MOST_SUBJECTS = 65_536
 _ACTS = (b"\nNats-TTL:", b"\nNats-Rollup:", b"\nNats-Schedule", b"\nNats-Incr:")
 
 Operation: TypeAlias = tuple[bytes, bytes]
-"""The message's sequence in the origin, as text; and the bytes to write."""
+"""The message's sequence in the origin, as text; and an `HPUB` operation without a reply subject."""
 
 _Known: TypeAlias = tuple[bytes, bytes] | str | None
 """The operation's beginning and the record's end; why it cannot be copied; or that it is not selected."""
@@ -66,7 +65,6 @@ class CopyLoop:
         sourcing: the compiled entry; its `header` is not used, but the target's.
         key: the entry's key for message ids.
         target: the stream that receives.
-        inbox: where answers go: the operation's reply subject is this and the message's sequence.
         counters: where to count.
         max_payload: bytes that the target's server takes in one message, headers included.
         records: whether copies carry a source record.
@@ -77,7 +75,6 @@ class CopyLoop:
         sourcing: Sourcing,
         key: bytes,
         target: Target,
-        inbox: bytes,
         counters: CopyCounters,
         *,
         max_payload: int,
@@ -87,7 +84,6 @@ class CopyLoop:
         self.there: set[int] = set()  # sequences that the target holds already, in front of which others are missing
         self._sourcing = sourcing
         self._key = key
-        self._inbox = inbox
         self._counters = counters
         self._records = records
         self._known: dict[bytes, _Known] = {}
@@ -157,7 +153,7 @@ class CopyLoop:
                     added = b"%b%b-%b\r\n%b" % (identified, sequence, tokens[at + 2], tail)
             size = len(opened) + len(added)
             total = size + len(payload)
-            operation = b"%b%b %d %d\r\n%b%b%b\r\n" % (head, sequence, size, total, opened, added, payload)
+            operation = b"%b%d %d\r\n%b%b%b\r\n" % (head, size, total, opened, added, payload)
             if acts or total > limit:
                 self._counters.unselected += unselected
                 reason = "" if total <= limit else self._too_large(total)
@@ -183,7 +179,7 @@ class CopyLoop:
             value = self._sourcing.record(0, subject)
             rest = value[len(self._sourcing.origin) + 2 :]
             entry = (
-                b"HPUB %b %b" % (destination, self._inbox),
+                b"HPUB %b " % destination,
                 (rest + b"\r\n\r\n") if self._records else b"\r\n",
             )
         if not any(part.is_random for part in self._sourcing.transforms):

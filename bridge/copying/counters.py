@@ -22,7 +22,7 @@ class CopyCounters(IntakeCounters):
         rejected: refused by the target for good and skipped.
         bytes_out: bytes of the written operations.
         waits: times that the target was full or away, and copying waited.
-        sent_again: written once more, because nobody could tell whether they were stored.
+        asked_again: written once more to learn whether they are stored, which message ids make harmless.
         out_of_order: stored behind later ones of the same origin, because the target left them out at first.
         fillers: stored and purged to keep sequence numbers.
     """
@@ -35,6 +35,6 @@ class CopyCounters(IntakeCounters):
     rejected: int = 0
     bytes_out: int = 0
     waits: int = 0
-    sent_again: int = 0
+    asked_again: int = 0
     out_of_order: int = 0
     fillers: int = 0

@@ -1,7 +1,14 @@
-"""Publishing copies: pipelined, in order, and every answer of the target looked at.
+"""Publishing copies: pipelined, in order, and nothing taken for stored that the target has not accounted for.
 
-Operations are written as they come, up to a window of unanswered ones. As long as answers say "stored", in order,
-nothing else happens (the hot path). What can go wrong within a connection is handled here:
+Operations are written as they come, up to a window of unconfirmed ones. Two ways to know that they are stored:
+
+* every message asks for an answer (a reply subject that ends in the message's sequence in the origin);
+* or only the last of a group does, while the target stores nothing but our messages: its answer tells a sequence, and
+  if that has advanced by exactly the size of the group, all of them are stored. Answers cost the server and us as much
+  as the messages. When the numbers do not fit, the whole pipeline and the groups just before are asked for one by one;
+  message ids keep what was stored from being stored twice. Used for streams with one replica that take everything.
+
+What can go wrong within a connection is handled here:
 
 * the target is full or has no leader: it says so; from the first message that it did not take, all that it did not
   take are sent again, each alone, until it takes them; then the pipeline opens again;
@@ -23,15 +30,16 @@ from bridge.cancelling import end_tasks
 from bridge.connection import Link
 from bridge.copying.copy_loop import Operation
 from bridge.copying.counters import CopyCounters
+from bridge.copying.target import Target
 from bridge.copying.verdict import Verdict
 from bridge.errors import RuleRefusedError
 from bridge.wire import BatchSubscription, Delivered
 
-__all__ = ["MOST_UNANSWERED", "Publisher", "Refused"]
+__all__ = ["MOST_UNCONFIRMED", "Publisher", "Refused"]
 
 _log = structlog.get_logger("bridge.copying.publisher")
 
-MOST_UNANSWERED = 8192
+MOST_UNCONFIRMED = 8192
 """Messages under way at most; what an interruption can leave in doubt."""
 
 _MOST_BYTES = 16 << 20  # under way at most
@@ -39,6 +47,9 @@ _MOST_UNSENT = 1 << 20  # bytes in the socket's buffer before the next batch wai
 _ANSWER_WAIT = 5.0  # seconds without any answer, after which one is taken for lost
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 1.0  # seconds between two tries on a full target
 _ALONE = 1000  # messages that are sent one by one after the target was full, before the pipeline opens again
+_GROUP = 64  # messages per answer, while nobody else writes
+_KEPT_GROUPS = 16  # confirmed groups that are asked for again when the numbers stop fitting
+_FIRST_DOUBT, _LONGEST_DOUBT = 10_000, 10_000_000  # messages that are each asked for after that
 
 Refused = Callable[[Operation, Verdict], Awaitable[None]]
 """Called with an operation that the target refused for good; raises what ends the rule, or returns to go on."""
@@ -49,43 +60,50 @@ class Publisher:
 
     Args:
         link: the connection of the target.
-        stream: the target's name.
+        target: the stream that receives.
+        last: its last sequence, behind everything that was sent to it before.
         counters: where to count.
         refused: the policy.
         interrupted: called once, with the reason, when it is unknown what was stored.
         failed: called once with the error that ends the rule.
 
     Attributes:
-        inbox: the beginning of the operations' reply subjects.
         waiting: whether the target takes nothing at the moment.
     """
 
     def __init__(
         self,
         link: Link,
-        stream: str,
+        target: Target,
+        last: int,
         counters: CopyCounters,
         refused: Refused,
         interrupted: Callable[[str], None],
         failed: Callable[[BaseException], None],
     ) -> None:
-        self.inbox = b"%b." % link.client.new_inbox().encode()
         self.waiting = False
+        self._inbox = b"%b." % link.client.new_inbox().encode()
         self._link = link
-        self._stream = stream
+        self._stream = target.name
         self._counters = counters
         self._refused = refused
         self._interrupted = interrupted
         self._failed = failed
         self._pending: deque[Operation] = deque()
         self._pending_bytes = 0
+        self._groups: deque[tuple[bytes, int]] = deque()  # the sequence that is asked for, and how many it stands for
+        self._may_group = target.replicas == 1 and not target.full_is_refused and target.window_ns > 0
+        self._doubt = _FIRST_DOUBT
+        self._ask_each = 0  # messages that are still to be asked for one by one
+        self._last = last
+        self._confirmed: deque[list[Operation]] = deque(maxlen=_KEPT_GROUPS)
+        self._counted: set[bytes] = set()  # sequences asked for again that were counted before
         self._verdicts: dict[bytes, Verdict] = {}
         self._good = b"\0"  # how an answer begins that says "stored"; learned from the first
+        self._answers = 0
         self._answered = asyncio.Event()
         self._alone = 0
         self._over = False
-        self._accepted = 0
-        self._marks: deque[tuple[int, Callable[[], None]]] = deque()
         self._subscription: BatchSubscription | None = None
         self._mending: asyncio.Task[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
@@ -93,13 +111,13 @@ class Publisher:
     async def open(self) -> None:
         """Begin to listen for answers."""
         self._subscription = await self._link.client.subscribe_batches(
-            self.inbox.decode() + "*", self._on_answers, lambda *_: None
+            self._inbox.decode() + "*", self._on_answers, lambda *_: None
         )
         self._link.on_disconnect(self._disconnected)
         self._watcher = asyncio.create_task(self._watch())
 
     async def close(self) -> None:
-        """Stop; what is not answered stays unknown."""
+        """Stop; what is not confirmed stays unknown."""
         self._over = True
         self._link.forget(self._disconnected)
         await end_tasks(self._watcher, self._mending)
@@ -119,19 +137,12 @@ class Publisher:
             return self._send_carefully(operations)
         self._write(operations)
         if (
-            len(self._pending) >= MOST_UNANSWERED
+            len(self._pending) >= MOST_UNCONFIRMED
             or self._pending_bytes >= _MOST_BYTES
             or self._link.client.unsent_bytes > _MOST_UNSENT
         ):
             return self._room()
         return None
-
-    def when_confirmed(self, call: Callable[[], None]) -> None:
-        """Call as soon as everything sent so far is stored (or skipped)."""
-        if self._pending:
-            self._marks.append((self._accepted, call))
-        elif not self._over:
-            call()
 
     def interrupt(self, reason: str) -> None:
         """Give up what is under way: it is unknown what of it is stored."""
@@ -153,20 +164,44 @@ class Publisher:
 
     def _write(self, operations: list[Operation]) -> None:
         self._pending.extend(operations)
-        self._accepted += len(operations)
-        self._transmit(operations)
+        if self._may_group and not self._ask_each:
+            data = self._grouped(operations)
+        else:
+            self._ask_each = max(self._ask_each - len(operations), 0)
+            data = self._each_asking(operations)
+        self._pending_bytes += sum([len(operation) for _, operation in operations])
+        self._transmit(data)
 
-    def _transmit(self, operations: list[Operation]) -> None:
-        data = b"".join([operation for _, operation in operations])
-        self._pending_bytes += len(data)
+    def _transmit(self, data: bytes) -> None:
         self._counters.bytes_out += len(data)
         self._link.client.write_raw(data)
+
+    def _grouped(self, operations: list[Operation]) -> bytes:
+        """The bytes to write where only the last of each group asks for an answer."""
+        parts = []
+        for start in range(0, len(operations), _GROUP):
+            group = operations[start : start + _GROUP]
+            self._groups.append((group[-1][0], len(group)))
+            parts += [operation for _, operation in group[:-1]]
+            parts.append(self._asking(group[-1]))
+        return b"".join(parts)
+
+    def _each_asking(self, operations: list[Operation]) -> bytes:
+        self._groups.extend([(sequence, 1) for sequence, _ in operations])
+        return b"".join([self._asking(operation) for operation in operations])
+
+    def _asking(self, operation: Operation) -> bytes:
+        """The operation with a reply subject."""
+        sequence, data = operation
+        subject_end = data.index(b" ", 5) + 1
+        return b"%b%b%b %b" % (data[:subject_end], self._inbox, sequence, data[subject_end:])
 
     async def _send_carefully(self, operations: list[Operation]) -> None:
         """Send when nothing is in the way; one by one after the target was full."""
         left = deque(operations)
         while left and not self._over:
-            await self._mended()
+            while self._mending is not None and not self._over:
+                await self._next_answer()
             if not self._usable:
                 break
             if not self._alone:
@@ -184,52 +219,65 @@ class Publisher:
                 await self._link.client.drained()
             except ConnectionError:
                 return  # which interrupts
-        while (len(self._pending) > MOST_UNANSWERED // 2 or self._pending_bytes > _MOST_BYTES // 2) and not self._over:
+        while (
+            len(self._pending) > MOST_UNCONFIRMED * 7 // 8 or self._pending_bytes > _MOST_BYTES // 2
+        ) and not self._over:
             await self._next_answer()
 
     async def _next_answer(self) -> None:
         self._answered.clear()
         await self._answered.wait()
 
-    async def _mended(self) -> None:
-        while self._mending is not None and not self._over:
-            await self._next_answer()
-
     # -- answers -----------------------------------------------------------------------------------------------------
 
     def _on_answers(self, answers: list[Delivered]) -> None:
         if self._over:
             return
-        pending, good, start = self._pending, self._good, len(self.inbox)
+        self._answers += len(answers)
+        groups, good, start = self._groups, self._good, len(self._inbox)
         done = 0
         if self._mending is None and not self._verdicts:
             digits = len(good)
             for subject, _, _, payload in answers:
-                if (
-                    not pending
-                    or subject[start:] != pending[0][0]
-                    or not payload.startswith(good)
-                    or not payload[digits:-1].isdigit()
-                ):
+                if not groups or not payload.startswith(good):
                     break
-                self._pending_bytes -= len(pending.popleft()[1])
+                asked, count = groups[0]
+                number = payload[digits:-1]
+                if subject[start:] != asked or not number.isdigit():
+                    break
+                last = int(number)
+                if count > 1 and last - self._last != count:
+                    break
+                self._last = last
+                groups.popleft()
+                self._confirm(count)
                 done += 1
-            self._counters.copied += done
         if done < len(answers):
             self._sort_out(answers[done:])
-        if self._marks:
-            self._reach_marks()
         self._answered.set()
 
+    def _confirm(self, count: int) -> None:
+        """Forget the first operations: they are stored."""
+        pending = self._pending
+        group = [pending.popleft() for _ in range(count)]
+        self._pending_bytes -= sum([len(operation) for _, operation in group])
+        if self._counted:
+            again = {sequence for sequence, _ in group} & self._counted
+            self._counted -= again
+            count -= len(again)
+        self._counters.copied += count
+        if self._may_group:
+            self._confirmed.append(group)
+
     def _sort_out(self, answers: list[Delivered]) -> None:
-        """Answers that are not simply "stored" for the next message."""
-        start = len(self.inbox)
-        expected = {sequence for sequence, _ in self._pending}
-        trouble = False
+        """Answers that are not simply "stored" for the next message or group."""
+        start = len(self._inbox)
+        expected = {asked for asked, _ in self._groups}
+        told: dict[bytes, Verdict] = {}
         for subject, _, block, payload in answers:
-            sequence = subject[start:]
-            if sequence not in expected:
-                continue  # of a message that was sent twice
+            asked = subject[start:]
+            if asked not in expected:
+                continue  # of a message that was asked for twice
             verdict = Verdict.parse(block, payload)
             if verdict.kind in ("stored", "duplicate") and verdict.stream != self._stream:
                 self._fail(
@@ -240,31 +288,47 @@ class Publisher:
                 return
             if verdict.kind == "stored":
                 self._good = payload[: payload.rindex(b":") + 1]
-            trouble = trouble or verdict.kind in ("later", "refused")
-            self._verdicts[sequence] = verdict
+            told[asked] = verdict
+        self._verdicts |= told
         self._take_off()
-        if trouble and self._mending is None:
+        if any(count > 1 for _, count in self._groups) and self._verdicts:
+            self._ask_for_all()
+        if self._mending is None and any(verdict.kind in ("later", "refused") for verdict in told.values()):
             self._mending = asyncio.create_task(self._mend())
 
     def _take_off(self) -> None:
-        """Forget operations that are stored, as far as no unknown one is before them."""
-        pending, verdicts = self._pending, self._verdicts
-        while pending and (verdict := verdicts.get(pending[0][0])) and verdict.kind in ("stored", "duplicate"):
-            self._count(verdict)
-            sequence, operation = pending.popleft()
-            del verdicts[sequence]
-            self._pending_bytes -= len(operation)
+        """Forget what is stored, as far as nothing unknown is before it."""
+        groups, verdicts = self._groups, self._verdicts
+        while groups:
+            asked, count = groups[0]
+            verdict = verdicts.get(asked)
+            if verdict is None or verdict.kind not in ("stored", "duplicate"):
+                return
+            if count > 1 and (verdict.kind != "stored" or verdict.sequence - self._last != count):
+                return
+            del verdicts[asked]
+            groups.popleft()
+            if verdict.kind == "stored":
+                self._last = verdict.sequence
+            elif asked not in self._counted:
+                self._counters.duplicates += 1
+                self._counted.add(asked)
+            self._confirm(count)
 
-    def _count(self, verdict: Verdict) -> None:
-        if verdict.kind == "duplicate":
-            self._counters.duplicates += 1
-        else:
-            self._counters.copied += 1
-
-    def _reach_marks(self) -> None:
-        reached = self._accepted - len(self._pending)
-        while self._marks and self._marks[0][0] <= reached:
-            self._marks.popleft()[1]()
+    def _ask_for_all(self) -> None:
+        """The numbers do not fit: somebody else writes, or something was not stored. Ask for every message."""
+        known = [operation for group in self._confirmed for operation in group]
+        self._confirmed.clear()
+        self._counted |= {sequence for sequence, _ in known}
+        self._pending.extendleft(reversed(known))
+        self._groups.clear()
+        self._verdicts.clear()
+        self._ask_each, self._doubt = self._doubt, min(self._doubt * 2, _LONGEST_DOUBT)
+        self._pending_bytes = sum([len(operation) for _, operation in self._pending])
+        self._counters.asked_again += len(self._pending)
+        if self._usable:
+            # The ids let nothing be stored twice.
+            self._transmit(self._each_asking(list(self._pending)))
 
     # -- trouble within a connection ---------------------------------------------------------------------------------
 
@@ -284,16 +348,16 @@ class Publisher:
                     await self._refused(operation, verdict)
                     if not self._usable:
                         return self.interrupt("the connection to the target is lost")
-                    self._drop_first()
+                    self._groups.popleft()
+                    self._pending_bytes -= len(self._pending.popleft()[1])
                     continue
-                self._wait_said(verdict)
+                self._say_waiting(verdict)
                 await asyncio.sleep(pause)
-                if any(later.kind == "stored" for later in self._verdicts.values()):
-                    self._counters.out_of_order += 1
-                self._pending_bytes -= len(operation[1])
                 if not self._usable:
                     return self.interrupt("the connection to the target is lost")
-                self._transmit([operation])
+                if any(later.kind == "stored" for later in self._verdicts.values()):
+                    self._counters.out_of_order += 1
+                self._transmit(self._asking(operation))
                 if not await self._all_told():
                     return self.interrupt("the target left a message without an answer")
                 taken = self._verdicts.get(operation[0])
@@ -308,15 +372,9 @@ class Publisher:
             self._fail(error)
         finally:
             self._mending = None
-            if not self._over:
-                self._reach_marks()
             self._answered.set()
 
-    def _drop_first(self) -> None:
-        _, operation = self._pending.popleft()
-        self._pending_bytes -= len(operation)
-
-    def _wait_said(self, verdict: Verdict) -> None:
+    def _say_waiting(self, verdict: Verdict) -> None:
         if not self.waiting:
             self.waiting = True
             self._counters.waits += 1
@@ -329,7 +387,7 @@ class Publisher:
 
     async def _all_told(self) -> bool:
         """Wait until everything pending has a verdict; False if an answer is overdue."""
-        while any(sequence not in self._verdicts for sequence, _ in self._pending):
+        while any(asked not in self._verdicts for asked, _ in self._groups):
             try:
                 async with asyncio.timeout(_ANSWER_WAIT):
                     await self._next_answer()
@@ -344,10 +402,9 @@ class Publisher:
         before = -1
         while not self._over:
             await asyncio.sleep(_ANSWER_WAIT)
-            confirmed = self._accepted - len(self._pending)
-            if self._pending and confirmed == before and self._mending is None:
+            if self._pending and self._answers == before and self._mending is None:
                 self.interrupt("the target does not answer")
-            before = confirmed if self._pending else -1
+            before = self._answers if self._pending else -1
 
     def _disconnected(self) -> None:
         self.interrupt("the connection to the target is lost")
