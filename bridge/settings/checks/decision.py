@@ -174,7 +174,7 @@ def _about_the_entry(error: StreamConfigError, answer: str, origin: Origin, befo
             return Problem((*origin.at, "external", "deliver"), f"{answer}; write a subject such as 'deliver.west'")
         case 10052 if origin.source.external is not None:
             return Problem((*origin.at, "external", "api"), f"{answer}; write it like $JS.west.API")
-        case 10049 if wanted:
+        case 10049 if wanted and not origin.source.subject_transforms:
             return Problem((*origin.at, "filter_subject"), f"'{wanted}': {answer}; {_SUBJECT}")
         case _:
             return None
