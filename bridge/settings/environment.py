@@ -19,8 +19,9 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, NestedSecretsSett
 from pydantic_settings.exceptions import SettingsError
 
 from bridge.settings.document import Path
+from bridge.settings.model_walk import allowed_keys
 from bridge.settings.models import Settings
-from bridge.settings.problems import allowed_keys, did_you_mean, is_close
+from bridge.settings.problems import did_you_mean, is_close
 
 __all__ = ["SECRETS_DIR_VARIABLE", "Overlay", "overlay"]
 

@@ -14,8 +14,9 @@ from bridge.settings.checks import connection_problems, dialect_problem, referen
 from bridge.settings.connections import PATH_FIELDS, Connection
 from bridge.settings.document import Document, DocumentError, Mark, Path, compose
 from bridge.settings.environment import Overlay, overlay
+from bridge.settings.model_errors import model_problems
 from bridge.settings.models import DEFAULT_DIALECT, Settings
-from bridge.settings.problems import Problem, described, from_pydantic, one_line, path_text
+from bridge.settings.problems import Problem, described, one_line, path_text
 from bridge.settings.rules import RULE, Rule
 
 __all__ = ["load"]
@@ -120,7 +121,7 @@ def _validated(data: dict[str, Any], environ: Mapping[str, str]) -> tuple[Settin
     try:
         settings = Settings.model_validate(data)
     except ValidationError as error:
-        problems += [from_pydantic(detail) for detail in error.errors(include_url=False)]
+        problems += model_problems(error.errors(include_url=False))
         connections, rules, version = _usable_parts(data)
     else:
         connections = dict(settings.connections)
@@ -135,7 +136,7 @@ def _validated(data: dict[str, Any], environ: Mapping[str, str]) -> tuple[Settin
     names = data.get("connections", {"default": None})
     problems += connection_problems(connections.items(), environ)
     problems += reference_problems(data.get("rules"), names if isinstance(names, dict) else connections)
-    problems += rule_problems(rules, version)
+    problems += rule_problems(rules, version, connections)
     return settings, problems
 
 

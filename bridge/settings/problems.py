@@ -1,55 +1,41 @@
-"""A problem of a configuration, and pydantic's errors told as problems: value, and what would be right."""
+"""A problem of a configuration, and how places, values and suggestions are written in it."""
 
 from __future__ import annotations
 
 import difflib
-import types
-import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, Any, Final, get_args, get_origin
-
-from pydantic import BaseModel
-from pydantic_core import ErrorDetails
+from typing import Any, Final
 
 from bridge.settings.document import Path
-from bridge.settings.models import Settings
-from bridge.settings.rules import KINDS
 
-__all__ = ["Problem", "allowed_keys", "did_you_mean", "from_pydantic", "is_close", "one_line", "path_text"]
+__all__ = ["Problem", "described", "did_you_mean", "is_close", "one_line", "path_text", "shown"]
 
 _MAX_SHOWN: Final = 60
 
-_INLINE_SECRETS: Final[Mapping[str, str]] = MappingProxyType(
+_OTHER_WORDS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
-        "password": "password_file",
-        "pass": "password_file",
-        "token": "token_file",
-        "nkey": "nkey_seed_file",
-        "nkey_seed": "nkey_seed_file",
-        "seed": "nkey_seed_file",
+        "url": ("servers",),
+        "urls": ("servers",),
+        "server": ("servers",),
+        "source": ("src", "sources"),
+        "destination": ("dest",),
+        "subject": ("src",),
+        "timeout": ("connect_timeout",),
+        "insecure_skip_verify": ("insecure",),
+        "ca_file": ("ca",),
+        "cert_file": ("cert",),
+        "key_file": ("key",),
+        "tls_first": ("handshake_first",),
+        "kv": ("kv_sources",),
+        "ingress": ("subject_transform",),
+        "transform": ("subject_transform",),
+        "dead_letters": ("advisories",),
+        "dlq": ("advisories",),
     }
 )
-"""Keys people write a secret into, and the field that takes a file's path instead."""
-
-_OTHER_WORDS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "url": "servers",
-        "urls": "servers",
-        "server": "servers",
-        "source": "src",
-        "destination": "dest",
-        "subject": "src",
-        "timeout": "connect_timeout",
-        "insecure_skip_verify": "insecure",
-        "ca_file": "ca",
-        "cert_file": "cert",
-        "key_file": "key",
-        "tls_first": "handshake_first",
-    }
-)
-"""Words from elsewhere for the same thing; offered when the mapping has that key."""
+"""Words from elsewhere for the same thing; the first that can stand there is offered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +74,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`did you mean 'x'?` for a word close to a known one, else the list of what is known."""
     choices = list(known)
     lowered = {choice.lower(): choice for choice in choices}
-    other = _OTHER_WORDS.get(word.lower())
-    if other in choices:
-        return f"did you mean '{other}'?"
+    for other in _OTHER_WORDS.get(word.lower(), ()):
+        if other in choices:
+            return f"did you mean '{other}'?"
     close = difflib.get_close_matches(word.lower(), lowered, n=1, cutoff=0.6)
     if not close:  # two letters swapped in a short word
         close = [low for low in lowered if sorted(low) == sorted(word.lower())]
@@ -102,80 +88,6 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 def is_close(word: str, known: Iterable[str]) -> bool:
     """Whether `word` is almost certainly a misspelling of a known one."""
     return bool(difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.75))
-
-
-def allowed_keys(path: Path) -> tuple[str, ...]:
-    """The keys that the mapping at `path` takes, as they are written."""
-    model = _model_at(path)
-    return tuple(field.alias or name for name, field in model.model_fields.items()) if model else ()
-
-
-def from_pydantic(error: ErrorDetails) -> Problem:
-    """One of pydantic's errors as a problem, without the value where it could be a secret."""
-    path = _document_path(error["loc"])
-    value = error.get("input")
-    context = error.get("ctx", {})
-    match error["type"]:
-        case "extra_forbidden":
-            return _unknown_key(path)
-        case "missing":
-            return Problem(path[:-1], f"'{path[-1]}' is missing{_HINTS.get(str(path[-1]), '')}")
-        case "union_tag_not_found":
-            return Problem(path, "'kind' is missing; write kind: republish")
-        case "union_tag_invalid":
-            return Problem((*path, "kind"), _kind_message(str(context.get("tag"))))
-        case "literal_error" | "enum":
-            choices = [choice.strip("'") for choice in context["expected"].replace(" or ", ", ").split(", ")]
-            return Problem(path, f"unknown value {shown(value)}; takes: {', '.join(choices)}")
-        case "string_type":
-            return Problem(path, f"must be text, not {described(value)}{_quote_hint(value)}")
-        case "path_type":
-            return Problem(path, f"must be the path of a file, not {described(value)}")
-        case "string_too_short":
-            return Problem(path, "is empty; remove it or give a value")
-        case "bool_type" | "bool_parsing":
-            return Problem(path, f"must be true or false, not {described(value)}")
-        case "flag":
-            return Problem(path, f"must be true or false, not {described(value)}")
-        case "float_type" | "float_parsing" | "int_type" | "int_parsing":
-            return Problem(path, f"must be a number, not {described(value)}")
-        case "greater_than":
-            return Problem(path, f"must be more than {context['gt']:g}, not {shown(value)}")
-        case "less_than_equal":
-            return Problem(path, f"must be at most {context['le']:g}, not {shown(value)}")
-        case "finite_number":
-            return Problem(path, f"must be a finite number, not {shown(value)}")
-        case "model_type" | "model_attributes_type" | "dict_type":
-            keys = allowed_keys(path)
-            of = f" with keys such as {', '.join(keys[:3])}" if keys else " of names to connections"
-            return Problem(path, f"must be a mapping{of}, not {described(value)}")
-        case "tuple_type" | "list_type":
-            return Problem(path, f"must be a list, not {described(value)}; begin each entry with '- '")
-        case _:
-            return Problem(path, error["msg"])
-
-
-_HINTS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "name": "; give every rule a name of its own",
-        "stream": "; the name of the stream to republish",
-        "republish": '; such as republish: {src: "orders.>", dest: "monitor.>"}',
-        "dest": "; the subject to republish to, with $1 or {{functions}}",
-        "kind": "; write kind: republish",
-    }
-)
-
-
-def _kind_message(kind: str) -> str:
-    return f"unknown kind '{kind}'; {did_you_mean(kind, KINDS)}"
-
-
-def _unknown_key(path: Path) -> Problem:
-    parent, key = path[:-1], str(path[-1])
-    if len(parent) == 2 and parent[0] == "connections" and key in _INLINE_SECRETS:
-        field = _INLINE_SECRETS[key]
-        return Problem(path, f"secrets are not written here; put it in a file and give its path as {field}", True)
-    return Problem(path, f"unknown key; {did_you_mean(key, allowed_keys(parent))}", True)
 
 
 def shown(value: Any) -> str:
@@ -200,51 +112,3 @@ def described(value: Any) -> str:
             return "a mapping"
         case _:
             return "a list"
-
-
-def _quote_hint(value: Any) -> str:
-    return "; put it in quotes" if isinstance(value, bool | int | float) else ""
-
-
-def _document_path(location: tuple[int | str, ...]) -> Path:
-    """Pydantic's location without the rule's kind, which it puts behind a rule's position."""
-    if len(location) > 2 and location[0] == "rules" and location[2] in KINDS:
-        return (*location[:2], *location[3:])
-    return location
-
-
-def _model_at(path: Path) -> type[BaseModel] | None:
-    """The model of the mapping at `path`, found by walking the annotations from the top."""
-    annotation: Any = Settings
-    for part in path:
-        annotation = _step(annotation, part)
-    return _model_of(annotation)
-
-
-def _step(annotation: Any, part: str | int) -> Any:
-    for candidate in _alternatives(annotation):
-        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
-            for name, field in candidate.model_fields.items():
-                if part in {name, field.alias}:
-                    return field.annotation
-        elif get_origin(candidate) is dict:
-            return get_args(candidate)[1]
-        elif get_origin(candidate) is tuple:
-            return get_args(candidate)[0]
-    return None
-
-
-def _model_of(annotation: Any) -> type[BaseModel] | None:
-    for candidate in _alternatives(annotation):
-        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
-            return candidate
-    return None
-
-
-def _alternatives(annotation: Any) -> list[Any]:
-    """The members of a union, without `Annotated`."""
-    if get_origin(annotation) is Annotated:
-        return _alternatives(get_args(annotation)[0])
-    if get_origin(annotation) in {typing.Union, types.UnionType}:
-        return [inner for member in get_args(annotation) for inner in _alternatives(member)]
-    return [annotation]

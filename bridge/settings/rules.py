@@ -102,7 +102,7 @@ class SubjectTransform(Part):
 class External(Part):
     """How the target's own server would reach a stream of another account or domain: for the source record."""
 
-    api: str = Field(description="prefix of the JetStream API there, such as $JS.west.API")
+    api: str = Field(min_length=1, description="prefix of the JetStream API there, such as $JS.west.API")
     deliver: str = Field(default="", description="prefix of the subjects that it delivers to")
 
     def native(self) -> dict[str, Any]:

@@ -1,6 +1,7 @@
-"""Wrong configurations and exactly what is said about them; the cases are in `test_settings_bad.txt`.
+"""Wrong configurations and exactly what is said about them; the cases are in `test_settings_bad*.txt`.
 
-A case is `=== id`, the file's text, `>>>`, and the lines expected, one per problem.
+`test_settings_bad.txt` has files, connections and republish rules, `_shape` the keys and values of all other kinds,
+the others what their names say. A case is `=== id`, the file's text, `>>>`, and the lines expected, one per problem.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from bridge.settings import load
 
 def _cases() -> list[tuple[str, str, list[str]]]:
     cases = []
-    data = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
-    for block in data.removeprefix("=== ").split("\n=== "):
-        name, _, rest = block.partition("\n")
-        text, _, expected = rest.rpartition(">>>\n")
-        cases.append((name, text, expected.splitlines()))
+    for file in sorted(Path(__file__).parent.glob("test_settings_bad*.txt")):
+        for block in file.read_text(encoding="utf-8").removeprefix("=== ").split("\n=== "):
+            name, _, rest = block.partition("\n")
+            text, _, expected = rest.rpartition(">>>\n")
+            group = file.stem.removeprefix("test_settings_bad").removeprefix("_")
+            cases.append((f"{group}:{name}" if group else name, text, expected.splitlines()))
     return cases
 
 
@@ -40,7 +42,7 @@ def test_every_problem_names_place_value_and_remedy(
 
 
 def test_there_are_cases_for_every_kind_of_mistake() -> None:
-    assert len({name for name, _, _ in _CASES}) == len(_CASES) >= 60
+    assert len({name for name, _, _ in _CASES}) == len(_CASES) >= 170
 
 
 def test_no_message_shows_an_inline_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

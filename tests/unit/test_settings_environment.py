@@ -98,7 +98,7 @@ def test_paths_in_variables_are_not_relative_to_the_file(file: Path) -> None:
         ("BRIDGE_HTTP____LISTEN", "x", "an empty part between underscores; levels are separated by two"),
         ("BRIDGE_RULES", "[{", "not valid JSON: "),
         ("BRIDGE_RULES", "x", "rules: must be a list, not 'x' (a text)"),
-        ("BRIDGE_RULES", '[{"name": "a"}]', "rules[0]: 'kind' is missing; write kind: republish"),
+        ("BRIDGE_RULES", '[{"name": "a"}]', "rules[0]: 'kind' is missing; it is one of republish, sources, mirror"),
         (
             "BRIDGE_CONNECTIONS__DEFAULT__CONNECT_TIMEOUT",
             "-1",

@@ -133,10 +133,16 @@ def test_every_example_is_valid(example: Path) -> None:
 def test_the_examples_of_every_use_are_there() -> None:
     assert [path.stem for path in EXAMPLES] == [
         "across-clusters",
+        "dead-letters",
+        "eu-sources",
         "headers-only",
+        "ingress-partition",
         "kv-cache-invalidation",
+        "kv-sources",
+        "mirror-renamed",
         "object-store-events",
         "republish-monitor",
+        "sources-across-clusters",
         "work-queue-monitor",
     ]
 

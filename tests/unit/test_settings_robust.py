@@ -31,7 +31,46 @@ GOOD: dict[str, Any] = {
             "delivery": "at_most_once",
             "durable": True,
             "dialect": "2.10",
-        }
+        },
+        {
+            "name": "b",
+            "kind": "sources",
+            "stream": "T",
+            "sources": [
+                {
+                    "name": "S",
+                    "subject_transforms": [{"src": "a.*", "dest": "b.$1"}, {"src": "c.>", "dest": ""}],
+                    "external": {"api": "$JS.x.API", "deliver": "d"},
+                    "exclude": ["a.b"],
+                    "from": "default",
+                },
+                {"name": "R", "filter_subject": "a", "opt_start_seq": 1, "opt_start_time": "2026-01-01T00:00:00Z"},
+            ],
+            "on_rejected": {"skip": "x"},
+            "on_recreated": "stop",
+            "dialect": "native",
+        },
+        {
+            "name": "c",
+            "kind": "mirror",
+            "stream": "T",
+            "mirror": {"name": "S", "filter_subject": "a.>"},
+            "keep_sequence": True,
+            "filler_subject": "f",
+        },
+        {
+            "name": "d",
+            "kind": "kv_sources",
+            "bucket": "T",
+            "sources": [{"bucket": "S", "key_transforms": [{"src": "a.*", "dest": "b.$1"}], "exclude": ["a.b"]}],
+        },
+        {"name": "e", "kind": "subject_transform", "stream": "T", "subject_transform": {"src": "a.*", "dest": "b.$1"}},
+        {
+            "name": "f",
+            "kind": "advisories",
+            "republish": {"src": "$JS.EVENT.ADVISORY.CONSUMER.>", "dest": "adv.>"},
+            "attach_message": True,
+        },
     ],
 }
 _SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
@@ -93,8 +132,30 @@ def test_any_text(file: Path, text: str) -> None:
     _load(file, text)
 
 
-@given(source=st.text(max_size=12), destination=st.text(max_size=12))
-def test_any_transform(file: Path, source: str, destination: str) -> None:
+_TRANSFORMS = (
+    (0, "republish"),
+    (1, "sources", 0, "subject_transforms", 0),
+    (2, "mirror", "subject_transforms", 0),
+    (3, "sources", 0, "key_transforms", 0),
+    (4, "subject_transform"),
+    (5, "republish"),
+)
+_SUBJECTS = st.text(max_size=12) | st.text(alphabet="ab.*> $12{}(,)", max_size=20)
+
+
+@given(place=st.sampled_from(_TRANSFORMS), source=_SUBJECTS, destination=_SUBJECTS)
+def test_any_transform(file: Path, place: tuple[Any, ...], source: str, destination: str) -> None:
     changed = json.loads(json.dumps(GOOD))
-    changed["rules"][0]["republish"] = {"src": source, "dest": destination}
+    changed["rules"][2]["mirror"] = {"name": "S", "subject_transforms": [None]}
+    inner = changed["rules"]
+    for step in place[:-1]:
+        inner = inner[step]
+    inner[place[-1]] = {"src": source, "dest": destination}
+    if place[0] != 2:
+        del changed["rules"][2]
     _load(file, json.dumps(changed))
+
+
+def test_what_is_changed_is_good_itself(file: Path) -> None:
+    file.write_text(json.dumps(GOOD), encoding="utf-8")
+    assert len(load(file, {}).rules) == 6

@@ -1,0 +1,14 @@
+"""What a configuration must satisfy beyond the shape of its parts: references, combinations, transforms.
+
+One module per part of the configuration, and one per kind of rule; each gives `Problem`s. Where a server decides about
+the same thing in a stream's configuration, the engine is asked, and the message has the server's words and number.
+"""
+
+from __future__ import annotations
+
+from bridge.settings.checks.connections import connection_problems
+from bridge.settings.checks.dialects import dialect_problem
+from bridge.settings.checks.references import reference_problems
+from bridge.settings.checks.rules import rule_problems
+
+__all__ = ["connection_problems", "dialect_problem", "reference_problems", "rule_problems"]

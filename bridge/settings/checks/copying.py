@@ -1,0 +1,91 @@
+"""Rules that store copies: `sources`, `mirror` and `kv_sources`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bridge.settings.checks.decision import decision_problems
+from bridge.settings.checks.exclusions import exclusion_problems
+from bridge.settings.checks.identities import identity_problems
+from bridge.settings.checks.keys import key_problems
+from bridge.settings.checks.origins import CopyingRules, Origin, origins_of
+from bridge.settings.checks.patterns import has_white_space, in_bytes, reserved_prefix
+from bridge.settings.document import Path
+from bridge.settings.problems import Problem
+from bridge.settings.rules import MirrorRule
+from transforms.subject import is_valid_publish
+
+__all__ = ["copying_problems"]
+
+
+def copying_problems(rule: CopyingRules, at: Path, version: str) -> Iterator[Problem]:
+    """What is wrong with a rule.
+
+    Args:
+        rule: well formed.
+        at: where it stands.
+        version: its dialect.
+    """
+    origins = origins_of(rule, at)
+    for origin in origins:
+        noun = "key" if origin.holds_keys else "subject"
+        yield from exclusion_problems(origin.exclude, origin.selected, (*origin.at, "exclude"), "copied", noun)
+    if isinstance(rule, MirrorRule):
+        yield from _sequence_problems(rule, at)
+    # Each of these takes for granted that those before found nothing.
+    for problems in (
+        identity_problems(rule, origins, version),
+        (problem for origin in origins for problem in key_problems(origin)),
+        decision_problems(rule, origins, version),
+        (problem for origin in origins for problem in _destination_problems(origin)),
+    ):
+        found = list(problems)
+        if found:
+            yield from found
+            return
+
+
+def _destination_problems(origin: Origin) -> Iterator[Problem]:
+    """Copies that no client could publish, or must not."""
+    if origin.holds_keys:
+        return  # all of them are below the bucket's own subject
+    if not origin.transforms and (space := reserved_prefix(origin.source.filter_subject)):
+        yield Problem(
+            (*origin.at, "filter_subject"),
+            f"copies would keep their subjects under '{space}', which belongs to servers and replies;"
+            " use subject_transforms with a dest",
+        )
+    for number, transform in enumerate(origin.transforms):
+        place = (*origin.at, origin.transforms_key, number)
+        if has_white_space(transform.dest):
+            yield Problem((*place, "dest"), f"'{transform.dest}' holds white space; no message can be published there")
+        elif space := reserved_prefix(transform.dest or transform.src):
+            yield Problem(
+                (*place, "dest"),
+                f"copies would have subjects under '{space}', which belongs to servers and replies; use another dest",
+            )
+
+
+def _sequence_problems(rule: MirrorRule, at: Path) -> Iterator[Problem]:
+    subject = rule.filler_subject
+    if subject is None:
+        if rule.keep_sequence and rule.mirror.exclude:
+            yield Problem(
+                (*at, "keep_sequence"),
+                "every message that exclude leaves out is a number without a copy; give a filler_subject for those,"
+                " or remove one of them",
+            )
+    elif not rule.keep_sequence:
+        yield Problem(
+            (*at, "filler_subject"), "fills numbers only with keep_sequence: true beside it; add that or remove this"
+        )
+    elif not is_valid_publish(in_bytes(subject)):
+        yield Problem(
+            (*at, "filler_subject"),
+            f"'{subject}' cannot be published to; write a subject of the stream without wildcards and white space",
+        )
+    elif space := reserved_prefix(subject):
+        yield Problem(
+            (*at, "filler_subject"),
+            f"'{subject}' lies under '{space}', which belongs to servers and replies; use a subject of the stream",
+        )

@@ -1,0 +1,188 @@
+"""What a server says to the origins of a rule, as `sources` or `mirror` of a stream of its own.
+
+Theory of operation: the server's answer names no place. So the origins are asked about one by one, and then the first
+of them, the first two, and so on: the one that makes the server refuse is the one to blame. Within an origin its
+transforms are found the same way, and the answer's number says which field of it is meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from typing import Any, Final
+
+from bridge.settings.checks.dialects import candidates, with_transforms
+from bridge.settings.checks.origins import CopyingRules, Origin
+from bridge.settings.checks.patterns import in_bytes, overlap
+from bridge.settings.checks.transforming import between, crash, remedy
+from bridge.settings.document import Path
+from bridge.settings.problems import Problem
+from bridge.settings.rules import MirrorRule, SubjectTransform
+from transforms.dialect import Dialect
+from transforms.errors import StreamConfigError, TransformError
+from transforms.stream_config import validate
+from transforms.subject import is_valid_filter
+from transforms.transform import compile_mapping, compile_transform
+
+__all__ = ["decision_problems"]
+
+_SUBJECT: Final = "tokens between dots, '>' only as the last, no white space"
+_OVERLAPS: Final = frozenset({10147, 10152})
+
+
+def decision_problems(rule: CopyingRules, origins: Sequence[Origin], version: str) -> Iterator[Problem]:
+    """Why the servers of the dialect would not copy so; with the native dialect only if none of them would.
+
+    Args:
+        rule: well formed.
+        origins: its origins, none of which is the stream that receives.
+        version: the rule's dialect.
+    """
+    deciders = [_Decider(candidate, mirrors=isinstance(rule, MirrorRule)) for candidate in candidates(version)]
+    single = [problem for origin in origins if (problem := _of_all(deciders, (origin,))) is not None]
+    if single:
+        yield from single
+    elif (problem := _of_all(deciders, origins)) is not None:
+        yield problem
+
+
+def _of_all(deciders: Sequence[_Decider], origins: Sequence[Origin]) -> Problem | None:
+    """The newest server's refusal, if every server refuses."""
+    problem = None
+    for decider in deciders:
+        problem = decider.problem(origins)
+        if problem is None:
+            return None
+    return problem
+
+
+class _Decider:
+    """A server of one version.
+
+    Args:
+        dialect: the version; where it has no transforms in streams, the oldest that has decides.
+        mirrors: whether it is asked about a mirror.
+    """
+
+    def __init__(self, dialect: Dialect, *, mirrors: bool) -> None:
+        self._own = dialect
+        self._dialect = with_transforms(dialect)
+        self._mirrors = mirrors
+
+    def problem(self, origins: Sequence[Origin]) -> Problem | None:
+        """Why it refuses a stream with these origins, or None."""
+        entries = [origin.source.native() for origin in origins]
+        for number, origin in enumerate(origins):
+            error = self._refusal(entries[: number + 1])
+            if error is not None:
+                return self._told(error, origin, entries[number], origins[:number])
+            for position, transform in enumerate(origin.source.subject_transforms):
+                reason = self._unusable(transform, _written(origin, position))
+                if reason is not None:
+                    return Problem((*origin.at, origin.transforms_key, position, "dest"), reason)
+        return None
+
+    def _refusal(self, entries: Sequence[Mapping[str, Any]]) -> StreamConfigError | None:
+        # Another name than the origins', of which one may have that of the rule's stream on another connection.
+        name = next(name for name in map(str, count()) if all(name != entry["name"] for entry in entries))
+        origins = {"mirror": entries[0]} if self._mirrors else {"sources": list(entries)}
+        try:
+            validate({"name": name, **origins}, self._dialect)
+        except StreamConfigError as error:
+            return error
+        return None
+
+    def _unusable(self, transform: SubjectTransform, written: tuple[str, str]) -> str | None:
+        """What is wrong with a transform that a server takes, or that is brought to one that has none."""
+        try:
+            compiled = compile_transform(in_bytes(transform.src), in_bytes(transform.dest), self._own)
+        except TransformError as error:
+            if transform.src and transform.dest:
+                reason = error.reason.replace(transform.dest, written[1])
+                return f"{between(*written, reason)}{remedy(error.code, *written)}"
+            return "a dialect before 2.10 needs both src and dest; write the same into both for subjects that stay"
+        return crash(compiled, self._own)
+
+    def _told(
+        self, error: StreamConfigError, origin: Origin, entry: Mapping[str, Any], before: Sequence[Origin]
+    ) -> Problem:
+        """The refusal at the field that it is about, with what to do."""
+        answer = f"{error.description} ({error.err_code})"
+        whole = _about_the_entry(error, answer, origin, before)
+        if whole is not None:
+            return whole
+        position = self._culprit(entry)
+        if position is None:
+            return Problem(origin.at, answer)
+        place: Path = (*origin.at, origin.transforms_key, position)
+        source, destination = _written(origin, position)
+        noun = "key" if origin.holds_keys else "subject"
+        if error.err_code in _OVERLAPS:
+            before_it = [_written(origin, other)[0] for other in range(position)]
+            others = [other for other in before_it if overlap(other, source)] or before_it
+            shown = ", ".join(f"'{other}'" for other in others)
+            return Problem(
+                (*place, "src"), f"'{source}' beside {shown}: {answer}; let no {noun} fit two of them, or keep one"
+            )
+        native: Mapping[str, str] = entry["subject_transforms"][position]
+        if not is_valid_filter(in_bytes(native["src"] or ">")):
+            return Problem((*place, "src"), f"'{source}': {answer}; {_SUBJECT}")
+        reason = f"{between(source, destination, error.description)} ({error.err_code})"
+        return Problem(
+            (*place, "dest"), f"{reason}{remedy(self._reason_code(native), source, destination, compile_mapping)}"
+        )
+
+    def _culprit(self, entry: Mapping[str, Any]) -> int | None:
+        """The first transform with which the server refuses the entry; None if it is none of them."""
+        transforms = entry.get("subject_transforms", [])
+        for position in range(len(transforms)):
+            if self._refusal([{"name": entry["name"], "subject_transforms": transforms[: position + 1]}]) is not None:
+                return position
+        return None
+
+    def _reason_code(self, transform: Mapping[str, str]) -> str:
+        """The engine's code for what the server refuses."""
+        try:
+            compile_mapping(in_bytes(transform["src"]), in_bytes(transform["dest"]), self._dialect)
+        except TransformError as error:
+            return error.code
+        return ""
+
+
+def _about_the_entry(error: StreamConfigError, answer: str, origin: Origin, before: Sequence[Origin]) -> Problem | None:
+    """A refusal that is about something else than the entry's transforms."""
+    wanted = origin.source.filter_subject
+    match error.err_code:
+        case 10144 | 10150:
+            return Problem(
+                (*origin.at, "filter_subject"),
+                f"'{wanted}' beside subject_transforms: {answer}; make it the src of a transform",
+            )
+        case 10140:
+            twin = next(other.shown for other in before if other.identity == origin.identity)
+            return Problem(
+                origin.at,
+                f"the same {origin.name_key} and filters as in {twin}: {answer}; keep one, or let filters or"
+                " destinations differ",
+            )
+        case 10021:
+            return Problem(
+                (*origin.at, "external", "api"),
+                f"{answer}; write the prefix under which the other account's API is imported, or leave external out",
+            )
+        case 10024:
+            return Problem((*origin.at, "external", "deliver"), f"{answer}; write a subject such as 'deliver.west'")
+        case 10052 if origin.source.external is not None:
+            return Problem((*origin.at, "external", "api"), f"{answer}; write it like $JS.west.API")
+        case 10049 if wanted and not origin.source.subject_transforms:
+            return Problem((*origin.at, "filter_subject"), f"'{wanted}': {answer}; {_SUBJECT}")
+        case _:
+            return None
+
+
+def _written(origin: Origin, position: int) -> tuple[str, str]:
+    """A transform's texts as people wrote them, with what an empty one means."""
+    if not origin.transforms:
+        return ">", ">"
+    transform = origin.transforms[position]
+    return transform.src or ">", transform.dest or transform.src or ">"

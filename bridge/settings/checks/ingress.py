@@ -1,0 +1,101 @@
+"""Rules of kind `subject_transform`: the ingress transform of a stream, from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bridge.settings.checks.dialects import candidates, with_transforms
+from bridge.settings.checks.patterns import (
+    RESERVED,
+    filter_problem,
+    has_white_space,
+    in_bytes,
+    may_fit,
+    overlap,
+    reserved_prefix,
+)
+from bridge.settings.checks.transforming import between, crash, remedy
+from bridge.settings.document import Path
+from bridge.settings.problems import Problem
+from bridge.settings.rules import SubjectTransformRule
+from transforms.dialect import Dialect
+from transforms.errors import StreamConfigError, TransformError
+from transforms.stream_config import validate
+from transforms.transform import Transform, compile_mapping, compile_transform
+
+__all__ = ["ingress_problems"]
+
+
+def ingress_problems(rule: SubjectTransformRule, at: Path, version: str, inbox_prefix: str) -> Iterator[Problem]:
+    """What is wrong with a rule.
+
+    Args:
+        rule: well formed.
+        at: where it stands.
+        version: its dialect.
+        inbox_prefix: that of the rule's connection.
+    """
+    source, destination = rule.subject_transform.src, rule.subject_transform.dest
+    at = (*at, "subject_transform")
+    if reason := _source_problem(source, (*RESERVED, f"{inbox_prefix}.>")):
+        yield Problem((*at, "src"), reason)
+        return
+    built = _built(source, destination, version) if destination else "is empty; give the subject that is stored"
+    if isinstance(built, str):
+        yield Problem((*at, "dest"), built)
+    elif has_white_space(destination):
+        yield Problem((*at, "dest"), f"'{destination}' holds white space; no message can be published there")
+    elif space := reserved_prefix(destination):
+        yield Problem(
+            (*at, "dest"),
+            f"'{destination}' lies under '{space}', which belongs to servers and replies; use another subject",
+        )
+    elif may_fit(built, source):
+        yield Problem(
+            (*at, "dest"),
+            f"'{destination}' may give subjects that '{source}' captures again: an endless loop; begin dest with a"
+            " token that src does not have",
+        )
+
+
+def _source_problem(source: str, reserved: tuple[str, ...]) -> str | None:
+    if reason := filter_problem(source) if source else None:
+        return f"{reason}; servers say: stream transform source: invalid subject {source} (10155)"
+    space = next((space for space in reserved if overlap(source or ">", space)), None)
+    if space is None:
+        return None
+    shown = f"'{source}'" if source else "is left out, means '>', and"
+    first = source.split(".")[0]
+    do = "select other subjects" if first not in ("", "*", ">") else "begin it with a word, such as 'events.>'"
+    return f"{shown} would capture '{space}', which belongs to servers and replies; {do}"
+
+
+def _built(source: str, destination: str, version: str) -> Transform | str:
+    """The transform, or why servers refuse it; with the native dialect only if all do."""
+    told = ""
+    for candidate in dict.fromkeys(map(with_transforms, candidates(version))):
+        built = _built_as(source, destination, candidate)
+        if isinstance(built, Transform):
+            return built
+        told = built
+    return told
+
+
+def _built_as(source: str, destination: str, dialect: Dialect) -> Transform | str:
+    config = {"name": "S", "subjects": ["s"], "subject_transform": {"src": source, "dest": destination}}
+    try:
+        validate(config, dialect)
+    except StreamConfigError as error:
+        code = _code(source, destination, dialect)
+        reason = f"{between(source, destination, error.description)} ({error.err_code})"
+        return f"{reason}{remedy(code, source, destination, compile_mapping)}"
+    transform = compile_transform(in_bytes(source), in_bytes(destination), dialect)
+    return crash(transform, dialect) or transform
+
+
+def _code(source: str, destination: str, dialect: Dialect) -> str:
+    try:
+        compile_mapping(in_bytes(source), in_bytes(destination), dialect)
+    except TransformError as error:
+        return error.code
+    return ""

@@ -1,0 +1,67 @@
+"""Names that rules refer to: connections, which must be there, and the rules' own, which must differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from bridge.settings.document import Path
+from bridge.settings.problems import Problem, did_you_mean
+
+__all__ = ["reference_problems"]
+
+_KEYS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "republish": ("from", "to"),
+        "sources": ("to",),
+        "mirror": ("to",),
+        "kv_sources": ("to",),
+        "subject_transform": ("from",),
+        "advisories": ("from", "to"),
+    }
+)
+"""The keys by which a rule of a kind names connections; the origins of a copying rule have `from` in addition."""
+
+
+def reference_problems(rules: Any, connections: Iterable[str]) -> Iterator[Problem]:
+    """Names of rules that are there twice, and names of connections that are not there.
+
+    Args:
+        rules: as they stand in the configuration, so that a rule with another mistake is looked at, too.
+        connections: the names there are.
+    """
+    names = list(connections)
+    first_of: dict[str, int] = {}
+    for position, rule in enumerate(rules if isinstance(rules, list | tuple) else ()):
+        if not isinstance(rule, dict):
+            continue
+        name = rule.get("name")
+        if isinstance(name, str) and first_of.setdefault(name, position) != position:
+            message = f"'{name}' is the name of rules[{first_of[name]}] already; names must differ"
+            yield Problem(("rules", position, "name"), message)
+        if names:
+            for place, key, mapping in _references(rule, ("rules", position)):
+                wanted = mapping.get(key, "default")
+                if isinstance(wanted, str) and wanted not in names:
+                    here = f"no connection '{wanted}'" if key in mapping else f"'{key}' is left out and means 'default'"
+                    yield Problem((*place, key), f"{here}; {_choice(wanted, names)}")
+
+
+def _references(rule: dict[str, Any], at: Path) -> Iterator[tuple[Path, str, dict[str, Any]]]:
+    """Every mapping that names a connection: where it is, under which key it does, and itself."""
+    kind = rule.get("kind")
+    # Of an unknown kind nobody can say what it leaves out.
+    for key in _KEYS.get(str(kind), tuple(key for key in ("from", "to") if key in rule)):
+        yield at, key, rule
+    if kind == "mirror" and isinstance(rule.get("mirror"), dict):
+        yield (*at, "mirror"), "from", rule["mirror"]
+    sources = rule.get("sources")
+    if kind in ("sources", "kv_sources") and isinstance(sources, list | tuple):
+        for number, source in enumerate(sources):
+            if isinstance(source, dict):
+                yield (*at, "sources", number), "from", source
+
+
+def _choice(wanted: str, names: list[str]) -> str:
+    return did_you_mean(wanted, names).replace("known:", "there is:")

@@ -1,0 +1,73 @@
+"""Transforms: a server's reason against one, with a remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from bridge.settings.checks.patterns import in_bytes
+from transforms.dialect import Dialect
+from transforms.errors import TransformError
+from transforms.transform import Transform, compile_transform
+
+__all__ = ["between", "crash", "refusal", "remedy"]
+
+
+def refusal(source: str, destination: str, versions: Iterable[Dialect]) -> str | None:
+    """The server's reason against a republish's transform and a remedy; of several versions only if all refuse."""
+    told = None
+    for version in versions:
+        try:
+            transform = compile_transform(in_bytes(source), in_bytes(destination), version)
+        except TransformError as error:
+            told = f"{between(source, destination, error.reason)}{remedy(error.code, source, destination)}"
+        else:
+            told = crash(transform, version)
+            if told is None:
+                return None
+    return told
+
+
+def between(source: str, destination: str, reason: str) -> str:
+    """A reason with the two texts that it is about, unless it names them itself."""
+    return reason if "from '" in reason else f"from '{source}' to '{destination}': {reason}"
+
+
+def crash(transform: Transform, version: Dialect) -> str | None:
+    """How the transform would end a server of its dialect, and a remedy; None where it does not."""
+    if "crash-partition-zero" in transform.defects:
+        return f"partition of 0 ends servers of version {version.name}; use 1 or more"
+    return None
+
+
+def remedy(
+    code: str, source: str, destination: str, build: Callable[[bytes, bytes], Transform] = compile_transform
+) -> str:
+    """What to do about a refused transform, behind a semicolon; empty where the reason says enough.
+
+    Args:
+        code: that of the `TransformError`.
+        source: as people wrote it.
+        destination: likewise.
+        build: makes the transform as the newest server does.
+    """
+    told = _remedy(code, source, destination, build)
+    return f"; {told}" if told else ""
+
+
+def _remedy(code: str, source: str, destination: str, build: Callable[[bytes, bytes], Transform]) -> str:
+    wildcards = source.split(".").count("*")
+    if code == "index_out_of_range":
+        return f"the source has {wildcards} wildcard{'' if wildcards == 1 else 's'} (*)"
+    if code == "invalid_subject" and "*" in destination.split("."):
+        return "no '*' can stand there, write $1 or {{wildcard(1)}}"
+    if code == "invalid_subject" and (source.split(".")[-1] == ">") != (destination.split(".")[-1] == ">"):
+        return "both must end in '>', or neither"
+    if code == "invalid_transform":
+        return "tokens between dots, '>' only as the last, no white space"
+    if code == "unused_wildcards":
+        return "servers from 2.10 on do not ask for that"
+    try:
+        build(in_bytes(source), in_bytes(destination))
+    except TransformError:
+        return ""
+    return "newer servers take it"
