@@ -20,7 +20,7 @@ from bridge.wire import WireClient
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
-__all__ = ["CONSUMER_IN_USE", "CONSUMER_NOT_FOUND", "STREAM_NOT_FOUND", "JetStreamApi", "Json"]
+__all__ = ["CONSUMER_IN_USE", "CONSUMER_NOT_FOUND", "NOT_ENABLED", "STREAM_NOT_FOUND", "JetStreamApi", "Json"]
 
 Json: TypeAlias = dict[str, Any]
 _Answer = TypeVar("_Answer")
@@ -28,6 +28,7 @@ _Answer = TypeVar("_Answer")
 STREAM_NOT_FOUND = 10059
 CONSUMER_NOT_FOUND = 10014
 CONSUMER_IN_USE = 10013
+NOT_ENABLED = 10039
 _MESSAGE_NOT_FOUND = 10037
 
 
@@ -92,7 +93,8 @@ class JetStreamApi:
                 http_code=code,
                 err_code=int(error.get("err_code", 0)),
                 description=str(error.get("description", "")),
-                retriable=code == 503,
+                # Waiting gives a cluster its leader, but no account its JetStream.
+                retriable=code == 503 and error.get("err_code") != NOT_ENABLED,
             )
         return reply
 
@@ -110,7 +112,7 @@ class JetStreamApi:
             raise ApiError(
                 f"{place}: JetStream does not answer {subject}: is it enabled for this account?",
                 http_code=503,
-                err_code=10039,
+                err_code=NOT_ENABLED,
                 description="no responders",
                 retriable=False,
             ) from None
@@ -157,6 +159,22 @@ class JetStreamApi:
             names += found
             if not found or len(names) >= int(page.get("total", 0)):
                 return names
+
+    async def streams(self) -> tuple[list[Json], list[str]]:
+        """All streams of the account, each as `STREAM.INFO` gives it, and the names of those that do not answer.
+
+        A stream that comes or goes between two pages may be missed or given twice.
+        """
+        listed: list[Json] = []
+        silent: list[str] = []
+        while True:
+            page = await self.request("STREAM.LIST", {"offset": len(listed) + len(silent)})
+            # A cluster names the streams of which nothing was heard in time; they count for the offset.
+            found, missing = page.get("streams") or [], page.get("missing") or []
+            listed += found
+            silent += missing
+            if not (found or missing) or len(listed) + len(silent) >= int(page.get("total", 0)):
+                return listed, silent
 
     async def consumers(self, stream: str) -> list[Json]:
         """All listed consumers of a stream, each as `CONSUMER.INFO` gives it."""

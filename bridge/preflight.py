@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+from bridge.account_graph import AccountGraph
 from bridge.errors import BridgeError
 from bridge.rule_kinds import make_run
 from bridge.settings import Settings
@@ -14,12 +15,12 @@ __all__ = ["Finding", "check_server"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing found about a rule.
+    """One thing found about a rule, or about the cluster.
 
     Attributes:
-        rule: the rule's name.
+        rule: the rule's name; empty if it is about none in particular.
         ok: whether the rule can run.
-        code: the error's code, or `good`.
+        code: the error's code, `loop`, or `good`; `native_loop` and `not_seen` are about no rule and in nobody's way.
         text: one or two lines.
     """
 
@@ -27,6 +28,11 @@ class Finding:
     ok: bool
     code: str
     text: str
+
+    @property
+    def warns(self) -> bool:
+        """Whether it should be known, and stops nothing."""
+        return self.ok and self.code != "good"
 
     def as_dict(self) -> dict[str, object]:
         """Plain data."""
@@ -51,8 +57,13 @@ async def check_server(settings: Settings, server_url: str | None) -> list[Findi
         settings = settings.model_copy(update={"connections": connections})
     links = await open_links(settings, connections_of(settings))
     try:
-        findings = []
+        outlook = await AccountGraph(settings, links).look()
+        findings = [Finding("", True, "not_seen", reason) for reason in outlook.unseen]
+        findings += [Finding("", True, "native_loop", str(loop)) for loop in outlook.native]
         for rule in settings.rules:
+            if loop := outlook.of(rule.name):
+                findings.append(Finding(rule.name, False, "loop", str(loop)))
+                continue
             run = make_run(rule, settings, links, lambda _: None)
             try:
                 await run.check()

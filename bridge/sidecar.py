@@ -11,9 +11,10 @@ from pathlib import Path
 
 import structlog
 
+from bridge.account_graph import AccountGraph
 from bridge.cancelling import end_tasks
 from bridge.connection import Link, open_link
-from bridge.errors import BridgeError, ConfigError, ConnectionLostError, StreamMissingError
+from bridge.errors import BridgeError, ConfigError, ConnectionLostError, RuleRefusedError, StreamMissingError
 from bridge.health import Health
 from bridge.logs import configure_logs
 from bridge.missing_streams import appeared
@@ -98,6 +99,8 @@ class Sidecar:
             for link in self._links.values():
                 link.on_end(partial(self._connection_ended, link.name))
             self.started = True
+            self._accounts = AccountGraph(settings, self._links)
+            await self._refuse_loops({rule.name for rule in settings.rules})
             self.runs = [make_run(rule, settings, self._links, self._rule_failed) for rule in settings.rules]
             missing = [run for run in self.runs if not await self._check(run)]
             for run in self.runs:
@@ -153,6 +156,21 @@ class Sidecar:
             return False
         return True
 
+    async def _refuse_loops(self, rules: set[str]) -> None:
+        """Look at the accounts and all rules together.
+
+        Raises:
+            RuleRefusedError: one of the named rules takes part in a loop.
+        """
+        outlook = await self._accounts.look()
+        for reason in outlook.unseen:
+            _log.warning("loops.not_seen", reason=reason)
+        for loop in outlook.native:
+            _log.warning("loops.native", reason=str(loop))
+        for loop in outlook.loops:
+            if loop.rule in rules:
+                raise RuleRefusedError(str(loop))
+
     async def _start_when_possible(self, run: RuleRun) -> None:
         try:
             while True:
@@ -160,6 +178,8 @@ class Sidecar:
                 await appeared(self._links[missing.connection], missing.stream)
                 if await self._check(run):
                     break
+            # With the stream there may be a way round that was not there before.
+            await self._refuse_loops({run.rule.name})
             run.state = "starting"
             await run.start()
         except BridgeError as error:

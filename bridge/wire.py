@@ -301,6 +301,11 @@ class WireClient(Client):
             raise ClearTextError
         return super()._connect_command()
 
+    @property
+    def server_id(self) -> str:
+        """What the connected server calls itself; no two servers are called the same."""
+        return str(self._server_info.get("server_id", ""))
+
     def release_route(self, sid: bytes) -> None:
         """Stop handing on messages of a subscription."""
         self._batches.routes.pop(sid, None)

@@ -59,10 +59,15 @@ def check_command(config: Path, server: str | None, as_json: bool) -> int:
         click.echo(f"{config}: good, {count} rule{'s' if count != 1 else ''}; --server URL looks at the cluster, too")
     else:
         for finding in findings:
-            mark = click.style("ok ", fg="green") if finding.ok else click.style("no ", fg="red")
-            named = f"'{finding.rule}'" in finding.text
-            click.echo(f"{mark} {'' if named else finding.rule + ': '}{finding.text}", err=not finding.ok)
+            named = not finding.rule or f"'{finding.rule}'" in finding.text
+            click.echo(f"{_mark(finding)} {'' if named else finding.rule + ': '}{finding.text}", err=not finding.ok)
     return EXIT_GOOD if ok else EXIT_NO
+
+
+def _mark(finding: Finding) -> str:
+    if finding.warns:
+        return click.style("but", fg="yellow")
+    return click.style("ok ", fg="green") if finding.ok else click.style("no ", fg="red")
 
 
 def _findings(settings: Settings, server: str) -> list[Finding]:
