@@ -194,11 +194,10 @@ class _Teller:
         self._several = len(spaces) > 1
 
     def path(self, way: Sequence[_Step]) -> str:
-        said = []
-        for step in way:
-            said += [self._place(step), step.move.text]
-        said.append(self._place(way[0]))
-        return " → ".join(filter(None, said))
+        first = next(number for number, step in enumerate(way) if self._place(step))
+        turned = [*way[first:], *way[:first], way[first]]
+        said = [text for step in turned for text in (self._place(step), step.move.text) if text]
+        return " → ".join(said[:-1])  # ends with the place that it began with
 
     def _place(self, step: _Step) -> str:
         place = step.before.place
