@@ -7,12 +7,23 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+import structlog
+
 __all__ = ["ask"]
 
 _Answer = TypeVar("_Answer")
 
 
 def ask(question: Coroutine[Any, Any, _Answer]) -> _Answer:
-    """The answer of a coroutine, without asyncio's own remarks (on TLS connections that the other side closes)."""
+    """The answer of a coroutine, and only that.
+
+    Left out are asyncio's own remarks (on TLS connections that the other side closes) and the log of a running sidecar:
+    what matters of it is in the answer, and standard output may be for a program to read.
+    """
     logging.getLogger("asyncio").setLevel(logging.ERROR)
-    return asyncio.run(question)
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    try:
+        return asyncio.run(question)
+    finally:
+        structlog.configure(**before)

@@ -1,0 +1,314 @@
+"""Loops on real servers: refused before anything starts, and told by `check`; what comes to an end is left alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.account_graph import AccountGraph, Outlook
+from bridge.settings import Settings
+from bridge.sidecar import close_links, connections_of, open_links
+from conformance.servers import TWIN_VERSIONS, NativeCluster, NativeServer, SharedServers, fetch
+from tests.live.raw_messages import OpenPeer
+from tests.live.sidecar_process import SidecarProcess, document
+from tests.live.sidecars import running, settings_for
+from tests.live.until import LIMIT, until
+
+Servers = Callable[..., NativeServer]
+Name = Callable[[str], str]
+
+
+def republish(name: str, stream: str, src: str, dest: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "kind": "republish", "stream": stream, "republish": {"src": src, "dest": dest}, **more}
+
+
+@asynccontextmanager
+async def graph(settings: Settings) -> AsyncIterator[AccountGraph]:
+    links = await open_links(settings, connections_of(settings))
+    try:
+        yield AccountGraph(settings, links)
+    finally:
+        await close_links(links)
+
+
+async def look(settings: Settings) -> Outlook:
+    async with graph(settings) as accounts:
+        return await accounts.look()
+
+
+async def checked(directory: Path, written: dict[str, Any], *more: str) -> tuple[int, str, str]:
+    """`nats-bridge check --server config`: exit code, standard output, standard error."""
+    config = directory / "checked.yaml"
+    config.write_text(json.dumps(written), "utf-8")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", "from bridge.cli.entry import main; main()"),
+        *("check", "-c", str(config), "--server", "config", *more),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(LIMIT):
+        out, err = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+async def test_the_two_streams_that_adr_28_warns_of(
+    servers: SharedServers, twin_version: str, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    """One republishes into the other's subjects by itself, and the other's rule back."""
+    url = await servers.url(twin_version)
+    peer = await raw_peer(url)
+    a, b = unique_name("a"), unique_name("b")
+    await peer.create_stream(name=a, subjects=[f"{a}.>"], republish={"src": f"{a}.>", "dest": f"{b}.>"})
+    await peer.create_stream(name=b, subjects=[f"{b}.>"])
+    back = republish("back", b, f"{b}.>", f"{a}.>")
+    fine = republish("fine", b, f"{b}.>", f"elsewhere.{b}.>")
+    told = (
+        f"rule 'back': loop: stream {b} → rule 'back' republishes {b}.> to {a}.> → stream {a} →"
+        f" native republish {a}.> to {b}.> → stream {b}: choose a destination outside"
+    )
+    code, out, err = await checked(tmp_path, document(url, back, fine))
+    assert code == 1
+    assert f"no  {told}" in err.splitlines()
+    assert "ok  fine: its streams are there, nothing in the way" in out.splitlines()
+    code, out, _ = await checked(tmp_path, document(url, back, fine), "--json")
+    answer = json.loads(out)
+    assert (code, answer["ok"]) == (1, False)
+    findings = [finding for finding in answer["findings"] if finding["rule"]]
+    assert findings[0] == {"rule": "back", "ok": False, "code": "loop", "text": told}
+    assert (findings[1]["rule"], findings[1]["code"]) == ("fine", "good")
+
+    config = tmp_path / "sidecar.yaml"
+    config.write_text(json.dumps(document(url, fine, back)), "utf-8")
+    process = await SidecarProcess.start(config)
+    assert await process.ended() == 2
+    assert process.plain_lines == [told]
+    assert not any("sidecar.ready" in line for line in process.log)
+    for stream in (a, b):
+        assert not (await peer.api(f"CONSUMER.LIST.{stream}"))["total"], "the rule that is fine was not started either"
+
+
+async def test_a_sources_rule_whose_copies_the_origin_takes(
+    servers: SharedServers, twin_version: str, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(twin_version)
+    peer = await raw_peer(url)
+    origin, target = unique_name("origin"), unique_name("target")
+    await peer.create_stream(name=origin, subjects=[f"{origin}.>"])
+    await peer.create_stream(name=target, subjects=[f"{target}.>"])
+
+    def copying(dest: str) -> dict[str, Any]:
+        entry = {"name": origin, "subject_transforms": [{"src": f"{origin}.>", "dest": dest}]}
+        return {"name": "copy", "kind": "sources", "stream": target, "sources": [entry]}
+
+    outlook = await look(settings_for(url, copying(f"{origin}.copy.>")))
+    loop = outlook.of("copy")
+    assert loop is not None
+    assert loop.path == f"stream {origin} → rule 'copy' copies {origin}.> to {origin}.copy.> → stream {origin}"
+    assert (await look(settings_for(url, copying(f"{target}.>")))).of("copy") is None
+
+
+async def test_three_streams_of_which_one_sources_natively(
+    servers: SharedServers, twin_version: str, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(twin_version)
+    peer = await raw_peer(url)
+    a, b, c = unique_name("a"), unique_name("b"), unique_name("c")
+    await peer.create_stream(name=a, subjects=[f"{a}.>"])
+    await peer.create_stream(name=b, sources=[{"name": a}])
+    await peer.create_stream(name=c, subjects=[f"{c}.>"])
+    there, back = republish("there", b, ">", f"{c}.>"), republish("back", c, f"{c}.>", f"{a}.>")
+    outlook = await look(settings_for(url, there, back))
+    loop = outlook.of("back")
+    assert loop is not None
+    assert loop.path == (
+        f"stream {c} → rule 'back' republishes {c}.> to {a}.> → stream {a} → native source > → stream {b} →"
+        f" rule 'there' republishes > to {c}.> → stream {c}"
+    )
+    assert outlook.of("there") is not None
+    assert (await look(settings_for(url, there))).of("there") is None
+
+
+async def test_what_comes_to_an_end_runs(
+    servers: SharedServers, twin_version: str, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    """Raw orders go through a second stream and come back, to the first stream and not to its rule."""
+    url = await servers.url(twin_version)
+    peer = await raw_peer(url)
+    orders, work = unique_name("orders"), unique_name("work")
+    await peer.create_stream(name=orders, subjects=[f"{orders}.>"])
+    await peer.create_stream(name=work, subjects=[f"{work}.>"])
+    there = republish("there", orders, f"{orders}.raw.*", f"{work}.$1")
+    back = republish("back", work, f"{work}.*", f"{orders}.done.$1")
+    done = await peer.collect(f"{orders}.done.*")
+    async with running(settings_for(url, there, back)) as sidecar:
+        await peer.store(f"{orders}.raw.1".encode())
+        await peer.store(f"{orders}.raw.2".encode())
+        await done.count(2)
+        await until(lambda: all(run.counters.as_dict()["republished"] == 2 for run in sidecar.runs))
+    messages = (await peer.api(f"STREAM.INFO.{orders}"))["state"]["messages"]
+    assert messages == 4
+
+
+async def test_a_way_round_that_appears_with_a_stream(
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url("2.15.1")
+    peer = await raw_peer(url)
+    a, b = unique_name("a"), unique_name("b")
+    await peer.create_stream(name=a, subjects=[f"{a}.>"])
+    there, back = republish("there", a, f"{a}.>", f"{b}.>"), republish("back", b, f"{b}.>", f"{a}.>")
+    async with running(settings_for(url, there, back)) as sidecar:
+        assert [run.state for run in sidecar.runs] == ["ready", "waiting"]
+        await peer.create_stream(name=b, subjects=[f"{b}.>"])
+        async with asyncio.timeout(LIMIT):
+            await sidecar.finished.wait()
+        assert str(sidecar.error) == (
+            f"rule 'back': loop: stream {b} → rule 'back' republishes {b}.> to {a}.> → stream {a} →"
+            f" rule 'there' republishes {a}.> to {b}.> → stream {b}: choose a destination outside"
+        )
+        assert not (await peer.api(f"CONSUMER.LIST.{b}"))["total"]
+
+
+# -- accounts ----------------------------------------------------------------------------------------------------------
+
+ACCOUNTS = """
+accounts {
+  ONE: {jetstream: enabled, users: [{user: one, password: secret}, {user: again, password: secret}]}
+  TWO: {jetstream: enabled, users: [{user: two, password: secret}]}
+  PLAIN: {users: [{user: plain, password: secret}]}
+}
+"""
+
+
+def connections(directory: Path, url: str, **users: str) -> dict[str, Any]:
+    """Connections of these names with these users."""
+    password = directory / "password"
+    password.write_text("secret")
+    return {name: {"servers": [url], "user": user, "password_file": str(password)} for name, user in users.items()}
+
+
+def ring(one: str, other: str) -> list[dict[str, Any]]:
+    """Two rules without any stream: what the first publishes on one connection the second hears on the other."""
+    kind = {"kind": "advisories"}
+    there = kind | {"name": "there", "republish": {"src": "x.>", "dest": "y.>"}, "from": one, "to": one}
+    back = kind | {"name": "back", "republish": {"src": "y.>", "dest": "x.>"}, "from": other, "to": other}
+    return [there, back]
+
+
+async def test_connections_are_told_apart_by_what_they_hear(
+    native_server: Servers, twin_version: str, tmp_path: Path
+) -> None:
+    async with native_server(twin_version, config=ACCOUNTS) as server:
+        named = connections(tmp_path, server.url, one="one", again="again", two="two", plain="plain")
+        for other, rules in (("again", ["there", "back"]), ("two", []), ("plain", [])):
+            outlook = await look(settings_for("", *ring("one", other), connections=named))
+            assert [loop.rule for loop in outlook.loops] == rules
+            assert outlook.unseen == ()
+
+
+async def test_connections_to_different_servers_of_one_cluster() -> None:
+    async with NativeCluster(binary=fetch(TWIN_VERSIONS[-1])) as cluster:
+        named = {name: {"servers": [node.url]} for name, node in zip("abc", cluster.nodes, strict=True)}
+        outlook = await look(settings_for("", *ring("a", "c"), connections=named))
+    assert [loop.rule for loop in outlook.loops] == ["there", "back"]
+
+
+async def test_two_connections_to_one_account_and_a_loop_through_both(
+    native_server: Servers, raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    async with native_server("2.15.1", config=ACCOUNTS) as server:
+        peer = await raw_peer(server.url.replace("//", "//one:secret@"))
+        await peer.create_stream(name="A", subjects=["a.>"])
+        named = connections(tmp_path, server.url, one="one", again="again", two="two")
+        rule = republish("r", "A", "a.>", "a.again.>", **{"from": "one"})
+        code, _, err = await checked(tmp_path, document("", rule | {"to": "again"}, connections=named))
+        assert code == 1
+        assert "stream A → rule 'r' republishes a.> to a.again.> → stream A: choose" in err
+        code, out, err = await checked(tmp_path, document("", rule | {"to": "two"}, connections=named))
+        assert (code, err) == (0, "")
+        assert out == "ok  r: its streams are there, nothing in the way\n"
+
+
+async def test_a_loop_of_the_server_alone_is_told(
+    native_server: Servers, twin_version: str, raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    async with native_server(twin_version) as server:
+        peer = await raw_peer(server.url)
+        await peer.create_stream(name="A", subjects=["a.>"], republish={"src": "a.>", "dest": "b.>"})
+        await peer.create_stream(name="B", subjects=["b.>"], republish={"src": "b.>", "dest": "a.>"})
+        code, out, err = await checked(tmp_path, document(server.url, republish("r", "A", "a.>", "c.>")))
+        assert (code, err) == (0, "")
+        assert out.splitlines() == [
+            "but native loop, which no rule takes part in: stream A → native republish a.> to b.> → stream B →"
+            " native republish b.> to a.> → stream A",
+            "ok  r: its streams are there, nothing in the way",
+        ]
+
+
+async def test_a_user_who_may_not_list_streams(
+    native_server: Servers, twin_version: str, raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    """The rules' own streams are looked at all the same."""
+    users = """authorization: {users: [
+      {user: all, password: secret}
+      {user: few, password: secret, permissions: {publish: {deny: "$JS.API.STREAM.LIST"}, subscribe: ">"}}
+    ]}"""
+    async with native_server(twin_version, config=users) as server:
+        peer = await raw_peer(server.url.replace("//", "//all:secret@"))
+        for name in "ab":
+            await peer.create_stream(name=name.upper(), subjects=[f"{name}.>"])
+        named = connections(tmp_path, server.url, default="few")
+        there, back = republish("there", "A", "a.>", "b.>"), republish("back", "B", "b.>", "a.>")
+        code, out, err = await checked(tmp_path, document("", there, connections=named))
+        assert code == 0, err
+        assert out.splitlines() == [
+            "but connection 'default': the user may not publish to $JS.API.STREAM.LIST: allow it in the user's"
+            " permissions; loops through streams that no rule names are not found",
+            "ok  there: its streams are there, nothing in the way",
+        ]
+        async with running(settings_for("", there, connections=named)) as sidecar:
+            assert [run.state for run in sidecar.runs] == ["ready"]
+        code, _, err = await checked(tmp_path, document("", there, back, connections=named))
+        assert code == 1
+        assert err.count(": loop: stream ") == 2
+
+
+async def test_users_who_may_not_reach_each_other_s_inboxes(native_server: Servers, tmp_path: Path) -> None:
+    few = 'permissions: {publish: "$JS.API.>", subscribe: ">"}'
+    users = (
+        f"authorization: {{users: [{{user: one, password: secret, {few}}}, {{user: two, password: secret, {few}}}]}}"
+    )
+    async with native_server("2.15.1", config=users) as server:
+        named = connections(tmp_path, server.url, one="one", two="two")
+        outlook = await look(settings_for("", *ring("one", "two"), connections=named))
+    assert outlook.loops == ()
+    assert outlook.unseen == (
+        "connections 'one' and 'two': neither user may publish to the other's inbox, so it is not known whether they"
+        " reach the same account; loops through both are not found",
+    )
+
+
+@pytest.mark.parametrize("streams", [600])
+async def test_more_streams_than_one_answer_holds(
+    streams: int, native_server: Servers, twin_version: str, raw_peer: OpenPeer
+) -> None:
+    async with native_server(twin_version) as server:
+        peer = await raw_peer(server.url)
+        for number in range(streams):
+            await peer.create_stream(name=f"S{number:03}", subjects=[f"s{number:03}.>"], storage="memory")
+        first, last = "000", f"{streams - 1:03}"
+        there = republish("there", f"S{first}", f"s{first}.>", f"s{last}.>")
+        back = republish("back", f"S{last}", f"s{last}.>", f"s{first}.>")
+        async with graph(settings_for(server.url, there, back)) as accounts:
+            assert [loop.rule for loop in (await accounts.look()).loops] == ["there", "back"]
+            await peer.api(f"STREAM.DELETE.S{last}")
+            assert (await accounts.look()).loops == ()
