@@ -48,7 +48,7 @@ def test_the_smallest_sources_take_all_defaults(file: Path) -> None:
     assert isinstance(rule, SourcesRule)
     assert (rule.target_stream, rule.target_connection) == ("T", "default")
     assert (rule.on_rejected, rule.on_recreated) == (OnRejected(None), "stop")
-    assert (rule.allow_side_effects, rule.dialect) == (False, None)
+    assert rule.dialect is None
     (entry,) = rule.entries
     assert entry.native() == {"name": "O"}
     assert (entry.exclude, entry.connection) == ((), "default")
@@ -63,7 +63,6 @@ def test_everything_can_be_said_of_sources(file: Path) -> None:
             "to": "west",
             "on_rejected": {"skip": "dead.letters"},
             "on_recreated": "restart",
-            "allow_side_effects": True,
             "dialect": "2.10.27",
             "sources": [
                 {"name": "O", "filter_subject": "o.>", "opt_start_seq": 7, "exclude": ["o.x", "o.*.y"]},
@@ -80,7 +79,7 @@ def test_everything_can_be_said_of_sources(file: Path) -> None:
     )
     assert isinstance(rule, SourcesRule)
     assert rule.on_rejected == OnRejected("dead.letters")
-    assert (rule.on_recreated, rule.allow_side_effects) == ("restart", True)
+    assert rule.on_recreated == "restart"
     assert rule.connections == ("west", "default", "west")
     one, two = rule.entries
     assert one.native() == {"name": "O", "opt_start_seq": 7, "filter_subject": "o.>"}
