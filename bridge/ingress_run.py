@@ -23,6 +23,7 @@ from bridge.errors import ApiError, BridgeError, NotPermittedError, RuleRefusedE
 from bridge.ingress_check import IngressTarget, compile_ingress, look_at_stream
 from bridge.ingress_loop import IngressCounters, IngressLoop
 from bridge.pacing import Pace
+from bridge.queue_group import queue_group
 from bridge.refused_subjects import refused_publication, refused_subscription
 from bridge.republish_run import rule_dialect
 from bridge.rule_run import RunState
@@ -36,18 +37,13 @@ if TYPE_CHECKING:
     from bridge.settings import SubjectTransformRule
     from bridge.wire import BatchSubscription, Delivered
 
-__all__ = ["IngressRun", "queue_group"]
+__all__ = ["IngressRun"]
 
 _log = structlog.get_logger("bridge.rule")
 
 _LOOK = 10.0  # seconds until a look at the stream that no advisory asked for
 _LOOK_AGAIN = 0.25  # seconds until the next look when the server could not tell
 _MOST_WAITING = 64 << 20  # bytes that may wait to be written
-
-
-def queue_group(rule: str) -> str:
-    """The queue group of a rule's subscription, the same in all replicas."""
-    return f"nats-bridge_{rule}"
 
 
 class IngressRun:

@@ -9,7 +9,7 @@ from transforms.part import Part
 from transforms.subject import ANY, REST, tokens
 from transforms.transform import Transform
 
-__all__ = ["first_matching", "may_land_on"]
+__all__ = ["covering_filter", "first_matching", "may_land_on"]
 
 _ONE_TOKEN = frozenset((Kind.WILDCARD, Kind.PARTITION, Kind.RANDOM, Kind.LEFT, Kind.RIGHT))
 
@@ -25,6 +25,14 @@ def may_land_on(transform: Transform, pattern: bytes) -> bool:
 def first_matching(transform: Transform, patterns: Sequence[str]) -> str | None:
     """The first of the patterns on which the transform may land, None if there is none."""
     return next((pattern for pattern in patterns if may_land_on(transform, pattern.encode())), None)
+
+
+def covering_filter(transform: Transform) -> str:
+    """A subject with wildcards that stands for every result of the transform."""
+    shapes = [_shape(part) for part in transform.parts]
+    if REST in shapes:
+        shapes = shapes[: shapes.index(REST) + 1]
+    return b".".join(shapes).decode()
 
 
 def _shape(part: Part) -> bytes:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridge.landing import first_matching, may_land_on
+from bridge.landing import covering_filter, first_matching, may_land_on
 from transforms.subject import matches
 from transforms.transform import compile_transform
 
@@ -35,6 +35,12 @@ def test_decisions(source: bytes, destination: bytes, pattern: bytes, lands: boo
     assert may_land_on(compile_transform(source, destination), pattern) is lands
 
 
+def test_the_first_that_fits() -> None:
+    transform = compile_transform(b"a.*", b"b.$1")
+    assert first_matching(transform, ["a.*", "b.c.d", "b.>", "b.*"]) == "b.>"
+    assert first_matching(transform, []) is None
+
+
 TOKEN = st.sampled_from(["a", "b", "x-y", "-"])
 PATTERN = st.lists(st.sampled_from(["a", "b", "x", "y", "*"]), min_size=1, max_size=5)
 DESTINATION = st.lists(
@@ -53,5 +59,8 @@ def test_what_lands_may_land(destination: list[str], one: str, other: str, patte
     wanted = ".".join([*pattern, ">"] if rest else pattern)
     result = transform.apply(f"s.{one}.{other}".encode())
     assert result is not None
-    if b"" not in result.split(b".") and matches(result, wanted.encode()):
-        assert first_matching(transform, ["never", wanted]) == wanted
+    if b"" in result.split(b"."):
+        return
+    assert matches(result, covering_filter(transform).encode())
+    if matches(result, wanted.encode()):
+        assert may_land_on(transform, wanted.encode())
