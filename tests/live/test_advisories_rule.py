@@ -338,7 +338,8 @@ async def test_the_stream_of_dead_letters_comes_goes_and_comes_back(
     url = await servers.url(twin_version)
     peer = await raw_peer(url)
     await peer.create_stream(name=name, subjects=[f"{name}.>"], storage="memory")
-    heard = await peer.collect(f"dlq.{name}.>")
+    listener = await raw_peer(url)
+    heard = await listener.collect(f"dlq.{name}.>")
     for number in range(3):
         await peer.store(f"{name}.a".encode(), b"%d" % number)
     config = {"name": f"{name}dlq", "subjects": [f"dlq.{name}.>"], "storage": "memory"}
@@ -348,6 +349,7 @@ async def test_the_stream_of_dead_letters_comes_goes_and_comes_back(
         run = bridge.runs[0]
         peer.publish(first, b"+TERM")
         await heard.count(1)  # no stream: published plainly
+        await listener.close()  # from now on the server can say that nobody is there
         await peer.create_stream(**config)
         await until(lambda: run._streams.names == [f"{name}dlq"])  # type: ignore[attr-defined]
         peer.publish(second, b"+TERM")

@@ -19,6 +19,7 @@ from bridge.errors import BridgeError, ConfigError, RuleRefusedError
 from bridge.sidecar import Sidecar
 from conformance.servers import NativeServer, SharedServers
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.sidecar_process import sidecar_processes
 from tests.live.sidecars import running, settings_for
 from tests.live.stored_messages import stored_messages
 from tests.live.test_twin import BLOCKS, PAYLOADS
@@ -213,6 +214,45 @@ async def test_a_drain_under_load_loses_nothing_and_doubles_nothing(
 
 async def _holds(peer: RawPeer, stream: str, messages: int) -> bool:
     return bool((await peer.api(f"STREAM.INFO.{stream}"))["state"]["messages"] >= messages)
+
+
+async def test_sigterm_under_load(
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    name = unique_name("sigterm")
+    url = await servers.url("2.15.1")
+    peer = await raw_peer(url)
+    await peer.create_stream(name=name, subjects=[f"kept{name}.>"], storage="memory")
+    published = 0
+    async with sidecar_processes(tmp_path) as start:
+        processes = [await start(url, renaming(name)) for _ in range(2)]
+        for process in processes:
+            await process.ready()
+        leaving = asyncio.create_task(processes[0].stop())
+        while not leaving.done():
+            for _ in range(200):
+                peer.publish(f"in{name}.x".encode(), b"%d" % published)
+                published += 1
+            async with asyncio.timeout(LIMIT):
+                await peer.client.flushed()
+        assert await leaving == 0
+        await until(lambda: _holds(peer, name, published))
+    assert sorted(int(message.payload) for message in await kept(peer, name)) == list(range(published))
+
+
+async def test_an_atomic_batch(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:
+    """One sidecar keeps the order that a batch needs."""
+    name = unique_name("batch")
+    url = await servers.url("2.15.1")
+    peer = await raw_peer(url)
+    await peer.create_stream(name=name, subjects=[f"kept{name}.>"], allow_atomic=True)
+    async with running(settings_for(url, renaming(name))):
+        block = "NATS/1.0\r\nNats-Batch-Id: b\r\nNats-Batch-Sequence: {}\r\n{}\r\n"
+        for number in range(1, 10):
+            peer.publish(f"in{name}.x".encode(), b"%d" % number, block.format(number, "").encode())
+        commit = block.format(10, "Nats-Batch-Commit: 1\r\n").encode()
+        answer = await peer.store(f"in{name}.x".encode(), b"10", commit)
+    assert (answer["seq"], answer["count"]) == (10, 10)
 
 
 @pytest.mark.parametrize(
