@@ -99,7 +99,7 @@ async def test_what_was_delivered_too_often_becomes_a_dead_letter(
             await consumer(peer, name, "c", max_deliver=2, ack_wait=SOON)
             await pull(peer, name, "c", 2, more=1)
         (letter,) = await letters(peer, name, 1)
-        assert bridge.runs[0].counters.as_dict()["stored"] == 1
+        await until(lambda: bridge.runs[0].counters.as_dict()["stored"] == 1)
     ((_, _, _, advisory),) = await advisories.count(1)
     said = json.loads(advisory)
     assert letter.subject == f"dlq.{name}.c".encode()
@@ -292,6 +292,7 @@ async def test_messages_that_do_not_fit(servers: SharedServers, unique_name: Nam
     async with running(settings_for(url, dead_letters(name))) as bridge:
         await terminate(peer, name, 3)
         found = await letters(peer, name, 3)
+        await until(lambda: bridge.runs[0].counters.as_dict()["stored"] == 3)
         counters = bridge.runs[0].counters.as_dict()
     assert {header(letter, "Nats-Bridge-Message") for letter in found} == {"too large", "refused by the stream", None}
     assert sorted(json.loads(letter.payload)["stream_seq"] for letter in found if letter.payload != b"small") == [1, 2]
