@@ -41,7 +41,7 @@ __all__ = ["IngressRun"]
 
 _log = structlog.get_logger("bridge.rule")
 
-_LOOK = 10.0  # seconds until a look at the stream that no advisory asked for
+_LOOK = 2.0  # seconds until a look that no advisory asked for: 2.9 and 2.10 now and then lose that of a deletion
 _LOOK_AGAIN = 0.25  # seconds until the next look when the server could not tell
 _MOST_WAITING = 64 << 20  # bytes that may wait to be written
 

@@ -180,12 +180,20 @@ async def test_advisories_by_themselves(
     }
     ours = {"name": name, "kind": "advisories", "republish": republish}
     async with running(settings_for(url, ours)) as bridge:
-        await peer.create_stream(name=name, subjects=[f"{name}.>"])
-        await peer.api(f"STREAM.DELETE.{name}")
-        await bridged.count(2)
+
+        async def told_of_a_deletion() -> bool:
+            # 2.9 and 2.10 now and then lose the advisory: the stream that sends it is gone too soon.
+            await peer.create_stream(name=name, subjects=[f"{name}.>"], storage="memory")
+            await peer.api(f"STREAM.DELETE.{name}")
+            return any(b".DELETED." in subject for subject, _, _, _ in native.messages)
+
+        await until(told_of_a_deletion)
+        await until(lambda: len(bridged.messages) == len(native.messages))
         assert bridge.runs[0].counters.as_dict()["stored"] == 0
+    assert len(bridged.messages) >= 2
+    # The listener may have heard more, by now.
     for (subject, reply, block, payload), (theirs, _, _, advisory) in zip(
-        bridged.messages, await native.count(2), strict=True
+        bridged.messages, native.messages, strict=False
     ):
         assert subject == b"events.%b.%b" % (name.encode(), theirs.split(b".")[4])
         assert reply == b""
