@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from typing import Any, Self
+
+import nats.errors
 
 from tests.live.raw_messages import RawPeer
 from tests.live.stored_messages import stored_messages
@@ -55,9 +59,17 @@ class Copies:
         return {"name": "rule", "kind": "sources", "stream": self.target, "sources": [entry], **more}
 
     async def state(self) -> dict[str, Any]:
-        """The target's state."""
-        state: dict[str, Any] = (await self.target_peer.api(f"STREAM.INFO.{self.target}"))["state"]
-        return state
+        """The target's state; asked again while a cluster changes leaders, which loses requests."""
+        while True:
+            try:
+                reply = await self.target_peer.client.request(f"$JS.API.STREAM.INFO.{self.target}", b"", timeout=1)
+            except nats.errors.Error:
+                await asyncio.sleep(0.01)
+                continue
+            answer: dict[str, Any] = json.loads(reply.data)
+            if "state" in answer:
+                state: dict[str, Any] = answer["state"]
+                return state
 
     async def holds(self, messages: int) -> None:
         """Wait until the target holds at least so many messages."""
