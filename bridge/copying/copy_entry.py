@@ -12,7 +12,6 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Literal
 
 import structlog
@@ -22,10 +21,11 @@ from bridge.connection import Link
 from bridge.copying.barrier import last_sequence_behind
 from bridge.copying.copy_loop import CopyLoop, Operation, Special, message_sequence
 from bridge.copying.counters import CopyCounters
-from bridge.copying.message_ids import entry_key
+from bridge.copying.message_ids import CopyId, entry_key
 from bridge.copying.position import OriginMessage, Resume, compare, identity_changed, of_this_origin
 from bridge.copying.publisher import MOST_UNCONFIRMED, Publisher
 from bridge.copying.rejections import Rejected, Rejections
+from bridge.copying.sequence_keeper import SequenceKeeper
 from bridge.copying.target import Target
 from bridge.copying.target_tail import TargetTail, read_tail
 from bridge.copying.verdict import SOURCE_RECORD_REFUSED, Verdict
@@ -41,13 +41,13 @@ from bridge.wire import Delivered
 from transforms import header_block
 from transforms.source_record import TWIN_HEADER
 from transforms.sourcing import Sourcing
+from transforms.timestamp import nanoseconds_of
 
 __all__ = ["CopyEntry", "EntryPlan"]
 
 _log = structlog.get_logger("bridge.copying")
 
 _PAUSE = 0.1  # seconds until the next try while a server is away
-_NANOSECONDS = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,9 @@ class EntryPlan:
         probe: a subject that the target stores, for barriers.
         filters: what the origin's consumer is asked for; none for everything.
         on_recreated: what to do when the origin is a new stream of the same name.
+        keep_sequence: whether copies have the origin's sequence numbers.
+        filler: the subject for numbers that the origin lacks.
+        one_by_one: whether order is kept at the price of speed.
     """
 
     rule: str
@@ -71,6 +74,9 @@ class EntryPlan:
     probe: bytes
     filters: tuple[str, ...]
     on_recreated: Literal["stop", "restart"]
+    keep_sequence: bool = False
+    filler: str | None = None
+    one_by_one: bool = False
 
 
 class CopyEntry:
@@ -106,6 +112,7 @@ class CopyEntry:
         self._intake: Intake | None = None
         self._publisher: Publisher | None = None
         self._loop: CopyLoop | None = None
+        self._keeper: SequenceKeeper | None = None
         self._living: asyncio.Task[None] | None = None
         self._log = _log.bind(rule=plan.rule, stream=plan.stream, origin=plan.source.name)
 
@@ -195,9 +202,22 @@ class CopyEntry:
         created = str(origin_info["created"])
         self._key = entry_key(plan.sourcing, created)
         last = await last_sequence_behind(self._target, plan.stream, plan.probe)
-        resume = await self._find_position(target, last, target_info, origin_info)
+        if plan.keep_sequence:
+            resume = await self._kept_position(last, origin_info)
+            self._keeper = SequenceKeeper(plan.rule, plan.source.name, self._key, plan.filler, last)
+        else:
+            resume = await self._find_position(target, last, target_info, origin_info)
         publisher = Publisher(
-            self._target, target, last, self._counters, self._refused, self._interrupted, self._failed
+            self._target,
+            target,
+            last,
+            self._counters,
+            self._refused,
+            self._interrupted,
+            self._failed,
+            # A message that is left out would shift all numbers behind it.
+            one_by_one=plan.one_by_one or (plan.keep_sequence and (target.replicas > 1 or target.full_is_refused)),
+            keeps_sequence=plan.keep_sequence,
         )
         self._publisher = publisher
         self._loop = CopyLoop(
@@ -206,6 +226,7 @@ class CopyEntry:
             target,
             self._counters,
             max_payload=self._target.client.max_payload,
+            records=not plan.keep_sequence,
         )
         self._loop.there = set(resume.there)
         await publisher.open()
@@ -252,7 +273,7 @@ class CopyEntry:
         self._counters.received += len(batch)
         out: list[Operation] = []
         done, special = loop.run(batch, out)
-        if special is None:
+        if special is None and self._keeper is None:
             return publisher.send(out)
         return self._carefully(loop, publisher, batch, out, done, special)
 
@@ -283,19 +304,38 @@ class CopyEntry:
     ) -> None:
         """Send messages that the target may refuse alone, so that none behind them is stored before that is known."""
         while True:
-            if waiting := publisher.send(out):
-                await waiting
+            await self._send(publisher, out)
             if special is None:
                 return
             await publisher.settled()
             if special.operation is not None:
-                if waiting := publisher.send([special.operation]):
-                    await waiting
+                await self._send(publisher, [special.operation])
                 await publisher.settled()
             elif self._publisher is publisher and not self._interruption.is_set():
                 await self._reject(special)
             out = []
             done, special = loop.run(batch, out, done)
+
+    async def _send(self, publisher: Publisher, operations: list[Operation]) -> None:
+        if self._keeper is None:
+            if waiting := publisher.send(operations):
+                await waiting
+            return
+        filled = 0
+        for piece, fills in self._keeper.pieces(operations):
+            if waiting := publisher.send(piece):
+                await waiting
+            if fills:
+                filled += len(piece)
+        if filled:
+            await publisher.settled()
+            await self._remove_fillers()
+            self._counters.fillers += filled
+            self._counters.copied -= filled
+
+    async def _remove_fillers(self) -> None:
+        if self.plan.filler is not None:
+            await self._target.api.request(f"STREAM.PURGE.{self.plan.stream}", {"filter": self.plan.filler})
 
     async def _reject(self, special: Special) -> None:
         subject, reply, _, payload = special.message
@@ -337,7 +377,7 @@ class CopyEntry:
         """Where to go on; see `position`."""
         plan = self.plan
         tail = await read_tail(self._target.api, plan.stream, last, plan.sourcing.is_own, MOST_UNCONFIRMED)
-        created_ns = _nanoseconds(str(origin_info["created"]))
+        created_ns = nanoseconds_of(str(origin_info["created"]))
         if identity_changed(tail.copies, self._key, created_ns):
             self._decide_about_recreated(str(origin_info["created"]))
             return Resume(0)
@@ -363,6 +403,25 @@ class CopyEntry:
             )
             self._counters.out_of_order += resume.missing
         return resume
+
+    async def _kept_position(self, last: int, origin_info: Json) -> Resume:
+        """With the origin's numbers, the target's last one is the position; unless it is not of the origin."""
+        plan = self.plan
+        await self._remove_fillers()  # an earlier round may have left some
+        origin_last = int(origin_info["state"]["last_seq"])
+        newest = await self._target.api.stored_message(plan.stream, last) if last else None
+        copy_id = CopyId.parse(header_block.read(newest.header_block, b"Nats-Msg-Id")) if newest else None
+        if copy_id is not None and copy_id.entry != self._key:
+            raise RuleRefusedError(
+                f"rule '{plan.rule}': stream '{plan.source.name}' is a new one, and '{plan.stream}' holds copies of the"
+                " old one under the same sequences: empty it by deleting and creating it anew"
+            )
+        if last > origin_last or (copy_id is not None and copy_id.sequence != last):
+            raise RuleRefusedError(
+                f"rule '{plan.rule}': stream '{plan.stream}' has sequence {last}, which is not a copy of that message of"
+                f" '{plan.source.name}' (last sequence {origin_last}), so sequences can be kept no longer"
+            )
+        return Resume(last)
 
     async def _compared(self, target: Target, tail: TargetTail) -> Resume:
         plan = self.plan
@@ -393,7 +452,7 @@ class CopyEntry:
         earliest = None
         if source.opt_start_time is not None:
             earliest = source.opt_start_time
-            if int(state["messages"]) and _nanoseconds(state["last_ts"]) > _nanoseconds(earliest):
+            if int(state["messages"]) and nanoseconds_of(state["last_ts"]) > nanoseconds_of(earliest):
                 earliest = str(state["last_ts"])
         elif int(state["first_seq"]) > 1 and int(state["last_seq"]) >= int(state["first_seq"]):
             earliest = str(state["last_ts"])
@@ -413,12 +472,3 @@ class CopyEntry:
                 f" '{plan.stream}' holds copies of the old one: set on_recreated: restart to copy it from its start"
             )
         self._log.warning("copying.origin_recreated", created=created, meaning="copied from its start")
-
-
-def _nanoseconds(time_text: str) -> int:
-    """An RFC 3339 time, in nanoseconds since 1970."""
-    whole, _, rest = time_text.partition(".")
-    digits = rest.rstrip("Z").partition("+")[0].partition("-")[0]
-    zone = time_text[len(whole) + 1 + len(digits) :] if rest else ""
-    moment = datetime.fromisoformat((whole + zone if rest else time_text).replace("Z", "+00:00"))
-    return int(moment.timestamp()) * _NANOSECONDS + int((digits + "0" * 9)[:9])

@@ -28,6 +28,7 @@ __all__ = ["CopyRun"]
 
 _log = structlog.get_logger("bridge.rule")
 
+_MOST_FIRST_FILLERS = 1_000_000  # sequences
 _SEVERAL_TOKENS = (
     Kind.SPLIT,
     Kind.SPLIT_FROM_LEFT,
@@ -197,6 +198,8 @@ class CopyRun:
                 f"{place}: opt_start_seq {source.opt_start_seq} is beyond its end, its last sequence is {last}:"
                 f" at most {last + 1}, which is the next message"
             )
+        if isinstance(rule, MirrorRule) and rule.keep_sequence:
+            self._check_sequences(rule, place, origin, target)
         probe = _literal(next((p for p in stored if any(matches(_literal(p), s) for s in subjects)), subjects[0]))
         return EntryPlan(
             rule=rule.name,
@@ -206,7 +209,30 @@ class CopyRun:
             probe=probe,
             filters=_consumer_filters(sourcing, origin["config"].get("subjects") or (), link.server_version),
             on_recreated=rule.on_recreated,
+            keep_sequence=isinstance(rule, MirrorRule) and rule.keep_sequence,
+            filler=rule.filler_subject if isinstance(rule, MirrorRule) else None,
+            one_by_one=rule.strict_order,
         )
+
+    def _check_sequences(self, rule: MirrorRule, place: str, origin: Json, target: Json) -> None:
+        """Whether the target's next sequence can be the one that the origin has next."""
+        config = target["config"]
+        filler = rule.filler_subject
+        if filler is not None and not any(matches(filler.encode(), s.encode()) for s in config["subjects"]):
+            raise RuleRefusedError(
+                f"{place}: filler_subject '{filler}' is not a subject of stream '{rule.stream}'; it has"
+                f" {', '.join(config['subjects'])}"
+            )
+        if filler is not None and config.get("deny_purge"):
+            raise RuleRefusedError(f"{place}: stream '{rule.stream}' has deny_purge: fillers could not be removed")
+        if config.get("sources"):
+            raise RuleRefusedError(f"{place}: stream '{rule.stream}' has native sources, which take sequences, too")
+        have, first = int(target["state"]["last_seq"]), int(origin["state"]["first_seq"])
+        if first - have - 1 > _MOST_FIRST_FILLERS:
+            raise RuleRefusedError(
+                f"{place} begins at sequence {first}, '{rule.stream}' would continue at {have + 1}: create it anew with"
+                f" first_seq {first} (servers from 2.10 on)"
+            )
 
     def _compiled(self, source: Source, version: Dialect) -> Sourcing:
         try:

@@ -68,6 +68,9 @@ class Publisher:
         refused: the policy.
         interrupted: called once, with the reason, when it is unknown what was stored.
         failed: called once with the error that ends the rule.
+        one_by_one: have each message confirmed before the next one is sent: then none is ever stored before another
+            that was left out, whatever happens to the target.
+        keeps_sequence: a copy stored under another sequence than its origin's ends the rule.
 
     Attributes:
         waiting: whether the target takes nothing at the moment.
@@ -82,6 +85,9 @@ class Publisher:
         refused: Refused,
         interrupted: Callable[[str], None],
         failed: Callable[[BaseException], None],
+        *,
+        one_by_one: bool = False,
+        keeps_sequence: bool = False,
     ) -> None:
         self.waiting = False
         self._inbox = b"%b." % link.client.new_inbox().encode()
@@ -107,6 +113,8 @@ class Publisher:
         self._good = b"\0"  # how an answer begins that says "stored"; learned from the first
         self._answers = 0
         self._answered = asyncio.Event()
+        self._one_by_one = one_by_one
+        self._keeps = keeps_sequence
         self._alone = 0
         self._over = False
         self._subscription: BatchSubscription | None = None
@@ -140,7 +148,7 @@ class Publisher:
             return None
         if self._over or self._mending is not None or not self._link.client.is_connected:
             return self._send_carefully(operations)
-        if self._alone or (self._bounded and not self._fit(operations)):
+        if self._alone or self._one_by_one or (self._bounded and not self._fit(operations)):
             return self._send_carefully(operations)
         self._write(operations)
         if (
@@ -215,14 +223,14 @@ class Publisher:
                 await self._next_answer()
             if not self._usable:
                 break
-            if not self._alone and (not self._bounded or self._fit(left)):
+            if not self._alone and not self._one_by_one and (not self._bounded or self._fit(left)):
                 self._write(list(left))
                 left.clear()
             else:
-                self._alone = self._alone - 1 if self._alone else _ALONE
+                self._alone = self._alone - 1 if self._alone else (0 if self._one_by_one else _ALONE)
                 self._write([left.popleft()])
                 await self.settled()
-                if not self._alone and self._bounded:
+                if not self._alone and self._bounded and not self._one_by_one:
                     await self._look_for_room()
         # What is left over an interruption is read again from the origin.
 
@@ -270,6 +278,8 @@ class Publisher:
                 last = int(number)
                 if last <= self._last or (count > 1 and last - self._last != count):
                     break
+                if self._keeps and last != int(asked):
+                    break
                 self._last = last
                 groups.popleft()
                 self._confirm(count)
@@ -307,12 +317,17 @@ class Publisher:
                         f"stream '{verdict.stream}' takes copies meant for '{self._stream}': their subjects overlap"
                     )
                 )
-                return None
+                return
+            if self._keeps and verdict.sequence and verdict.sequence != int(asked):
+                self._fail(self._lost_sequence(asked, verdict))
+                return
             if verdict.kind == "later" and not verdict.stream:
                 # Nobody there: the stream has no leader, or it was deleted, and may come back as another one.
-                return self.interrupt(verdict.description)
+                self.interrupt(verdict.description)
+                return
             if verdict.kind == "stored" and verdict.sequence <= self._last:
-                return self.interrupt("the target is a new stream, or lost the end of its store")
+                self.interrupt("the target is a new stream, or lost the end of its store")
+                return
             if verdict.kind == "stored":
                 self._good = payload[: payload.rindex(b":") + 1]
             told[asked] = verdict
@@ -322,6 +337,17 @@ class Publisher:
             self._ask_for_all()
         if self._mending is None and any(verdict.kind in ("later", "refused") for verdict in told.values()):
             self._mending = asyncio.create_task(self._mend())
+
+    def _lost_sequence(self, asked: bytes, verdict: Verdict) -> RuleRefusedError:
+        why = (
+            "its message id is that of an earlier message: shorten the stream's duplicate_window"
+            if verdict.kind == "duplicate"
+            else "somebody else writes to that stream, or a change of leaders left messages out"
+        )
+        return RuleRefusedError(
+            f"stream '{self._stream}' has message {asked.decode()} of the origin as {verdict.sequence}, so sequences can"
+            f" be kept no longer: {why}"
+        )
 
     def _take_off(self) -> None:
         """Forget what is stored, as far as nothing unknown is before it."""

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import structlog
 
 from bridge.copying.message_ids import CopyId
-from bridge.errors import ApiError
 from bridge.jetstream_api import JetStreamApi
 from bridge.replay import Replay
 from bridge.republish_loop import AckReply
@@ -118,20 +117,10 @@ async def _piece(
                         time_ns = AckReply.parse(reply).time_ns
                         copies.append(StoredCopy(subject, time_ns, record, header_block.read(block, b"Nats-Msg-Id")))
         # A consumer may sit on a replica that lags behind; unless the end was deleted, it must show up.
-        if not newest or end == high or not patience or not await _exists(api, stream, high):
+        if not newest or end == high or not patience or await api.stored_message(stream, high) is None:
             break
         await asyncio.sleep(_LAG_PAUSE)
     return copies, found
-
-
-async def _exists(api: JetStreamApi, stream: str, sequence: int) -> bool:
-    try:
-        await api.request(f"STREAM.MSG.GET.{stream}", {"seq": sequence})
-    except ApiError as error:
-        if error.http_code == 404:
-            return False
-        raise
-    return True
 
 
 def _own_record(block: bytes, is_own: Callable[[SourceRecord], bool]) -> SourceRecord | None:

@@ -158,6 +158,10 @@ class CopyingRule(Part):
     on_recreated: Literal["stop", "restart"] = Field(
         default="stop", description="what to do when an origin is a new stream of the same name"
     )
+    strict_order: Flag = Field(
+        default=False,
+        description="wait for each message's answer: order is kept even if a cluster changes leaders; slow",
+    )
     dialect: str | None = Field(default=None, description=_DIALECT)
 
     @property

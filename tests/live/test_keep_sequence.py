@@ -1,0 +1,160 @@
+"""Mirrors whose copies have the origin's sequence numbers."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.errors import RuleRefusedError
+from conformance.servers import SharedServers
+from tests.live.copies import Copies
+from tests.live.raw_messages import OpenPeer
+from tests.live.sidecar_process import Load, sidecar_processes
+from tests.live.sidecars import running, settings_for
+from tests.live.stored_messages import stored_messages
+from tests.live.until import until
+from transforms import header_block
+
+
+def mirror(here: Copies, **more: Any) -> dict[str, Any]:
+    """A rule that keeps sequences, with a filler subject."""
+    return {
+        "name": "rule",
+        "kind": "mirror",
+        "stream": here.target,
+        "mirror": {
+            "name": here.name,
+            "subject_transforms": [{"src": f"{here.name}.>", "dest": f"{here.target}.>"}],
+            **more.pop("entry", {}),
+        },
+        "keep_sequence": True,
+        "filler_subject": f"{here.target}.filler",
+        **more,
+    }
+
+
+async def are_equal(here: Copies) -> None:
+    """Both streams hold the same payloads and headers of publishers under the same sequences, gaps included."""
+    streams = []
+    for stream in (here.name, here.target):
+        info = await here.peer.api(f"STREAM.INFO.{stream}", {"deleted_details": True})
+        found = await stored_messages(here.peer, stream, int(info["state"]["messages"]))
+        streams.append(
+            [
+                (
+                    message.sequence,
+                    message.subject.partition(b".")[2],
+                    message.payload,
+                    header_block.remove(message.header_block, b"Nats-Msg-Id"),
+                )
+                for message in found
+            ]
+        )
+    assert streams[1] == streams[0]
+
+
+async def delete(here: Copies, *sequences: int) -> None:
+    for sequence in sequences:
+        answer = await here.peer.api(f"STREAM.MSG.DELETE.{here.name}", {"seq": sequence})
+        assert answer.get("success"), answer
+
+
+async def test_deleted_messages_are_gaps_in_the_copy_too(
+    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(twin_version)
+    here = await Copies.make(await raw_peer(url), unique_name("gaps"))
+    await Load(here.peer, here.name).burst(500)
+    await delete(here, 1, 2, 3, 100, 101, 300, 499)
+    async with running(settings_for(url, mirror(here))) as bridge:
+        await here.holds(493)
+        await Load(here.peer, here.name).burst(100)
+        await here.holds(593)
+        await until(lambda: bridge.runs[0].counters.as_dict()["copied"] == 593)
+        assert bridge.runs[0].counters.as_dict()["fillers"] == 7
+    await are_equal(here)
+
+
+async def test_kills_keep_the_numbers(
+    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    url = await servers.url(twin_version)
+    here = await Copies.make(await raw_peer(url), unique_name("numbers"))
+    load = Load(await raw_peer(url), here.name)
+    chance = random.Random(twin_version)
+    await load.burst(1500)
+    await delete(here, *chance.sample(range(2, 1500), 100))
+    async with sidecar_processes(tmp_path) as start:
+        for _ in range(5):
+            process = await start(url, mirror(here))
+            await process.ready()
+            before = int((await here.state())["last_seq"])
+            burst = asyncio.create_task(load.burst(1500))
+
+            async def further(least: int = before + chance.randrange(1, 1000)) -> bool:
+                return int((await here.state())["last_seq"]) >= least
+
+            await until(further)
+            await process.kill()
+            await burst
+        process = await start(url, mirror(here))
+        await process.ready()
+        await here.holds(load.published - 100)
+
+        async def purged() -> bool:
+            return int((await here.state())["messages"]) == load.published - 100
+
+        await until(purged)
+        assert await process.stop() == 0, process.log
+    await are_equal(here)
+
+
+async def test_a_selection_keeps_the_numbers_of_the_origin(
+    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(twin_version)
+    here = await Copies.make(await raw_peer(url), unique_name("some"))
+    for number in range(20):
+        await here.peer.store(f"{here.name}.{'a' if number % 3 else 'b'}".encode(), b"%d" % number)
+    only = {"subject_transforms": [{"src": f"{here.name}.a", "dest": f"{here.target}.a"}]}
+    async with running(settings_for(url, mirror(here, entry=only))):
+        await here.holds(13)
+        await here.peer.store(f"{here.name}.a".encode(), b"last")
+        await here.holds(14)
+    found = await here.stored()
+    assert [message.sequence for message in found] == [n + 1 for n in range(20) if n % 3] + [21]
+
+
+async def test_a_gap_without_a_filler_subject_is_a_clear_stop(
+    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    url = await servers.url("2.15.1")
+    here = await Copies.make(await raw_peer(url), unique_name("nofiller"))
+    await Load(here.peer, here.name).burst(10)
+    await delete(here, 4, 5)
+    async with running(settings_for(url, mirror(here, filler_subject=None))) as bridge:
+        await until(lambda: bridge.error is not None)
+        assert "has no message 4 to 5 to copy" in str(bridge.error)
+    assert int((await here.state())["last_seq"]) == 3
+
+
+async def test_a_local_message_is_a_clear_stop(
+    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(twin_version)
+    here = await Copies.make(await raw_peer(url), unique_name("mine"))
+    await Load(here.peer, here.name).burst(10)
+    async with running(settings_for(url, mirror(here))) as bridge:
+        await here.holds(10)
+        await here.peer.store(f"{here.target}.local".encode(), b"mine")
+        await here.peer.store(f"{here.name}.x".encode(), b"theirs")
+        await until(lambda: bridge.error is not None)
+        assert "sequences can be kept no longer" in str(bridge.error)
+    with pytest.raises(RuleRefusedError, match="sequences can be kept no longer"):
+        async with running(settings_for(url, mirror(here))):
+            pass
