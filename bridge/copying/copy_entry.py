@@ -1,6 +1,6 @@
 """One entry of a copying rule at work: from where it stands in the target to the origin's newest message, for ever.
 
-An entry lives in rounds. A round begins by asking the target what it holds (`position`), reads the origin from
+An entry lives in rounds. A round begins by asking the target what it holds (`resuming`), reads the origin from
 there, and ends when nobody can tell any more what was stored: then the next one begins in the same way. A start after
 SIGKILL is no different from that, which is why nothing else needs to be remembered.
 """
@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import structlog
 
@@ -21,62 +19,27 @@ from bridge.connection import Link
 from bridge.copying.barrier import last_sequence_behind
 from bridge.copying.copy_loop import CopyLoop, Operation, Special, message_sequence
 from bridge.copying.counters import CopyCounters
-from bridge.copying.message_ids import CopyId, entry_key
-from bridge.copying.position import OriginMessage, Resume, compare, identity_changed, of_this_origin
-from bridge.copying.publisher import MOST_UNCONFIRMED, Publisher
+from bridge.copying.entry_plan import EntryPlan
+from bridge.copying.message_ids import entry_key
+from bridge.copying.publisher import Publisher
 from bridge.copying.rejections import Rejected, Rejections
+from bridge.copying.resuming import Resuming
 from bridge.copying.sequence_keeper import SequenceKeeper
 from bridge.copying.target import Target
-from bridge.copying.target_tail import TargetTail, read_tail
 from bridge.copying.verdict import SOURCE_RECORD_REFUSED, Verdict
-from bridge.errors import ApiError, BridgeError, RuleRefusedError
+from bridge.errors import ApiError, BridgeError
 from bridge.intake import Intake
 from bridge.jetstream_api import STREAM_NOT_FOUND, Json
 from bridge.missing_streams import appeared
-from bridge.replay import Replay
-from bridge.republish_loop import AckReply
 from bridge.rule_consumer import ConsumerPlan, RuleConsumer
-from bridge.settings import Source
 from bridge.wire import Delivered
-from transforms import header_block
 from transforms.source_record import TWIN_HEADER
-from transforms.sourcing import Sourcing
-from transforms.timestamp import nanoseconds_of
 
-__all__ = ["CopyEntry", "EntryPlan"]
+__all__ = ["CopyEntry"]
 
 _log = structlog.get_logger("bridge.copying")
 
 _PAUSE = 0.1  # seconds until the next try while a server is away
-
-
-@dataclass(frozen=True, slots=True)
-class EntryPlan:
-    """What an entry does.
-
-    Attributes:
-        rule: the rule's name.
-        source: the entry as configured.
-        sourcing: the same, compiled.
-        stream: the target's name.
-        probe: a subject that the target stores, for barriers.
-        filters: what the origin's consumer is asked for; none for everything.
-        on_recreated: what to do when the origin is a new stream of the same name.
-        keep_sequence: whether copies have the origin's sequence numbers.
-        filler: the subject for numbers that the origin lacks.
-        one_by_one: whether order is kept at the price of speed.
-    """
-
-    rule: str
-    source: Source
-    sourcing: Sourcing
-    stream: str
-    probe: bytes
-    filters: tuple[str, ...]
-    on_recreated: Literal["stop", "restart"]
-    keep_sequence: bool = False
-    filler: str | None = None
-    one_by_one: bool = False
 
 
 class CopyEntry:
@@ -107,7 +70,7 @@ class CopyEntry:
         self._counters = counters
         self._failed = failed
         self._twin = False
-        self._target_created = ""
+        self._resuming = Resuming(plan, origin.api, target.api)
         self._interruption = asyncio.Event()
         self._intake: Intake | None = None
         self._publisher: Publisher | None = None
@@ -203,10 +166,11 @@ class CopyEntry:
         self._key = entry_key(plan.sourcing, created)
         last = await last_sequence_behind(self._target, plan.stream, plan.probe)
         if plan.keep_sequence:
-            resume = await self._kept_position(last, origin_info)
+            resume = await self._resuming.kept_position(self._key, last, origin_info)
             self._keeper = SequenceKeeper(plan.rule, plan.source.name, self._key, plan.filler, last)
         else:
-            resume = await self._find_position(target, last, target_info, origin_info)
+            resume = await self._resuming.position(self._key, target, last, target_info, origin_info)
+            self._counters.out_of_order += resume.missing
         publisher = Publisher(
             self._target,
             target,
@@ -288,7 +252,7 @@ class CopyEntry:
 
     async def stream_recreated(self, info: Json) -> None:
         """The origin is a new stream of the same name; see `BatchSink`."""
-        self._decide_about_recreated(str(info["created"]))
+        self._resuming.decide_about_recreated(str(info["created"]))
         assert self._loop is not None
         self._key = entry_key(self.plan.sourcing, str(info["created"]))
         self._loop.retarget(self._target_of(await self._target.api.stream_info(self.plan.stream)), self._key)
@@ -329,13 +293,9 @@ class CopyEntry:
                 filled += len(piece)
         if filled:
             await publisher.settled()
-            await self._remove_fillers()
+            await self._resuming.remove_fillers()
             self._counters.fillers += filled
             self._counters.copied -= filled
-
-    async def _remove_fillers(self) -> None:
-        if self.plan.filler is not None:
-            await self._target.api.request(f"STREAM.PURGE.{self.plan.stream}", {"filter": self.plan.filler})
 
     async def _reject(self, special: Special) -> None:
         subject, reply, _, payload = special.message
@@ -370,105 +330,3 @@ class CopyEntry:
                 f"{verdict.description} ({verdict.err_code})",
             )
         )
-
-    # -- the position ------------------------------------------------------------------------------------------------
-
-    async def _find_position(self, target: Target, last: int, target_info: Json, origin_info: Json) -> Resume:
-        """Where to go on; see `position`."""
-        plan = self.plan
-        tail = await read_tail(self._target.api, plan.stream, last, plan.sourcing.is_own, MOST_UNCONFIRMED)
-        created_ns = nanoseconds_of(str(origin_info["created"]))
-        if identity_changed(tail.copies, self._key, created_ns):
-            self._decide_about_recreated(str(origin_info["created"]))
-            return Resume(0)
-        copies = of_this_origin(tail.copies, self._key, created_ns)
-        before, self._target_created = self._target_created, target.created
-        if not copies:
-            return Resume(await self._first_position(target_info, origin_info))
-        if before not in ("", target.created):
-            # It was deleted and made anew under our hands: what it holds is what was just on its way.
-            there = frozenset(copy.record.sequence for copy in copies)
-            return Resume(await self._first_position(target_info, origin_info), there, missing=len(there))
-        resume = await self._compared(target, TargetTail(copies, tail.has_gaps))
-        origin_last = int(origin_info["state"]["last_seq"])
-        if resume.handled > origin_last:
-            self._log.warning("copying.origin_shorter", position=resume.handled, last_sequence=origin_last)
-            return Resume(origin_last)
-        if resume.missing or resume.foreign:
-            self._log.warning(
-                "copying.incomplete",
-                missing=resume.missing,
-                of_lost_messages=resume.foreign,
-                meaning="an interruption left copies out; they are made now, behind later ones",
-            )
-            self._counters.out_of_order += resume.missing
-        return resume
-
-    async def _kept_position(self, last: int, origin_info: Json) -> Resume:
-        """With the origin's numbers, the target's last one is the position; unless it is not of the origin."""
-        plan = self.plan
-        await self._remove_fillers()  # an earlier round may have left some
-        origin_last = int(origin_info["state"]["last_seq"])
-        newest = await self._target.api.stored_message(plan.stream, last) if last else None
-        copy_id = CopyId.parse(header_block.read(newest.header_block, b"Nats-Msg-Id")) if newest else None
-        if copy_id is not None and copy_id.entry != self._key:
-            raise RuleRefusedError(
-                f"rule '{plan.rule}': stream '{plan.source.name}' is a new one, and '{plan.stream}' holds copies of the"
-                " old one under the same sequences: empty it by deleting and creating it anew"
-            )
-        if last > origin_last or (copy_id is not None and copy_id.sequence != last):
-            raise RuleRefusedError(
-                f"rule '{plan.rule}': stream '{plan.stream}' has sequence {last}, which is not a copy of that message of"
-                f" '{plan.source.name}' (last sequence {origin_last}), so sequences can be kept no longer"
-            )
-        return Resume(last)
-
-    async def _compared(self, target: Target, tail: TargetTail) -> Resume:
-        plan = self.plan
-        sequences = [copy.record.sequence for copy in tail.copies]
-        origin: dict[int, OriginMessage] = {}
-        replay = Replay(self._origin.api, plan.source.name, plan.filters, headers_only=True)
-        async with contextlib.aclosing(replay.between(min(sequences), max(sequences))) as batches:
-            async for batch in batches:
-                for subject, reply, block, _ in batch:
-                    destination = plan.sourcing.destination(subject)
-                    if destination is not None:
-                        ack = AckReply.parse(reply)
-                        message_id = header_block.read(block, b"Nats-Msg-Id")
-                        origin[ack.stream_sequence] = OriginMessage(ack.time_ns, destination, message_id)
-        return compare(
-            tail.copies,
-            origin,
-            has_gaps=tail.has_gaps,
-            forgets=target.forgets,
-            remembered_since_ns=time.time_ns() - target.window_ns // 2,
-        )
-
-    async def _first_position(self, target_info: Json, origin_info: Json) -> int:
-        """Where to begin when the target holds no copy: as the server decides it (2.10 to 2.15)."""
-        source, state = self.plan.source, target_info["state"]
-        if source.opt_start_seq is not None:
-            return source.opt_start_seq - 1
-        earliest = None
-        if source.opt_start_time is not None:
-            earliest = source.opt_start_time
-            if int(state["messages"]) and nanoseconds_of(state["last_ts"]) > nanoseconds_of(earliest):
-                earliest = str(state["last_ts"])
-        elif int(state["first_seq"]) > 1 and int(state["last_seq"]) >= int(state["first_seq"]):
-            earliest = str(state["last_ts"])
-        if earliest is None:
-            return 0
-        self._log.warning(
-            "copying.begins_at_time", time=earliest, meaning="the target holds no copy that tells the position"
-        )
-        replay = Replay(self._origin.api, source.name)
-        return min(await replay.before(earliest), int(origin_info["state"]["last_seq"]))
-
-    def _decide_about_recreated(self, created: str) -> None:
-        plan = self.plan
-        if plan.on_recreated == "stop":
-            raise RuleRefusedError(
-                f"rule '{plan.rule}': stream '{plan.source.name}' is a new one (created {created}), and"
-                f" '{plan.stream}' holds copies of the old one: set on_recreated: restart to copy it from its start"
-            )
-        self._log.warning("copying.origin_recreated", created=created, meaning="copied from its start")

@@ -9,8 +9,9 @@ from typing import Any
 import structlog
 
 from bridge.connection import Link
-from bridge.copying.copy_entry import CopyEntry, EntryPlan
+from bridge.copying.copy_entry import CopyEntry
 from bridge.copying.counters import CopyCounters
+from bridge.copying.entry_plan import EntryPlan
 from bridge.copying.rejections import Rejections
 from bridge.errors import ApiError, BridgeError, ConfigError, RuleRefusedError
 from bridge.jetstream_api import STREAM_NOT_FOUND, Json

@@ -127,6 +127,7 @@ class Publisher:
             self._inbox.decode() + "*", self._on_answers, lambda *_: None
         )
         self._link.on_disconnect(self._disconnected)
+        await self._link.flush()  # raw writes would overtake the subscription
         self._watcher = asyncio.create_task(self._watch())
 
     async def close(self) -> None:
@@ -345,8 +346,8 @@ class Publisher:
             else "somebody else writes to that stream, or a change of leaders left messages out"
         )
         return RuleRefusedError(
-            f"stream '{self._stream}' has message {asked.decode()} of the origin as {verdict.sequence}, so sequences can"
-            f" be kept no longer: {why}"
+            f"stream '{self._stream}' has message {asked.decode()} of the origin as {verdict.sequence}, so"
+            f" sequences can be kept no longer: {why}"
         )
 
     def _take_off(self) -> None:

@@ -101,6 +101,8 @@ class Rejections:
             inbox = self._link.client.new_inbox()
             answers = await self._link.client.subscribe_batches(inbox, on_answer, lambda *_: None)
             try:
+                if not await self._link.flush():  # raw writes would overtake the subscription
+                    continue
                 self._link.client.write_raw(
                     b"HPUB %b %b %b\r\n%b%b\r\n" % (subject, inbox.encode(), sizes, block, payload)
                 )

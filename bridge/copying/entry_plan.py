@@ -1,0 +1,40 @@
+"""What one entry of a copying rule does, as far as it is known before it begins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bridge.settings import Source
+from transforms.sourcing import Sourcing
+
+__all__ = ["EntryPlan"]
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPlan:
+    """What an entry does.
+
+    Attributes:
+        rule: the rule's name.
+        source: the entry as configured.
+        sourcing: the same, compiled.
+        stream: the target's name.
+        probe: a subject that the target stores, for barriers.
+        filters: what the origin's consumer is asked for; none for everything.
+        on_recreated: what to do when the origin is a new stream of the same name.
+        keep_sequence: whether copies have the origin's sequence numbers.
+        filler: the subject for numbers that the origin lacks.
+        one_by_one: whether order is kept at the price of speed.
+    """
+
+    rule: str
+    source: Source
+    sourcing: Sourcing
+    stream: str
+    probe: bytes
+    filters: tuple[str, ...]
+    on_recreated: Literal["stop", "restart"]
+    keep_sequence: bool = False
+    filler: str | None = None
+    one_by_one: bool = False

@@ -1,0 +1,163 @@
+"""Where an entry goes on, found out from what its target holds; the comparison itself is in `position`."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import structlog
+
+from bridge.copying.entry_plan import EntryPlan
+from bridge.copying.message_ids import CopyId
+from bridge.copying.position import OriginMessage, Resume, compare, identity_changed, of_this_origin
+from bridge.copying.publisher import MOST_UNCONFIRMED
+from bridge.copying.target import Target
+from bridge.copying.target_tail import TargetTail, read_tail
+from bridge.errors import RuleRefusedError
+from bridge.jetstream_api import JetStreamApi, Json
+from bridge.replay import Replay
+from bridge.republish_loop import AckReply
+from transforms import header_block
+from transforms.timestamp import nanoseconds_of
+
+__all__ = ["Resuming"]
+
+_log = structlog.get_logger("bridge.copying")
+
+
+class Resuming:
+    """Finds the position of one entry.
+
+    Args:
+        plan: what the entry does.
+        origin: the API of the connection that holds the origin.
+        target: the API of the connection that holds the target.
+    """
+
+    def __init__(self, plan: EntryPlan, origin: JetStreamApi, target: JetStreamApi) -> None:
+        self._plan = plan
+        self._origin = origin
+        self._target = target
+        self._target_created = ""
+        self._log = _log.bind(rule=plan.rule, stream=plan.stream, origin=plan.source.name)
+
+    async def position(self, key: bytes, target: Target, last: int, target_info: Json, origin_info: Json) -> Resume:
+        """Where to go on.
+
+        Args:
+            key: the entry's key with the present origin.
+            target: the stream that receives.
+            last: its last sequence.
+            target_info: its `STREAM.INFO`.
+            origin_info: the origin's.
+
+        Raises:
+            RuleRefusedError: the origin is a new stream of the same name, and the rule is to stop then.
+            ApiError: a server cannot be asked.
+        """
+        plan = self._plan
+        tail = await read_tail(self._target, plan.stream, last, plan.sourcing.is_own, MOST_UNCONFIRMED)
+        created_ns = nanoseconds_of(str(origin_info["created"]))
+        if identity_changed(tail.copies, key, created_ns):
+            self.decide_about_recreated(str(origin_info["created"]))
+            return Resume(0)
+        copies = of_this_origin(tail.copies, key, created_ns)
+        before, self._target_created = self._target_created, target.created
+        if not copies:
+            return Resume(await self._first_position(target_info, origin_info))
+        if before not in ("", target.created):
+            # It was deleted and made anew under our hands: what it holds is what was just on its way.
+            there = frozenset(copy.record.sequence for copy in copies)
+            return Resume(await self._first_position(target_info, origin_info), there, missing=len(there))
+        resume = await self._compared(target, TargetTail(copies, tail.has_gaps))
+        origin_last = int(origin_info["state"]["last_seq"])
+        if resume.handled > origin_last:
+            self._log.warning("copying.origin_shorter", position=resume.handled, last_sequence=origin_last)
+            return Resume(origin_last)
+        if resume.missing or resume.foreign:
+            self._log.warning(
+                "copying.incomplete",
+                missing=resume.missing,
+                of_lost_messages=resume.foreign,
+                meaning="an interruption left copies out; they are made now, behind later ones",
+            )
+        return resume
+
+    async def kept_position(self, key: bytes, last: int, origin_info: Json) -> Resume:
+        """With the origin's numbers, the target's last one is the position; unless it is not of the origin."""
+        plan = self._plan
+        await self.remove_fillers()  # an earlier round may have left some
+        origin_last = int(origin_info["state"]["last_seq"])
+        newest = await self._target.stored_message(plan.stream, last) if last else None
+        copy_id = CopyId.parse(header_block.read(newest.header_block, b"Nats-Msg-Id")) if newest else None
+        if copy_id is not None and copy_id.entry != key:
+            raise RuleRefusedError(
+                f"rule '{plan.rule}': stream '{plan.source.name}' is a new one, and '{plan.stream}' holds copies of the"
+                " old one under the same sequences: empty it by deleting and creating it anew"
+            )
+        if last > origin_last or (copy_id is not None and copy_id.sequence != last):
+            raise RuleRefusedError(
+                f"rule '{plan.rule}': stream '{plan.stream}' has sequence {last}, which is not a copy of that message"
+                f" of '{plan.source.name}' (last sequence {origin_last}), so sequences can be kept no longer"
+            )
+        return Resume(last)
+
+    async def remove_fillers(self) -> None:
+        """Purge what took the place of numbers that the origin lacks."""
+        if self._plan.filler is not None:
+            await self._target.request(f"STREAM.PURGE.{self._plan.stream}", {"filter": self._plan.filler})
+
+    async def _compared(self, target: Target, tail: TargetTail) -> Resume:
+        plan = self._plan
+        sequences = [copy.record.sequence for copy in tail.copies]
+        origin: dict[int, OriginMessage] = {}
+        replay = Replay(self._origin, plan.source.name, plan.filters, headers_only=True)
+        async with contextlib.aclosing(replay.between(min(sequences), max(sequences))) as batches:
+            async for batch in batches:
+                for subject, reply, block, _ in batch:
+                    destination = plan.sourcing.destination(subject)
+                    if destination is not None:
+                        ack = AckReply.parse(reply)
+                        message_id = header_block.read(block, b"Nats-Msg-Id")
+                        origin[ack.stream_sequence] = OriginMessage(ack.time_ns, destination, message_id)
+        return compare(
+            tail.copies,
+            origin,
+            has_gaps=tail.has_gaps,
+            forgets=target.forgets,
+            remembered_since_ns=time.time_ns() - target.window_ns // 2,
+        )
+
+    async def _first_position(self, target_info: Json, origin_info: Json) -> int:
+        """Where to begin when the target holds no copy: as the server decides it (2.10 to 2.15)."""
+        source, state = self._plan.source, target_info["state"]
+        if source.opt_start_seq is not None:
+            return source.opt_start_seq - 1
+        earliest = None
+        if source.opt_start_time is not None:
+            earliest = source.opt_start_time
+            if int(state["messages"]) and nanoseconds_of(state["last_ts"]) > nanoseconds_of(earliest):
+                earliest = str(state["last_ts"])
+        elif int(state["first_seq"]) > 1 and int(state["last_seq"]) >= int(state["first_seq"]):
+            earliest = str(state["last_ts"])
+        if earliest is None:
+            return 0
+        self._log.warning(
+            "copying.begins_at_time", time=earliest, meaning="the target holds no copy that tells the position"
+        )
+        replay = Replay(self._origin, source.name)
+        return min(await replay.before(earliest), int(origin_info["state"]["last_seq"]))
+
+    def decide_about_recreated(self, created: str) -> None:
+        """Say that the origin is a new one, or stop.
+
+        Raises:
+            RuleRefusedError: the rule is to stop.
+        """
+        plan = self._plan
+        if plan.on_recreated == "stop":
+            raise RuleRefusedError(
+                f"rule '{plan.rule}': stream '{plan.source.name}' is a new one (created {created}), and"
+                f" '{plan.stream}' holds copies of the old one: set on_recreated: restart to copy it from its start"
+            )
+        self._log.warning("copying.origin_recreated", created=created, meaning="copied from its start")

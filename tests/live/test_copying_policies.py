@@ -1,0 +1,244 @@
+"""What a copying rule does when it cannot go on as usual: refused messages, new origins, impossible rules."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bridge.errors import BridgeError, RuleRefusedError
+from conformance.servers import SharedServers
+from tests.live.copies import Copies, record_of
+from tests.live.raw_messages import OpenPeer
+from tests.live.sidecars import running, settings_for
+from tests.live.until import until
+from transforms import header_block
+
+
+async def test_a_message_that_is_refused_stops_the_rule_at_that_message(
+    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(twin_version)
+    here = await Copies.make(await raw_peer(url), unique_name("stop"), target={"max_msg_size": 400})
+    for size in (10, 20, 500, 30):
+        await here.peer.store(f"{here.name}.x".encode(), b"x" * size)
+    for _ in range(2):  # a restart does not get past it either
+        async with running(settings_for(url, here.rule())) as bridge:
+            await until(lambda: bridge.error is not None)
+            assert isinstance(bridge.error, RuleRefusedError)
+            assert f"refuses message 3 of stream '{here.name}'" in str(bridge.error)
+            assert "more than the 400 that the target takes" in str(bridge.error)
+        assert await here.origin_sequences() == [1, 2]
+    await here.peer.api(
+        f"STREAM.UPDATE.{here.target}", {"name": here.target, "subjects": [f"{here.target}.>"], "max_msg_size": 1000}
+    )
+    async with running(settings_for(url, here.rule())):
+        await here.holds(4)
+    await here.are_exact()
+
+
+@pytest.mark.parametrize("captured", [True, False])
+async def test_a_message_that_is_refused_goes_to_the_dead_letters(
+    captured: bool,
+    twin_version: str,
+    servers: SharedServers,
+    unique_name: Callable[[str], str],
+    raw_peer: OpenPeer,
+) -> None:
+    url = await servers.url(twin_version)
+    here = await Copies.make(await raw_peer(url), unique_name("skip"), target={"max_msg_size": 400})
+    dead = f"dead{here.name}"
+    if captured:
+        await here.peer.create_stream(name=dead, subjects=[dead])
+    letters = await here.peer.collect(dead)
+    own = b"NATS/1.0\r\nNats-Msg-Id: mine\r\nX: y\r\n\r\n"
+    for size in (10, 500, 30):
+        await here.peer.store(f"{here.name}.x".encode(), b"x" * size, own if size == 500 else b"")
+    async with running(settings_for(url, here.rule(on_rejected={"skip": dead}))) as bridge:
+        await here.holds(2)
+        ((_, _, block, payload), *more) = await letters.count(1)
+        assert not more
+        assert payload == b"x" * 500
+        assert header_block.read(block, b"Nats-Sequence") == b"2"
+        assert header_block.read(block, b"Nats-Stream") == here.name.encode()
+        assert header_block.read(block, b"X") == b"y"
+        assert header_block.read(block, b"Nats-Bridge-Msg-Id") == b"mine"
+        reason = header_block.read(block, b"Nats-Bridge-Rejected")
+        assert reason is not None
+        assert b"more than the 400 that the target takes" in reason
+        await until(lambda: bridge.runs[0].counters.as_dict()["rejected"] == 1)
+    assert await here.origin_sequences() == [1, 3]
+
+
+async def test_dead_letters_that_nobody_takes_stop_the_rule(
+    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    url = await servers.url("2.15.1")
+    here = await Copies.make(await raw_peer(url), unique_name("nobody"), target={"max_msg_size": 400})
+    await here.peer.store(f"{here.name}.x".encode(), b"x" * 500)
+    async with running(settings_for(url, here.rule(on_rejected={"skip": f"dead{here.name}"}))) as bridge:
+        await until(lambda: bridge.error is not None)
+        assert "does not take it: no stream answers (503)" in str(bridge.error)
+
+
+async def test_what_only_the_server_can_refuse_is_asked_alone(
+    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    """A wrong TTL where TTLs are allowed: nothing behind it is stored before the server has spoken."""
+    url = await servers.url("2.15.1")
+    here = await Copies.make(await raw_peer(url), unique_name("ttl"), target={"allow_msg_ttl": True})
+    for ttl in (b"5m", b"soon", b"6m"):
+        await here.peer.store(f"{here.name}.x".encode(), ttl)  # 2.15 itself takes no wrong TTL
+    await here.peer.api(f"STREAM.DELETE.{here.name}")
+    await here.peer.create_stream(name=here.name, subjects=[f"{here.name}.>"])
+    old = await raw_peer(await servers.url("2.10.27"))
+    origin = await Copies.make(old, here.name)
+    for ttl in (b"5m", b"soon", b"6m"):
+        await old.store(f"{here.name}.x".encode(), ttl, b"NATS/1.0\r\nNats-TTL: %b\r\n\r\n" % ttl)
+    connections = {"default": {"servers": [url]}, "old": {"servers": [await servers.url("2.10.27")]}}
+    rule = here.rule(entry={"from": "old"})
+    async with running(settings_for(url, rule, connections=connections)) as bridge:
+        await until(lambda: bridge.error is not None)
+        assert "invalid per-message TTL (10165)" in str(bridge.error)
+    assert [message.payload for message in await here.stored()] == [b"5m"]
+    del origin
+
+
+@pytest.mark.parametrize("running_meanwhile", [True, False])
+async def test_an_origin_that_was_made_anew_is_noticed(
+    running_meanwhile: bool,
+    twin_version: str,
+    servers: SharedServers,
+    unique_name: Callable[[str], str],
+    raw_peer: OpenPeer,
+) -> None:
+    url = await servers.url(twin_version)
+    here = await Copies.make(await raw_peer(url), unique_name("new"))
+    for number in range(5):
+        await here.peer.store(f"{here.name}.x".encode(), b"old%d" % number)
+
+    async def make_anew() -> None:
+        await here.peer.api(f"STREAM.DELETE.{here.name}")
+        await here.peer.create_stream(name=here.name, subjects=[f"{here.name}.>"], storage="memory")
+        for number in range(7):
+            await here.peer.store(f"{here.name}.x".encode(), b"new%d" % number)
+
+    async with running(settings_for(url, here.rule())) as bridge:
+        await here.holds(5)
+        if running_meanwhile:
+            await make_anew()
+            await until(lambda: bridge.error is not None)
+            assert f"stream '{here.name}' is a new one" in str(bridge.error)
+    if not running_meanwhile:
+        await make_anew()
+    with pytest.raises(RuleRefusedError, match="set on_recreated: restart"):
+        async with running(settings_for(url, here.rule())):
+            pass
+    assert len(await here.stored()) == 5
+    for _ in range(2):  # after that, the new one is the known one
+        async with running(settings_for(url, here.rule(on_recreated="restart"))):
+            await here.holds(12)
+        assert [m.payload for m in await here.stored()][5:] == [b"new%d" % number for number in range(7)]
+    async with running(settings_for(url, here.rule())):
+        await here.peer.store(f"{here.name}.x".encode(), b"newer")
+        await here.holds(13)
+
+
+async def test_a_new_origin_is_noticed_by_time_where_publishers_gave_the_ids(
+    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    url = await servers.url("2.15.1")
+    here = await Copies.make(await raw_peer(url), unique_name("ids"))
+    await here.peer.store(f"{here.name}.x".encode(), b"old", b"NATS/1.0\r\nNats-Msg-Id: a\r\n\r\n")
+    async with running(settings_for(url, here.rule())):
+        await here.holds(1)
+    await here.peer.api(f"STREAM.DELETE.{here.name}")
+    await here.peer.create_stream(name=here.name, subjects=[f"{here.name}.>"], storage="memory")
+    with pytest.raises(RuleRefusedError, match="set on_recreated: restart"):
+        async with running(settings_for(url, here.rule())):
+            pass
+
+
+IMPOSSIBLE: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "no subjects": (
+        {"subjects": None, "sources": [{"name": "other"}]},
+        {},
+        "has no subjects, so nothing can be published to it",
+    ),
+    "another subject": ({"subjects": ["elsewhere.{name}.>"]}, {}, "has no subject for"),
+    "a start beyond the end": ({}, {"entry": {"opt_start_seq": 7}}, "opt_start_seq 7 is beyond its end"),
+    "a native mirror": ({"subjects": None, "mirror": {"name": "other"}}, {}, "is a native mirror"),
+    "no acknowledgements": ({"no_ack": True}, {}, "has no_ack"),
+    "native sources of the same": ({"sources": [{"name": "{name}"}]}, {}, "sources it natively already"),
+}
+
+
+@pytest.mark.parametrize("case", IMPOSSIBLE)
+async def test_impossible_rules_are_refused_before_anything_is_copied(
+    case: str, twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    target, more, reason = IMPOSSIBLE[case]
+    url = await servers.url(twin_version)
+    name = unique_name("no")
+    config = json.loads(json.dumps(target).replace("{name}", name))
+    here = await Copies.make(await raw_peer(url), name, target=config)
+    for _ in range(3):
+        await here.peer.store(f"{here.name}.x".encode(), b"x")
+    before = (await here.state())["messages"] if case != "native sources of the same" else None
+    with pytest.raises(BridgeError) as caught:
+        async with running(settings_for(url, here.rule(**more))):
+            pass
+    assert reason in str(caught.value)
+    assert str(caught.value).startswith("rule 'rule': ")
+    if before is not None:
+        assert (await here.state())["messages"] == before
+
+
+async def test_an_origin_with_consumers_retention_is_refused(
+    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    url = await servers.url("2.15.1")
+    here = await Copies.make(await raw_peer(url), unique_name("queue"), origin={"retention": "workqueue"})
+    with pytest.raises(RuleRefusedError, match="is a workqueue stream: copying would have to take messages out of it"):
+        async with running(settings_for(url, here.rule())):
+            pass
+
+
+async def test_starts(
+    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    """opt_start_seq and opt_start_time count while the target holds no copy, and never again."""
+    url = await servers.url(twin_version)
+    here = await Copies.make(await raw_peer(url), unique_name("starts"))
+    for number in range(1, 7):
+        await here.peer.store(f"{here.name}.x".encode(), b"%d" % number)
+    async with running(settings_for(url, here.rule(entry={"opt_start_seq": 4}))):
+        await here.holds(3)
+    assert await here.origin_sequences() == [4, 5, 6]
+    async with running(settings_for(url, here.rule(entry={"opt_start_seq": 2}))):
+        await here.peer.store(f"{here.name}.x".encode(), b"7")
+        await here.holds(4)
+    assert await here.origin_sequences() == [4, 5, 6, 7]
+    message = await here.peer.api(f"STREAM.MSG.GET.{here.name}", {"seq": 5})
+    other = Copies(here.peer, here.peer, here.name)
+    other.target = f"U{here.name}"
+    await here.peer.create_stream(name=other.target, subjects=[f"{other.target}.>"])
+    entry = {"opt_start_time": message["message"]["time"]}
+    async with running(settings_for(url, other.rule(entry=entry))):
+        await other.holds(3)
+    assert await other.origin_sequences() == [5, 6, 7]
+
+
+async def test_excluded_subjects_are_left_out_before_the_transforms(
+    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(twin_version)
+    here = await Copies.make(await raw_peer(url), unique_name("not"))
+    for subject in ("a", "secret.b", "c", "secret.d.e"):
+        await here.peer.store(f"{here.name}.{subject}".encode(), subject.encode())
+    async with running(settings_for(url, here.rule(entry={"exclude": [f"{here.name}.secret.>"]}))) as bridge:
+        await here.holds(2)
+        await until(lambda: bridge.runs[0].counters.as_dict()["unselected"] == 2)
+    assert [record_of(message).sequence for message in await here.stored()] == [1, 3]
