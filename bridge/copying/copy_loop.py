@@ -138,7 +138,7 @@ class CopyLoop:
             if block:
                 if b"Nats-" in block:
                     block, acts = self._travelling(block)
-                opened = block[:-2] if block else header_block.START
+                opened = block[:-2] if len(block) > 1 else header_block.START
                 if b"\nNats-Msg-Id:" in block:
                     added = b"%b%b%b" % (record, sequence, tail) if record else tail
                 elif record:
