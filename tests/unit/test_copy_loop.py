@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from bridge.copying import copy_loop
 from bridge.copying.copy_loop import CopyLoop, Operation, Special, message_sequence, message_time
 from bridge.copying.counters import CopyCounters
+from bridge.copying.message_ids import without_earlier
 from bridge.copying.target import Target
 from bridge.wire import Delivered
 from transforms import header_block
@@ -21,6 +22,7 @@ from transforms.source_record import HEADER, TWIN_HEADER, first_record
 from transforms.sourcing import Copied, Sourcing, compile_sourcing
 
 KEY = b"0123456789ab"
+EARLIER = b"Nats-Msg-Id: bridge-ba9876543210-4-1699999999999999999"  # of the copy before, in a chain
 SUBJECTS = [
     b"a.x",
     b"a.y-z",
@@ -43,6 +45,7 @@ LINES = [
     b"Nats-Msg-Id:own-two",
     b"X: Nats-Msg-Id: not",
     b"nats-msg-id: not",
+    EARLIER,
     b"Nats-Rollup: sub",
     b"Nats-TTL: 5",
     b"Nats-TTLs: 5",
@@ -121,6 +124,7 @@ def expected_block(sourcing: Sourcing, target: Target, message: StoredMessage) -
     block = message.header_block
     if b"Nats-" in block:
         block = target.without_withheld(sourcing.without_records(sourcing.bare(block)))
+    block = without_earlier(block)
     lines = []
     if b"\nNats-Msg-Id:" not in block:
         lines.append((b"Nats-Msg-Id", b"bridge-%b-%d-%d" % (KEY, message.sequence, message.time_ns)))
@@ -241,7 +245,7 @@ def test_without_records_earlier_ones_stay_as_they_are(server: str, made: list[A
             continue
         block = message.header_block
         if b"Nats-" in block:
-            block = target.without_withheld(sourcing.bare(block))
+            block = without_earlier(target.without_withheld(sourcing.bare(block)))
         if b"\nNats-Msg-Id:" not in block:
             own = b"bridge-%b-%d-%d" % (KEY, message.sequence, message.time_ns)
             block = header_block.append(block, [(b"Nats-Msg-Id", own)])
@@ -266,6 +270,14 @@ def test_a_copy_to_the_byte() -> None:
         b"Nats-Stream-Source: S 7 > > a.x\r\n\r\n"
     )
     assert out == [(b"7", b"HPUB a.x %d %d\r\n%bp\r\n" % (len(block), len(block) + 1, block))]
+
+
+def test_in_a_chain_of_copies_the_last_id_takes_the_place_of_the_one_before() -> None:
+    out: list[Operation] = []
+    block = b"NATS/1.0\r\nA: 1\r\n" + EARLIER + b"\r\nNats-Stream-Source: A 3 > > a.x\r\n\r\n"
+    loop_of().run([one(block)], out)
+    assert b"\r\nNATS/1.0\r\nA: 1\r\nNats-Msg-Id: bridge-0123456789ab-7-" in out[0][1]
+    assert out[0][1].count(b"Nats-Msg-Id:") == 1
 
 
 def test_the_record_stands_under_the_name_that_the_target_takes() -> None:
