@@ -43,7 +43,6 @@ BLOCKS = [
     b"NATS/1.0\r\nnats-msg-id: lower\r\n\r\n",
 ]
 EXPECTATIONS = b"NATS/1.0\r\nB: 1\r\nNats-Expected-Stream: {s}\r\nC: 2\r\n\r\n"
-BATCH = b"NATS/1.0\r\nNats-Batch: no\r\n\r\n"
 CHAIN = b"NATS/1.0\r\nA: 1\r\nNats-Stream-Source: X 7 > >\r\nNats-Stream-Sourced: no\r\n\r\n"
 PAYLOADS = [b"", b"x", b"\r\n", b"MSG fake 1 5\r\n", bytes(range(256)), b"p" * 128, b"q" * 70_000]
 SUFFIXES = ["x.a", "x.bcd", "y.a", "y.é", "z.日本.f", "other", "deep.er.and.deeper", "x.e-f"]
@@ -201,9 +200,20 @@ async def ended(peer: RawPeer, stream: str, expected: list[CopiedMessage]) -> No
     last = {copies[-1].place for copies in by_entry(expected).values()}
     assert all(copies[-1].payload == b"the end" for copies in by_entry(expected).values())
     last_subjects = {subject for subject, _ in last}
+    inbox = peer.client.new_inbox()
+    arriving = await peer.collect(inbox)
+    answer = await peer.api(
+        f"CONSUMER.CREATE.{stream}",
+        {"stream_name": stream, "config": {"deliver_subject": inbox, "ack_policy": "none"}},
+    )
+    assert "error" not in answer, answer
 
-    async def there() -> bool:
-        found = [copy for copy in await copied(peer, stream) if copy.payload == b"the end"]
+    def there() -> bool:
+        found = [
+            taken_apart(StoredMessage(subject, block, payload, 0, 0))
+            for subject, _, block, payload in arriving.messages
+            if payload == b"the end"
+        ]
         # A native mirror writes no records, so that only subjects tell.
         return last <= {copy.place for copy in found} or (
             last_subjects <= {copy.subject for copy in found if not copy.record}
