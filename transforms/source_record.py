@@ -68,8 +68,8 @@ class SourceRecord:
         if value.startswith(_ACK_PREFIX):
             return _from_reply(value)
         fields = value.split(_SEPARATOR)
-        if len(fields) < 2 or not fields[0]:
-            return None
+        if len(fields) in (1, 3) or not fields[0]:
+            return None  # three fields are no form of any version: servers do not read them either
         sequence = _number(fields[1])
         if sequence is None:
             return None

@@ -1,7 +1,7 @@
 """The hot loop of copying: batches of an origin's messages in, protocol operations for the target out.
 
 Byte for byte a copy is what `transforms.sourcing` says (a test holds the two together), with a message id before the
-source record where the publisher gave none.
+source record where the publisher gave none, which takes the place of that of an earlier copy.
 
 Everything constant for a subject is built once. What needs more care than a few bytes operations is not written but
 returned as a `Special`: messages whose headers may act in the target, and those that it cannot take.
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from bridge.copying.counters import CopyCounters
+from bridge.copying.message_ids import without_earlier
 from bridge.copying.target import Target
 from bridge.wire import Delivered
 from transforms import header_block
@@ -138,7 +139,7 @@ class CopyLoop:
             if block:
                 if b"Nats-" in block:
                     block, acts = self._travelling(block)
-                opened = block[:-2] if block else header_block.START
+                opened = block[:-2] if len(block) > 1 else header_block.START
                 if b"\nNats-Msg-Id:" in block:
                     added = b"%b%b%b" % (record, sequence, tail) if record else tail
                 elif record:
@@ -192,6 +193,7 @@ class CopyLoop:
         bare = self._target.without_withheld(self._sourcing.bare(block))
         if len(bare) < len(block):
             self._counters.withheld_headers += 1
+        bare = without_earlier(bare)
         return bare, any(name in bare for name in _ACTS)
 
     def _too_large(self, total: int) -> str:

@@ -62,20 +62,25 @@ def identity_changed(copies: Sequence[StoredCopy], key: bytes, created_ns: int) 
     """
     for copy in reversed(copies):
         copy_id = copy.copy_id
-        if copy_id is not None:
+        if copy_id is not None and copy_id.is_of(key):
             return copy_id.entry != key
-    # Copies with ids of their publishers only: then the clocks must tell.
+    # Copies with ids of their publishers only, or inherited ones: then the clocks must tell.
     return bool(copies) and copies[-1].time_ns < created_ns
 
 
 def of_this_origin(copies: Sequence[StoredCopy], key: bytes, created_ns: int) -> tuple[StoredCopy, ...]:
-    """The copies without those of earlier streams of the same name."""
-    return tuple(
-        copy
-        for copy in copies
-        if ((copy_id := copy.copy_id) is not None and copy_id.entry == key)
-        or (copy_id is None and copy.time_ns >= created_ns)
-    )
+    """The copies without those of earlier streams of the same name, and of other entries of the same stream.
+
+    Records of the oldest form do not say of which entry they are; then ids do.
+    """
+    return tuple(copy for copy in copies if _is_of_this_origin(copy, key, created_ns))
+
+
+def _is_of_this_origin(copy: StoredCopy, key: bytes, created_ns: int) -> bool:
+    copy_id = copy.copy_id
+    if copy_id is not None and (copy_id.is_of(key) or copy.record.filters is None):
+        return copy_id.entry == key
+    return copy.time_ns >= created_ns
 
 
 def compare(
@@ -99,12 +104,11 @@ def compare(
     present: dict[int, StoredCopy] = {}
     foreign = 0
     for copy in copies:
-        sequence, copy_id = copy.record.sequence, copy.copy_id
-        message = origin.get(sequence)
-        if copy_id is not None and message is not None and copy_id.time_ns != message.time_ns:
+        message = origin.get(copy.record.sequence)
+        if message is not None and not _is_of(copy, message):
             foreign += 1
         else:
-            present[sequence] = copy
+            present[copy.record.sequence] = copy
     if not present:
         return Resume(min(origin, default=1) - 1, foreign=foreign)
     lowest, highest = min(present), max(present)
@@ -128,3 +132,11 @@ def compare(
         sequence for sequence in {*origin, *present} if handled < sequence <= highest and sequence not in left_out
     )
     return Resume(handled, there, len(missing), foreign)
+
+
+def _is_of(copy: StoredCopy, message: OriginMessage) -> bool:
+    """Whether a copy is one of the message that has its sequence in the origin now."""
+    if copy.message_id == message.message_id:
+        return True  # its publisher's, or no id at all: copies that the server made
+    copy_id = copy.copy_id
+    return copy_id is not None and copy_id.time_ns == message.time_ns

@@ -42,16 +42,18 @@ class Verdict:
             answer = json.loads(payload)
             error = answer.get("error")
             stream, sequence = str(answer.get("stream", "")), int(answer.get("seq", 0))
-        except (ValueError, AttributeError, TypeError):
-            return cls("refused", description=f"not a stream's answer: {payload[:100]!r}")
+            code, err_code = (int(error.get("code", 0)), int(error.get("err_code", 0))) if error else (0, 0)
+        except (ValueError, AttributeError, TypeError, OverflowError, RecursionError):
+            return _strange(payload)
         if error:
-            code, err_code = int(error.get("code", 0)), int(error.get("err_code", 0))
             passing = code == 503 or err_code == _ID_IN_PROCESS
             return cls("later" if passing else "refused", stream, 0, err_code, str(error.get("description", "")))
+        if not stream or sequence < 0:
+            return _strange(payload)  # anybody can listen on the subject and answer
         if answer.get("duplicate"):
             # An id that was taken note of and not stored, which a change of leaders can leave behind, has no sequence.
             return cls("duplicate", stream, sequence) if sequence else cls("later", stream, description="id under way")
-        return cls("stored", stream, sequence)
+        return cls("stored", stream, sequence) if sequence else _strange(payload)
 
     @property
     def last_sequence(self) -> int | None:
@@ -60,3 +62,7 @@ class Verdict:
             return None
         number = self.description.rpartition(":")[2].strip()
         return int(number) if number.isdigit() else None
+
+
+def _strange(payload: bytes) -> Verdict:
+    return Verdict("refused", description=f"not a stream's answer: {payload[:100]!r}")

@@ -1,0 +1,245 @@
+"""Key-value buckets copied into a bucket, seen with the clients that people use."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from nats.aio.client import Client
+from nats.js.errors import KeyNotFoundError, NoKeysError
+from nats.js.kv import KeyValue
+
+from bridge.copying.counters import CopyCounters
+from bridge.settings import Settings
+from bridge.sidecar import Sidecar
+from conformance.servers import NativeServer
+from tests.live.sidecars import running, settings_for
+from tests.live.until import LIMIT, until
+from transforms.dialect import dialect
+
+Connect = Callable[..., Any]
+Event = tuple[str, bytes, str | None]
+"""Key, value, and what was done: None for a put, DEL or PURGE."""
+
+
+class Watcher:
+    """What somebody who watches a bucket sees, from its beginning."""
+
+    def __init__(self, watcher: Any) -> None:
+        self._watcher = watcher
+        self.seen: list[Event] = []
+
+    @classmethod
+    async def of(cls, bucket: KeyValue) -> Watcher:
+        return cls(await bucket.watchall(include_history=True))
+
+    async def count(self, wanted: int) -> list[Event]:
+        async with asyncio.timeout(LIMIT):
+            while len(self.seen) < wanted:
+                entry = await self._watcher.updates(timeout=LIMIT)
+                if entry is not None:  # the sign that everything from before was told
+                    self.seen.append((entry.key, entry.value or b"", entry.operation))
+        return self.seen
+
+
+async def bucket(client: Client, name: str, history: int = 5) -> KeyValue:
+    return await client.jetstream().create_key_value(bucket=name, history=history)
+
+
+async def natively(client: Client, name: str, entry: dict[str, Any], history: int = 5) -> KeyValue:
+    """A bucket that the server itself copies into."""
+    made = await bucket(client, name, history)
+    info = json.loads((await client.request(f"$JS.API.STREAM.INFO.KV_{name}")).data)
+    body = json.dumps(info["config"] | {"sources": [entry]}).encode()
+    answer = json.loads((await client.request(f"$JS.API.STREAM.UPDATE.KV_{name}", body)).data)
+    assert "error" not in answer, answer
+    return made
+
+
+def copying(server: NativeServer, target: str = "B", *sources: dict[str, Any]) -> Settings:
+    rule = {"name": "kv", "kind": "kv_sources", "bucket": target, "sources": list(sources or ({"bucket": "A"},))}
+    return settings_for(server.url, rule, dialect="native" if dialect(server.version).stream_fields_of_2_10 else "2.15")
+
+
+def counters_of(sidecar: Sidecar) -> CopyCounters:
+    counters = sidecar.runs[0].counters
+    assert isinstance(counters, CopyCounters)
+    return counters
+
+
+async def told(bucket: KeyValue, key: str) -> list[tuple[bytes, str | None]]:
+    """A key's history."""
+    return [(entry.value or b"", entry.operation) for entry in await bucket.history(key)]
+
+
+async def changes(origin: KeyValue, watchers: list[Watcher], prefix: str = "") -> list[Event]:
+    """Every kind of change that the client knows; what a watcher must see of them."""
+    seen = len(watchers[0].seen)
+    await origin.put(f"{prefix}color.primary", b"red")
+    await origin.put(f"{prefix}color.primary", b"blue")
+    revision = await origin.create(f"{prefix}size", b"1")
+    revision = await origin.update(f"{prefix}size", b"2", last=revision)
+    await origin.delete(f"{prefix}size", last=revision)
+    await origin.create(f"{prefix}size", b"3")  # over the marker of the delete
+    await origin.put(f"{prefix}empty", b"")
+    await origin.put(f"{prefix}gone", b"x")
+    # A purge takes it out of the origin, for copying as well, unless it has been copied by then.
+    for watcher in watchers:
+        await watcher.count(seen + 8)
+    await origin.purge(f"{prefix}gone")
+    await origin.put(f"{prefix}wide", bytes(range(256)) * 300)
+    return [
+        (f"{prefix}color.primary", b"red", None),
+        (f"{prefix}color.primary", b"blue", None),
+        (f"{prefix}size", b"1", None),
+        (f"{prefix}size", b"2", None),
+        (f"{prefix}size", b"", "DEL"),
+        (f"{prefix}size", b"3", None),
+        (f"{prefix}empty", b"", None),
+        (f"{prefix}gone", b"x", None),
+        (f"{prefix}gone", b"", "PURGE"),
+        (f"{prefix}wide", bytes(range(256)) * 300, None),
+    ]
+
+
+async def test_a_watcher_on_each_bucket_sees_the_same_events(
+    twin_version: str, native_server: Callable[..., NativeServer], connect: Connect
+) -> None:
+    async with native_server(twin_version) as server:
+        client = await connect(server)
+        origin, bridged = await bucket(client, "A"), await bucket(client, "B")
+        # Revisions are the target's own: a compare-and-set of the origin's clients must not be compared there.
+        for _ in range(3):
+            await bridged.put("local", b"1")
+        watchers = [await Watcher.of(bridged)]
+        await watchers[0].count(3)
+        watchers[0].seen.clear()
+        native = None
+        if dialect(twin_version).stream_fields_of_2_10:
+            transform = {"src": "$KV.A.>", "dest": "$KV.N.>"}
+            native = await natively(client, "N", {"name": "KV_A", "subject_transforms": [transform]})
+            watchers.append(await Watcher.of(native))
+        async with running(copying(server)) as sidecar:
+            await origin.put("first", b"1")
+            for watcher in watchers:
+                await watcher.count(1)  # a server takes a moment until it begins to copy
+            expected = await changes(origin, watchers)
+            for watcher in watchers:
+                assert (await watcher.count(1 + len(expected)))[1:] == expected
+            counters = counters_of(sidecar)
+            await until(lambda: counters.copied == 1 + len(expected))
+            assert counters.withheld_headers == 4, "the compare-and-sets"
+        for each in (bridged, *([native] if native else [])):
+            assert sorted(set(await each.keys()) - {"local"}) == sorted(await origin.keys())
+            for key in ("color.primary", "size", "empty", "gone", "wide"):
+                assert await told(each, key) == await told(origin, key)
+            for key in await origin.keys():
+                assert (await each.get(key)).value == (await origin.get(key)).value
+            with pytest.raises(KeyNotFoundError):  # KeyDeletedError is one
+                await each.get("gone")
+        assert await told(bridged, "gone") == [(b"", "PURGE")], "a purge takes the history away in the target too"
+
+
+async def test_keys_can_be_chosen_and_renamed(
+    twin_version: str, native_server: Callable[..., NativeServer], connect: Connect
+) -> None:
+    async with native_server(twin_version) as server:
+        client = await connect(server)
+        a, c, bridged = await bucket(client, "A"), await bucket(client, "C"), await bucket(client, "B")
+        transforms = [
+            {"src": "eu.*.port", "dest": "port.{{wildcard(1)}}"},
+            {"src": "eu.>", "dest": "europe.>"},
+            {"src": "kept.*"},
+        ]
+        settings = copying(
+            server,
+            "B",
+            {"bucket": "A", "key_transforms": transforms, "exclude": ["eu.secret.>"]},
+            {"bucket": "C", "exclude": ["secret"]},
+        )
+        async with running(settings):
+            for key in ("eu.web.port", "eu.web.host", "eu.secret.key", "us.web.port", "kept.a", "kept.a.b"):
+                await a.put(key, key.encode())
+            for key in ("secret", "c"):
+                await c.put(key, key.encode())
+            await a.delete("eu.web.host")
+            await a.put("kept.last", b"")
+            watcher = await Watcher.of(bridged)
+            seen = await watcher.count(6)
+        assert sorted(seen) == [
+            ("c", b"c", None),
+            ("europe.web.host", b"", "DEL"),
+            ("europe.web.host", b"eu.web.host", None),
+            ("kept.a", b"kept.a", None),
+            ("kept.last", b"", None),
+            ("port.web", b"eu.web.port", None),
+        ]
+
+
+async def test_a_bucket_without_history_has_the_newest_value_of_every_key(
+    twin_version: str, native_server: Callable[..., NativeServer], connect: Connect
+) -> None:
+    async with native_server(twin_version) as server:
+        client = await connect(server)
+        origin, bridged = await bucket(client, "A", history=1), await bucket(client, "B", history=1)
+        for number in range(20):
+            await origin.put(f"before.{number % 4}", b"%d" % number)
+        async with running(copying(server)):
+            for number in range(300):
+                await origin.put(f"k.{number % 7}", b"%d" % number)
+                if number % 10 == 0:
+                    await origin.delete("k.3")
+            await origin.purge("k.5")
+            await origin.put("last", b"1")
+
+            async def there() -> bool:
+                try:
+                    return (await bridged.get("last")).value == b"1"
+                except KeyNotFoundError:
+                    return False
+
+            await until(there)
+        assert sorted(await bridged.keys()) == sorted(await origin.keys())
+        for key in await origin.keys():
+            assert await told(bridged, key) == await told(origin, key)
+        assert await told(bridged, "k.5") == [(b"", "PURGE")]
+
+
+async def test_a_sidecar_that_comes_back_goes_on_where_it_was(
+    twin_version: str, native_server: Callable[..., NativeServer], connect: Connect
+) -> None:
+    async with native_server(twin_version) as server:
+        client = await connect(server)
+        origin, bridged = await bucket(client, "A", history=20), await bucket(client, "B", history=20)
+        watcher = await Watcher.of(bridged)
+        expected: list[Event] = []
+        for run in range(3):
+            async with running(copying(server)) as sidecar:
+                await watcher.count(len(expected))
+                expected += await changes(origin, [watcher], f"{run}.")
+                await watcher.count(len(expected))
+                assert counters_of(sidecar).duplicates == 0
+            # While nobody copies.
+            await origin.put(f"away.{run}", b"1")
+            await origin.delete(f"away.{run}")
+            expected += [(f"away.{run}", b"1", None), (f"away.{run}", b"", "DEL")]
+        async with running(copying(server)):
+            assert await watcher.count(len(expected)) == expected
+        assert sorted(await bridged.keys()) == sorted(await origin.keys())
+
+
+async def test_an_empty_bucket_stays_empty_and_a_filled_one_keeps_its_own_keys(
+    native_server: Callable[..., NativeServer], connect: Connect
+) -> None:
+    async with native_server("2.15.1") as server:
+        client = await connect(server)
+        await bucket(client, "A")
+        bridged = await bucket(client, "B")
+        async with running(copying(server)):
+            with pytest.raises(NoKeysError):
+                await bridged.keys()
+            await bridged.put("own", b"1")
+        assert await bridged.keys() == ["own"]

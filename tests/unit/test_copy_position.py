@@ -1,0 +1,242 @@
+"""Where copying goes on, from what a target holds and what the origin holds."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge.copying.position import OriginMessage, Resume, compare, identity_changed, of_this_origin
+from bridge.copying.target_tail import StoredCopy
+from transforms.source_record import SourceRecord
+
+KEY = b"012345abcdef"
+OTHER = b"012345ffffff"  # the same entry, with an earlier origin
+ELSEWHERE = b"999999abcdef"  # another entry's
+START = 1_000_000  # when the origin's first message was stored, in these tests' nanoseconds
+STORED = 2_000_000  # when the first copy was
+
+
+def origin_time(sequence: int) -> int:
+    return START + sequence
+
+
+def copy(
+    sequence: int,
+    subject: bytes | None = None,
+    *,
+    key: bytes = KEY,
+    own_id: bytes | None = None,
+    time: int | None = None,
+    stored: int = STORED,
+) -> StoredCopy:
+    """A copy of the origin's message `sequence`; `own_id` is its publisher's, `b""` for no id at all."""
+    message_id = own_id
+    if own_id is None:
+        message_id = b"bridge-%b-%d-%d" % (key, sequence, origin_time(sequence) if time is None else time)
+    record = SourceRecord(b"S", sequence, (b">",), (b">",), b"s")
+    return StoredCopy(subject or b"s.%d" % sequence, stored, record, message_id or None)
+
+
+def message(sequence: int, subject: bytes | None = None, message_id: bytes | None = None) -> OriginMessage:
+    return OriginMessage(origin_time(sequence), subject or b"s.%d" % sequence, message_id)
+
+
+def origin(*sequences: int) -> dict[int, OriginMessage]:
+    return {sequence: message(sequence) for sequence in sequences}
+
+
+def compared(
+    copies: list[StoredCopy],
+    held: dict[int, OriginMessage],
+    *,
+    has_gaps: bool = False,
+    forgets: bool = False,
+    remembered_since_ns: int = 0,
+) -> Resume:
+    return compare(copies, held, has_gaps=has_gaps, forgets=forgets, remembered_since_ns=remembered_since_ns)
+
+
+def test_normally_the_highest_is_the_place() -> None:
+    assert compared([copy(n) for n in range(1, 6)], origin(*range(1, 6))) == Resume(5)
+    assert compared([copy(7)], origin(7)) == Resume(7)
+
+
+def test_holes_of_the_origin_are_no_copies_that_are_missing() -> None:
+    # Deleted there, or not selected by the entry.
+    assert compared([copy(2), copy(5), copy(9)], origin(2, 5, 9)) == Resume(9)
+
+
+def test_a_message_that_the_origin_lost_since_is_no_problem() -> None:
+    assert compared([copy(1), copy(2), copy(3)], origin(1)) == Resume(3)
+    assert compared([copy(1), copy(2), copy(3)], {}) == Resume(3)
+
+
+def test_what_an_interruption_left_out_is_sent_and_what_came_behind_is_not() -> None:
+    resume = compared([copy(1), copy(2), copy(4), copy(5), copy(7)], origin(*range(1, 8)))
+    assert resume == Resume(2, frozenset({4, 5, 7}), missing=2)
+
+
+def test_the_order_in_which_copies_are_stored_does_not_matter() -> None:
+    held = origin(*range(1, 8))
+    for order in ((1, 2, 4, 5, 7), (7, 1, 5, 4, 2), (4, 5, 7, 1, 2)):
+        assert compared([copy(n) for n in order], held) == Resume(2, frozenset({4, 5, 7}), missing=2)
+    assert compared([copy(n) for n in (3, 1, 2)], origin(1, 2, 3)) == Resume(3)
+
+
+def test_what_is_before_the_oldest_copy_that_was_read_is_settled() -> None:
+    assert compared([copy(100), copy(101)], origin(100, 101)) == Resume(101)
+
+
+def test_a_copy_that_a_later_one_of_its_subject_replaced_is_not_missing() -> None:
+    held = {n: message(n, b"k") for n in (1, 2, 3)}
+    copies = [copy(1, b"x"), copy(3, b"k")]
+    held[1] = message(1, b"x")
+    assert compared(copies, held, forgets=True) == Resume(3)
+    assert compared(copies, held, forgets=False) == Resume(1, frozenset({3}), missing=1)
+
+
+def test_a_copy_is_only_replaced_by_a_later_one() -> None:
+    held = {1: message(1, b"k"), 2: message(2, b"x"), 3: message(3, b"k"), 4: message(4, b"y")}
+    # 3 is on subject k as well, but the copy of k that is there is older.
+    copies = [copy(1, b"k"), copy(2, b"x"), copy(4, b"y")]
+    assert compared(copies, held, forgets=True) == Resume(2, frozenset({4}), missing=1)
+
+
+def test_copies_that_were_deleted_in_the_target_long_ago_are_not_made_again() -> None:
+    copies = [copy(1, stored=STORED), copy(2, stored=STORED + 10), copy(5, stored=STORED + 20)]
+    held = origin(*range(1, 6))
+    # The ids of 3 and 4 may be forgotten: sending them again would store what somebody deleted.
+    assert compared(copies, held, has_gaps=True, remembered_since_ns=STORED + 21) == Resume(5)
+    # Here they are remembered: nothing that was deleted can come back, and what is missing does.
+    expected = Resume(2, frozenset({5}), missing=2)
+    assert compared(copies, held, has_gaps=True, remembered_since_ns=STORED + 20) == expected
+    # A target without gaps has deleted nothing.
+    assert compared(copies, held, has_gaps=False, remembered_since_ns=STORED + 21) == expected
+
+
+def test_a_message_with_an_id_that_is_there_was_skipped_by_the_target() -> None:
+    held = {n: message(n, message_id=b"order-1" if n in (2, 3) else None) for n in range(1, 5)}
+    copies = [copy(1), copy(2, own_id=b"order-1"), copy(4)]
+    assert compared(copies, held) == Resume(4)
+    held[3] = message(3, message_id=b"order-2")
+    assert compared(copies, held) == Resume(2, frozenset({4}), missing=1)
+
+
+def test_the_first_of_two_with_one_id_may_be_the_one_that_is_missing() -> None:
+    held = {n: message(n, message_id=b"order-1" if n in (2, 3) else None) for n in range(1, 5)}
+    assert compared([copy(1), copy(3, own_id=b"order-1"), copy(4)], held) == Resume(4)
+
+
+def test_copies_of_messages_that_the_origin_lost_do_not_count() -> None:
+    # Its server lost 4 and 5 and gave these sequences again, to other messages.
+    copies = [copy(1), copy(2), copy(3), copy(4, time=17), copy(5, time=18)]
+    resume = compared(copies, origin(*range(1, 6)))
+    assert resume == Resume(3, foreign=2)
+
+
+def test_if_all_copies_are_of_lost_messages_all_that_the_origin_has_is_sent() -> None:
+    copies = [copy(4, time=17), copy(5, time=18)]
+    assert compared(copies, origin(4, 5)) == Resume(3, foreign=2)
+
+
+def test_new_messages_behind_lost_ones_are_recognised() -> None:
+    # 4 was lost and given again; its copy was made, and an interruption left 5 out.
+    copies = [copy(3), copy(4, time=17), copy(4), copy(6)]
+    assert compared(copies, origin(3, 4, 5, 6)) == Resume(4, frozenset({6}), missing=1, foreign=1)
+
+
+def test_a_copy_of_a_lost_message_stored_behind_its_successor_does_not_hide_it() -> None:
+    copies = [copy(3), copy(4), copy(4, time=17)]
+    assert compared(copies, origin(3, 4)) == Resume(4, foreign=1)
+
+
+def test_a_message_with_another_id_is_another_message() -> None:
+    # Its server lost 2 and gave the sequence again.
+    held = {n: message(n, message_id=b"new-%d" % n) for n in (1, 2)}
+    assert compared([copy(1, own_id=b"new-1"), copy(2, own_id=b"new-2")], held) == Resume(2)
+    assert compared([copy(1, own_id=b"new-1"), copy(2, own_id=b"old-2")], held) == Resume(1, foreign=1)
+    assert compared([copy(1, own_id=b"new-1"), copy(2, own_id=b"")], held) == Resume(1, foreign=1)
+    held[2] = message(2)
+    assert compared([copy(1, own_id=b"new-1"), copy(2, own_id=b"old-2")], held) == Resume(1, foreign=1)
+
+
+def test_a_message_that_is_a_copy_itself_may_have_its_id_or_ours() -> None:
+    inherited = b"bridge-aaaaaabbbbbb-40-77"
+    held = {n: message(n, message_id=inherited if n == 2 else None) for n in (1, 2, 3)}
+    assert compared([copy(1), copy(2), copy(3)], held) == Resume(3)
+    # Made by the server, which keeps every id.
+    assert compared([copy(1), copy(2, own_id=inherited), copy(3)], held) == Resume(3)
+
+
+def test_copies_without_any_id_count() -> None:
+    assert compared([copy(1, own_id=b""), copy(3, own_id=b"")], origin(1, 2, 3)) == Resume(1, frozenset({3}), missing=1)
+
+
+SEQUENCES = st.sets(st.integers(1, 30), min_size=1, max_size=20)
+
+
+@given(held=SEQUENCES, lost=st.sets(st.integers(1, 30)), gone=st.sets(st.integers(1, 30)), data=st.data())
+def test_nothing_is_sent_twice_and_nothing_between_two_copies_is_left_out(
+    held: set[int], lost: set[int], gone: set[int], data: st.DataObject
+) -> None:
+    """`lost`: not stored by the target; `gone`: deleted in the origin since."""
+    stored = sorted(held - lost)
+    if not stored:
+        return
+    order = data.draw(st.permutations(stored))
+    read = {n for n in held - gone if stored[0] <= n <= stored[-1]}
+    resume = compared([copy(n) for n in order], origin(*read))
+    behind = {n for n in held - gone if n > resume.handled and n not in resume.there}
+    sent_again = behind & set(stored)
+    assert not sent_again
+    left_out = {n for n in read - set(stored) if n not in behind}
+    assert not left_out
+    assert resume.missing == len(read - set(stored))
+    assert resume.there <= set(stored)
+    assert all(n > resume.handled for n in resume.there)
+
+
+CREATED = START  # the origin's creation
+
+
+@pytest.mark.parametrize(
+    ("copies", "changed"),
+    [
+        ([], False),
+        ([copy(1), copy(2)], False),
+        ([copy(1, key=OTHER), copy(2, key=OTHER)], True),
+        # The newest copy with an id of ours decides.
+        ([copy(9, key=OTHER), copy(1)], False),
+        ([copy(1), copy(9, key=OTHER)], True),
+        ([copy(9, key=OTHER), copy(1, own_id=b"order-1")], True),
+        ([copy(9), copy(1, own_id=b"order-1")], False),
+        # Without any, the clocks do. An id of another entry came with the message.
+        ([copy(1, key=ELSEWHERE, stored=CREATED - 1)], True),
+        ([copy(1, key=ELSEWHERE, stored=CREATED + 1)], False),
+        ([copy(1), copy(2, key=ELSEWHERE, stored=CREATED + 1)], False),
+        ([copy(1, own_id=b"order-1", stored=CREATED - 1)], True),
+        ([copy(1, own_id=b"order-1", stored=CREATED)], False),
+        ([copy(1, own_id=b"", stored=CREATED - 1), copy(2, own_id=b"", stored=CREATED + 1)], False),
+    ],
+)
+def test_a_new_origin_of_the_same_name_is_noticed(copies: list[StoredCopy], changed: bool) -> None:
+    assert identity_changed(copies, KEY, CREATED) is changed
+
+
+def test_copies_of_earlier_origins_are_left_out() -> None:
+    old = [copy(8, key=OTHER), copy(9, own_id=b"order-9", stored=CREATED - 1), copy(9, own_id=b"", stored=CREATED - 1)]
+    new = [copy(1), copy(2, own_id=b"order-2", stored=CREATED), copy(3, own_id=b"", stored=CREATED + 5)]
+    assert of_this_origin([*old, *new], KEY, CREATED) == tuple(new)
+    assert of_this_origin(old, KEY, CREATED) == ()
+    # A copy made under the present key stays, whatever the clocks say.
+    early = copy(1, stored=CREATED - 1)
+    assert of_this_origin([early], KEY, CREATED) == (early,)
+
+
+def test_copies_with_ids_of_elsewhere_are_kept_unless_their_record_leaves_open_whose_they_are() -> None:
+    inherited = copy(2, key=ELSEWHERE, stored=CREATED + 1)
+    assert of_this_origin([copy(1), inherited], KEY, CREATED) == (copy(1), inherited)
+    # The records of 2.9 name the stream only: here the id tells that it is another entry's copy.
+    open_record = StoredCopy(b"s.2", CREATED + 1, SourceRecord(b"S", 2), inherited.message_id)
+    assert of_this_origin([copy(1), open_record], KEY, CREATED) == (copy(1),)

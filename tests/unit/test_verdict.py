@@ -1,0 +1,149 @@
+"""Answers as servers of 2.9.10, 2.10.27 and 2.15.1 write them, and what is none."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge.copying.verdict import SOURCE_RECORD_REFUSED, Verdict
+
+
+@pytest.mark.parametrize(
+    ("payload", "expected"),
+    [
+        (b'{"stream":"T", "seq":8}', Verdict("stored", "T", 8)),
+        (b'{"stream":"T", "domain":"hub", "seq":8}', Verdict("stored", "T", 8)),
+        (b'{"stream":"T","seq":8,"batch":"b","count":2}', Verdict("stored", "T", 8)),
+        (b'{"stream":"T","seq":8,"duplicate": true}', Verdict("duplicate", "T", 8)),
+        (b'{"stream":"T","seq":8,"duplicate":false}', Verdict("stored", "T", 8)),
+    ],
+)
+def test_what_is_in_the_stream(payload: bytes, expected: Verdict) -> None:
+    assert Verdict.parse(b"", payload) == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "err_code", "description"),
+    [
+        (503, 10077, "maximum messages exceeded"),
+        (503, 10077, "maximum bytes exceeded"),
+        (503, 10077, "maximum messages per subject exceeded"),
+        (503, 10023, "insufficient resources"),
+        (503, 10008, "JetStream system temporarily unavailable"),
+        (503, 10077, "no space left on device"),
+        (400, 10158, "duplicate message id is in process"),
+        (409, 10158, "duplicate message id is in process"),
+    ],
+)
+def test_what_may_help_to_try_again(code: int, err_code: int, description: str) -> None:
+    error = {"code": code, "err_code": err_code, "description": description}
+    verdict = Verdict.parse(b"", json.dumps({"error": error, "stream": "F", "seq": 0}).encode())
+    assert verdict == Verdict("later", "F", 0, err_code, description)
+
+
+@pytest.mark.parametrize(
+    ("code", "err_code", "description"),
+    [
+        (400, 10054, "message size exceeds maximum allowed"),
+        (400, 10071, "wrong last sequence: 12"),
+        (400, 10060, "expected stream does not match"),
+        (400, 10109, "message rollup not permitted"),
+        (500, 10077, "rollup not permitted"),
+        (400, 10166, "per-message TTL is disabled"),
+        (400, SOURCE_RECORD_REFUSED, "message stream source header is not allowed"),
+        (400, 10109, "invalid JetStream stream: sealed"),
+    ],
+)
+def test_what_is_refused_for_good(code: int, err_code: int, description: str) -> None:
+    error = {"code": code, "err_code": err_code, "description": description}
+    verdict = Verdict.parse(b"", json.dumps({"error": error, "stream": "F", "seq": 0}).encode())
+    assert verdict == Verdict("refused", "F", 0, err_code, description)
+
+
+@pytest.mark.parametrize(
+    ("block", "description"),
+    [
+        (b"NATS/1.0 503\r\n\r\n", "no stream answers (503)"),
+        (b"NATS/1.0 503 No Responders\r\n\r\n", "no stream answers (503)"),
+        (b"", "an empty answer"),
+    ],
+)
+def test_nobody_there_is_a_matter_of_time(block: bytes, description: str) -> None:
+    assert Verdict.parse(block, b"") == Verdict("later", description=description)
+
+
+def test_an_id_that_was_only_taken_note_of_is_not_stored_yet() -> None:
+    verdict = Verdict.parse(b"", b'{"stream":"T","seq":0,"duplicate":true}')
+    assert (verdict.kind, verdict.sequence) == ("later", 0)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        *(b"+OK", b"ok", b"null", b"[]", b"7", b'"stored"', b"{", b"\xff", b" "),
+        *(b'{"stream":"T","seq":"x"}', b'{"stream":"T","seq":null}', b'{"stream":"T","seq":[8]}'),
+        # Who answers without naming a stream or a sequence is no stream: nothing says that anything is stored.
+        *(
+            b"{}",
+            b'{"seq":8}',
+            b'{"stream":"T"}',
+            b'{"stream":"T","seq":0}',
+            b'{"ok":true}',
+            b'{"seq":8,"duplicate":true}',
+        ),
+        *(b'{"error":"no"}', b'{"error":7}', b'{"error":["x"]}', b'{"error":{"code":"x"}}', b'{"error":{"code":null}}'),
+        *(b'{"stream":"T","seq":Infinity}', b'{"stream":"T","seq":-1}', b"[" * 100_000),
+    ],
+)
+def test_what_is_no_streams_answer_is_never_taken_for_stored(payload: bytes) -> None:
+    verdict = Verdict.parse(b"", payload)
+    assert verdict.kind == "refused"
+    assert verdict.description.startswith("not a stream's answer: ")
+
+
+def test_a_very_long_wrong_answer_is_not_shown_whole() -> None:
+    assert len(Verdict.parse(b"", b"x" * 10_000).description) < 200
+
+
+@pytest.mark.parametrize(
+    ("err_code", "description", "expected"),
+    [
+        (10071, "wrong last sequence: 12", 12),
+        (10071, "wrong last sequence: 0", 0),
+        (10071, "wrong last sequence", None),
+        (10071, "wrong last sequence: x", None),
+        (10054, "message size exceeds maximum allowed: 12", None),
+    ],
+)
+def test_a_wrong_expectation_tells_the_last_sequence(err_code: int, description: str, expected: int | None) -> None:
+    error = {"code": 400, "err_code": err_code, "description": description}
+    verdict = Verdict.parse(b"", json.dumps({"error": error, "stream": "T", "seq": 0}).encode())
+    assert verdict.last_sequence == expected
+
+
+@given(st.binary(max_size=30), st.binary(max_size=60))
+def test_any_bytes_get_a_verdict(block: bytes, payload: bytes) -> None:
+    assert Verdict.parse(block, payload).kind in ("later", "refused")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.floats(allow_nan=False),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["error", "stream", "seq", "duplicate", "code", "err_code"]), inner, max_size=5
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@given(JSON)
+def test_any_json_gets_a_verdict_and_only_a_stream_with_a_sequence_stores(answer: object) -> None:
+    verdict = Verdict.parse(b"", json.dumps(answer).encode())
+    if verdict.kind in ("stored", "duplicate"):
+        assert verdict.stream
+        assert verdict.sequence > 0
