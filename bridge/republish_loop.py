@@ -75,6 +75,7 @@ class RepublishLoop:
         counters: where to count.
         own_subjects: the stream's own subjects where the target is the stream's own account: what would land there
             is not published, because it would be stored and republished for ever.
+        exclude: subjects that are not republished, whatever the rule's source says.
         max_payload: bytes that the target server accepts in one message, headers included.
     """
 
@@ -85,12 +86,14 @@ class RepublishLoop:
         counters: RuleCounters,
         *,
         own_subjects: Sequence[bytes] = (),
+        exclude: Sequence[bytes] = (),
         max_payload: int = 1 << 20,
     ) -> None:
         self.retention = retention
         self.counters = counters
         self.own_subjects = tuple(own_subjects)
         self.max_payload = max_payload
+        self._exclude = tuple(exclude)
         self.suspect: Suspect | None = None
         self.last_sequences = SubjectSequences()
         self._republish = republish
@@ -266,6 +269,8 @@ class RepublishLoop:
         return entry
 
     def _derive(self, subject: bytes, last: bytes) -> list[Any]:
+        if any(matches(subject, pattern) for pattern in self._exclude):
+            return [None, last, "unmatched", b""]
         destination = self._republish.destination(subject)
         if destination is None:
             reason = "suppressed" if self._republish.refusal(subject) else "unmatched"

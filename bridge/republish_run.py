@@ -160,6 +160,7 @@ class RepublishRun:
             retention,
             self.counters,
             own_subjects=self._own_subjects(config),
+            exclude=[pattern.encode() for pattern in rule.exclude],
             max_payload=self._target.client.max_payload,
         )
         at_least_once = rule.delivery == "at_least_once"

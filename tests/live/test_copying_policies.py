@@ -10,7 +10,7 @@ import pytest
 
 from bridge.errors import BridgeError, RuleRefusedError
 from conformance.servers import SharedServers
-from tests.live.copies import Copies, record_of
+from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
@@ -229,16 +229,3 @@ async def test_starts(
     async with running(settings_for(url, other.rule(entry=entry))):
         await other.holds(3)
     assert await other.origin_sequences() == [5, 6, 7]
-
-
-async def test_excluded_subjects_are_left_out_before_the_transforms(
-    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
-) -> None:
-    url = await servers.url(twin_version)
-    here = await Copies.make(await raw_peer(url), unique_name("not"))
-    for subject in ("a", "secret.b", "c", "secret.d.e"):
-        await here.peer.store(f"{here.name}.{subject}".encode(), subject.encode())
-    async with running(settings_for(url, here.rule(entry={"exclude": [f"{here.name}.secret.>"]}))) as bridge:
-        await here.holds(2)
-        await until(lambda: bridge.runs[0].counters.as_dict()["unselected"] == 2)
-    assert [record_of(message).sequence for message in await here.stored()] == [1, 3]
