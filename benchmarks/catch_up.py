@@ -1,0 +1,95 @@
+"""Catching up: all messages are stored before a copy begins; native sources and `nats-bridge run` in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchmarks.copy_arm import HEADER, Arm, pair
+from benchmarks.copy_scene import Scene, scene
+from benchmarks.figures import Ratio, Report, median_of
+from benchmarks.load import SUBJECTS, publish_all
+from benchmarks.processes import cpu_seconds
+from benchmarks.stream_growth import watch_growth
+
+__all__ = ["OLDER", "run"]
+
+OLDER = ("2.10.27", "2.9.10")
+"""Versions that are measured beside the newest: the last but one with other internals, and the oldest supported."""
+
+_MESSAGES = 200_000
+_ROUNDS, _QUICK_ROUNDS = 5, 2
+_TARGETS = {"memory": 0.9, "file": 3.0}  # times native, on the newest server
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """What is copied where.
+
+    Attributes:
+        version: of the server.
+        storage: of both streams.
+        target: what ours over native should reach.
+        headers: whether the messages have headers.
+        across: whether the target is on another server.
+    """
+
+    version: str
+    storage: str
+    target: float | None = None
+    headers: bool = False
+    across: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.version}, {self.storage}{', headers' * self.headers}{', across servers' * self.across}"
+
+
+def run(version: str, *, quick: bool, say: Callable[[str], None]) -> Report:
+    """Measure. In each place the arms take turns, round after round, with the same stored messages."""
+    measured = [(case, *_compare(case, quick=quick, say=say)) for case in _cases(version)]
+    rows = [arm.row() for _, native, own in measured for arm in (native, own)]
+    ratios = [
+        Ratio(f"catching up, nats-bridge over native sources, {case.name}", own.rate / native.rate, case.target)
+        for case, native, own in measured
+    ]
+    launch = median_of([seconds for _, _, own in measured for seconds in own.launch])
+    note = (
+        f"Rates count from the first copy seen to the last of {_MESSAGES:,}. Seconds in all count from STREAM.CREATE"
+        " (native) or from the log's copying.begins (nats-bridge), which came"
+        f" {launch:.1f} s after the launch of the process."
+    )
+    older = "Before 2.10 servers cannot transform what they copy: native copies plainly there, nats-bridge transforms."
+    return Report(HEADER, rows, ratios, (note, older))
+
+
+def _cases(version: str) -> list[_Case]:
+    cases = [_Case(version, storage, target) for storage, target in _TARGETS.items()]
+    cases += [_Case(version, "memory", headers=True), _Case(version, "memory", across=True)]
+    return cases + [_Case(older, storage) for older in OLDER if older != version for storage in _TARGETS]
+
+
+def _compare(case: _Case, *, quick: bool, say: Callable[[str], None]) -> tuple[Arm, Arm]:
+    arms = pair(case.name)
+    rounds = _QUICK_ROUNDS if quick else _ROUNDS
+    with scene(case.version, case.storage, across=case.across) as place:
+        publish_all(place.origin.port, _MESSAGES, headers=case.headers)
+        for number in range(1, rounds + 1):
+            say(f"catch-up: round {number} of {rounds}, {case.name}")
+            for arm in arms:
+                _measure(arm, place)
+    return arms
+
+
+def _measure(arm: Arm, place: Scene) -> None:
+    server_used = place.cpu_seconds()
+    with arm.copy(place) as copying:
+        program = copying.program
+        used = cpu_seconds(program.pid) if program else 0.0
+        growth = watch_growth(place.target.port, copying.stream, _MESSAGES, subjects=SUBJECTS)
+        arm.rates.append(growth.rate)
+        arm.whole.append(growth.last - copying.began)
+        arm.server_cpu.append((place.cpu_seconds() - server_used) / _MESSAGES * 1e6)
+        if program:
+            arm.cpu.append((cpu_seconds(program.pid) - used) / _MESSAGES * 1e6)
+            arm.launch.append(program.ready - program.launched)
