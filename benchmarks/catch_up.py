@@ -55,7 +55,7 @@ def run(version: str, *, quick: bool, say: Callable[[str], None]) -> Report:
     ]
     launch = median_of([seconds for _, _, own in measured for seconds in own.launch])
     note = (
-        f"Rates count from the first copy seen to the last of {_MESSAGES:,}. Seconds in all count from STREAM.CREATE"
+        f"Rates count from the first copy to the last of {_MESSAGES:,}. Seconds in all count from STREAM.CREATE"
         " (native) or from the log's copying.begins (nats-bridge), which came"
         f" {launch:.1f} s after the launch of the process."
     )

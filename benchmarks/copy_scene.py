@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from benchmarks.processes import Program, cpu_seconds, running_bridge
 from benchmarks.raw_socket import RawSocket
+from benchmarks.stream_growth import unix_seconds
 from conformance.servers import NativeServer, fetch, free_port
 
 __all__ = ["ORIGIN", "TARGET", "Copying", "Scene", "bridge_config", "native_copy", "own_copy", "scene"]
@@ -55,7 +56,7 @@ class Copying:
     """A copy under way.
 
     Attributes:
-        began: when copying began, in seconds of the monotonic clock.
+        began: when copying began, in seconds since 1970, as the times at which servers store messages.
         stream: the target's name.
         program: what copies; None where the server itself does.
     """
@@ -103,7 +104,7 @@ def native_copy(place: Scene, stream: str = TARGET) -> Iterator[Copying]:
         source["subject_transforms"] = [{"src": "bench.*", "dest": "copy.{{wildcard(1)}}"}]
     if place.external:
         source["external"] = {"api": place.external}
-    began = time.monotonic()
+    began = time.time()
     with _stream(place, {"name": stream, "storage": place.storage, "sources": [source]}):
         yield Copying(began, stream, None)
 
@@ -125,7 +126,7 @@ def own_copy(place: Scene, stream: str = TARGET, until: str = "copying.begins") 
         _stream(place, {"name": stream, "storage": place.storage, "subjects": [subjects]}),
         running_bridge(bridge_config(place.origin.url, place.target.url, stream), until) as program,
     ):
-        yield Copying(program.ready, stream, program)
+        yield Copying(unix_seconds(program.logged(until)["timestamp"]), stream, program)
 
 
 def bridge_config(origin: str, target: str, stream: str = TARGET) -> str:
