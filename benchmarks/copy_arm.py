@@ -16,7 +16,7 @@ HEADER = (
     "messages/s",
     "lowest",
     "highest",
-    "seconds in all",
+    "first to last",
     "µs CPU per message",
     "of the server",
 )
@@ -29,8 +29,8 @@ class Arm:
     Attributes:
         name: for the table.
         copy: begins and ends it.
-        rates: messages per second, one figure per round, as in the others.
-        whole: seconds from the beginning to the last message.
+        rates: messages per second from the beginning to the last copy; one figure per round, as in the others.
+        steady: messages per second from the first copy to the last; stays empty where that says nothing.
         cpu: microseconds of the sidecar per message; stays empty where there is none.
         server_cpu: microseconds of the servers per message.
         launch: seconds from the launch of the sidecar to the beginning.
@@ -39,7 +39,7 @@ class Arm:
     name: str
     copy: Callable[[Scene], AbstractContextManager[Copying]]
     rates: list[float] = field(default_factory=list)
-    whole: list[float] = field(default_factory=list)
+    steady: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
     server_cpu: list[float] = field(default_factory=list)
     launch: list[float] = field(default_factory=list)
@@ -57,7 +57,8 @@ class Arm:
         """As `HEADER` says."""
         rates = self.rate, min(self.rates), max(self.rates)
         cpu = [f"{median_of(used):.1f}" if used else "-" for used in (self.cpu, self.server_cpu)]
-        return self.name, *(f"{rate:,.0f}" for rate in rates), f"{median_of(self.whole):.2f}", *cpu
+        steady = f"{median_of(self.steady):,.0f}" if self.steady else "-"
+        return self.name, *(f"{rate:,.0f}" for rate in rates), steady, *cpu
 
 
 def pair(where: str) -> tuple[Arm, Arm]:

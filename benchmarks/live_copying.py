@@ -55,7 +55,6 @@ def _measure(arm: Arm, place: Scene, messages: int) -> float:
         growth = watch_growth(place.target.port, copying.stream, messages + 1)
         took = growth.last - began
         arm.rates.append(messages / took)
-        arm.whole.append(took)
         arm.server_cpu.append((place.cpu_seconds() - server_used) / messages * 1e6)
         if program:
             arm.cpu.append((cpu_seconds(program.pid) - used) / messages * 1e6)

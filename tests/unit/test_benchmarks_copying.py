@@ -175,9 +175,12 @@ def test_both_sides_are_measured_in_the_same_place_and_told_apart() -> None:
 
 
 def test_an_arm_s_row_has_the_medians_and_no_cpu_where_there_is_no_program() -> None:
-    arm = Arm("native", native_copy, rates=[10_000.0, 30_000.0, 20_000.0], whole=[1.0, 3.0, 2.0], server_cpu=[4.0, 5.0])
-    assert arm.row() == ("native", "20,000", "10,000", "30,000", "2.00", "-", "4.5")
+    arm = Arm("native", native_copy, rates=[10_000.0, 30_000.0, 20_000.0], server_cpu=[4.0, 5.0])
+    assert arm.row() == ("native", "20,000", "10,000", "30,000", "-", "-", "4.5")
     assert len(arm.row()) == len(HEADER)
+    arm.steady += [25_000.0]
+    arm.cpu += [1.0, 2.0]
+    assert arm.row()[4:6] == ("25,000", "1.5")
 
 
 def test_targets_are_those_of_the_measured_version_and_older_ones_are_compared_once() -> None:
