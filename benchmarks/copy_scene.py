@@ -17,7 +17,17 @@ from benchmarks.raw_socket import RawSocket
 from benchmarks.stream_growth import unix_seconds
 from conformance.servers import NativeServer, fetch, free_port
 
-__all__ = ["ORIGIN", "TARGET", "Copying", "Scene", "bridge_config", "native_copy", "own_copy", "scene"]
+__all__ = [
+    "ORIGIN",
+    "TARGET",
+    "Copying",
+    "Scene",
+    "bridge_config",
+    "native_copy",
+    "own_copy",
+    "scene",
+    "transforms_sources",
+]
 
 ORIGIN, TARGET = "BENCH", "COPY"
 
@@ -40,11 +50,6 @@ class Scene:
     target: NativeServer
     storage: str
     external: str = ""
-
-    @property
-    def transforms(self) -> bool:
-        """Whether the target's server can transform what it copies."""
-        return _minor(self.target.version) >= _FIRST_WITH_TRANSFORMS
 
     def cpu_seconds(self) -> float:
         """CPU time that the servers have used so far."""
@@ -100,7 +105,7 @@ def native_copy(place: Scene, stream: str = TARGET) -> Iterator[Copying]:
         stream: the target's name.
     """
     source: dict[str, object] = {"name": ORIGIN}
-    if place.transforms:
+    if transforms_sources(place.target.version):
         source["subject_transforms"] = [{"src": "bench.*", "dest": "copy.{{wildcard(1)}}"}]
     if place.external:
         source["external"] = {"api": place.external}
@@ -162,5 +167,6 @@ def _stream(place: Scene, config: dict[str, object]) -> Iterator[None]:
         connection.request(f"$JS.API.STREAM.DELETE.{config['name']}")
 
 
-def _minor(version: str) -> tuple[int, ...]:
-    return tuple(int(field) for field in version.split(".")[:2])
+def transforms_sources(version: str) -> bool:
+    """Whether a server of this version can transform what it copies."""
+    return tuple(int(field) for field in version.split(".")[:2]) >= _FIRST_WITH_TRANSFORMS
