@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from benchmarks.copy_arm import HEADER, Arm, pair
 from benchmarks.copy_scene import Scene, scene, transforms_sources
 from benchmarks.figures import Ratio, Report, median_of
-from benchmarks.load import SUBJECTS, publish_all
+from benchmarks.load import FILLING, SUBJECTS, publish_all
 from benchmarks.processes import cpu_seconds
 from benchmarks.stream_growth import watch_growth
 
@@ -83,7 +83,7 @@ def _compare(case: _Case, *, quick: bool, say: Callable[[str], None]) -> tuple[A
     arms = pair(case.name)
     rounds = _QUICK_ROUNDS if quick else (_OLDER_ROUNDS if case.older else _ROUNDS)
     with scene(case.version, case.storage, across=case.across) as place:
-        publish_all(place.origin.port, _MESSAGES, headers=case.headers)
+        publish_all(place.origin.port, _MESSAGES, headers=case.headers, window=FILLING)
         for number in range(1, rounds + 1):
             say(f"catch-up: round {number} of {rounds}, {case.name}")
             for arm in arms:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from benchmarks.copy_scene import own_copy, scene
 from benchmarks.figures import Ratio, Report
-from benchmarks.load import SUBJECTS, publish_all
+from benchmarks.load import FILLING, SUBJECTS, publish_all
 from benchmarks.processes import Memory, memory_of
 from benchmarks.stream_growth import watch_growth
 
@@ -36,7 +36,7 @@ def run(version: str, *, quick: bool, say: Callable[[str], None]) -> Report:
 
 def _measure(version: str, messages: int, subjects: int) -> Memory:
     with scene(version, "memory") as place:
-        publish_all(place.origin.port, messages, subjects)
+        publish_all(place.origin.port, messages, subjects, window=FILLING)
         with own_copy(place, until="sidecar.ready") as copying:
             if messages:
                 watch_growth(place.target.port, copying.stream, messages, subjects=subjects)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from benchmarks.copy_arm import HEADER, Arm, pair
 from benchmarks.copy_scene import Scene, scene
 from benchmarks.figures import Ratio, Report, median_of
-from benchmarks.load import publish_all
+from benchmarks.load import FILLING, publish_all
 from benchmarks.processes import cpu_seconds
 from benchmarks.stream_growth import watch_growth
 
@@ -50,7 +50,7 @@ def _measure(arm: Arm, place: Scene, messages: int) -> float:
         program = copying.program
         used, server_used = cpu_seconds(program.pid) if program else 0.0, place.cpu_seconds()
         began = time.time()  # the clock of the servers' stamps
-        publish_all(place.origin.port, messages)
+        publish_all(place.origin.port, messages, window=FILLING)
         published = time.time()
         growth = watch_growth(place.target.port, copying.stream, messages + 1)
         took = growth.last - began

@@ -11,15 +11,19 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.raw_socket import RawSocket
 from benchmarks.workers import Send, Worker, worker
 
-__all__ = ["PAYLOAD", "SUBJECTS", "Arrivals", "arrivals", "publish_all", "publish_paced"]
+__all__ = ["FILLING", "PAYLOAD", "SUBJECTS", "Arrivals", "arrivals", "publish_all", "publish_paced"]
 
 SUBJECTS = 1_000
 PAYLOAD = 128  # bytes
 
+FILLING = 8
+"""Chunks of a thousand messages under way at most, where a queue may form before the stream.
+
+From 2.11 on, a stream with more than 10,000 messages queued drops what comes, and tells only who asked for an answer.
+"""
+
 _CHUNK = 1_000  # messages written at once; the last of them is acknowledged by the stream
-# Chunks under way without an acknowledgement. From 2.11 on a stream with more than 10,000 messages queued drops what
-# comes without telling, unless it was asked for an answer: there must not be more of them than that.
-_WINDOW = 8
+_WINDOW = 20  # chunks under way without an acknowledgement
 _SIGN = b"\r\nNats-Stream: "
 _ACKNOWLEDGEMENT = b"MSG _stored "
 _REFUSAL = b'"error":'
@@ -27,7 +31,9 @@ _TICK = 0.001  # seconds between two writes of the paced publisher
 _STAMP = 9 + 1 + 19  # bytes: a message's number and the time at which it was published
 
 
-def publish_all(port: int, messages: int, subjects: int = SUBJECTS, *, headers: bool = False) -> None:
+def publish_all(
+    port: int, messages: int, subjects: int = SUBJECTS, *, headers: bool = False, window: int = _WINDOW
+) -> None:
     """Publish to `bench.0`, `bench.1`, ... as fast as the stream acknowledges; return when all is stored.
 
     Args:
@@ -35,6 +41,7 @@ def publish_all(port: int, messages: int, subjects: int = SUBJECTS, *, headers: 
         messages: how many.
         subjects: how many different ones.
         headers: whether each message has two headers of an application and a `Nats-Msg-Id` of its own.
+        window: how many thousand messages may be under way without an acknowledgement.
 
     Raises:
         BenchmarkError: the stream refuses one.
@@ -51,7 +58,7 @@ def publish_all(port: int, messages: int, subjects: int = SUBJECTS, *, headers: 
                 chunk, made_of = _chunk(*wanted, subjects), wanted
             connection.send(chunk)
             under_way += 1
-            while under_way >= _WINDOW or (under_way and begin + _CHUNK >= messages):
+            while under_way >= window or (under_way and begin + _CHUNK >= messages):
                 data = tail + connection.receive()
                 if _REFUSAL in data:
                     raise BenchmarkError(f"the stream refuses messages: {data.decode(errors='replace')[:300]}")

@@ -140,7 +140,7 @@ def test_an_error_is_told_with_the_subject_of_the_request() -> None:
 
 
 def test_what_is_under_way_without_an_acknowledgement_fits_a_stream_s_queue() -> None:
-    assert load._WINDOW * load._CHUNK < 10_000
+    assert load.FILLING * load._CHUNK < 10_000
 
 
 def test_messages_with_headers_have_an_id_each_and_ask_once_for_an_answer() -> None:
