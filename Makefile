@@ -11,7 +11,7 @@ help:
 	@echo "make demo    a server, a stream, native republish beside the bridge's, and whether they agree"
 	@echo "make test    all tests, on real servers (fetched once, kept in a cache)"
 	@echo "make lint    ruff; make types: mypy --strict; make format: rewrite"
-	@echo "make bench   throughput, latency and memory, as ratios of one run"
+	@echo "make bench   republishing and copying beside native, as ratios of one run; BENCH='--quick catch-up' for some"
 	@echo "make lock    renew the locked dependencies; make clean: remove what was installed"
 
 install: $(INSTALLED)
@@ -42,7 +42,7 @@ types: install
 	$(BIN)/mypy
 
 bench: install
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks $(BENCH)
 
 lock: install
 	$(BIN)/python -m pip install --quiet uv

@@ -14,14 +14,17 @@ from functools import partial
 from importlib.metadata import version as version_of_package
 from pathlib import Path
 
-from benchmarks import engine, latency, memory, throughput
+from benchmarks import catch_up, copy_latency, copy_memory, engine, latency, live_copying, memory, throughput
 from benchmarks.errors import BenchmarkError
 from benchmarks.figures import Report
 from conformance.servers import ServersError, fetch
 
 __all__ = ["arguments", "main"]
 
-_NAMES = ("engine", "throughput", "latency", "memory")
+_NAMES = (
+    *("engine", "throughput", "latency", "memory"),
+    *("catch-up", "live-copying", "copy-latency", "copy-memory"),
+)
 _EXIT_MISSED, _EXIT_IMPOSSIBLE, _EXIT_INTERRUPTED = 1, 2, 130
 
 
@@ -29,12 +32,12 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line: `names`, `quick`, `server_version`, `json`."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Compare nats-bridge with native republish and with nats-py, in one run on this machine.",
+        description="Compare nats-bridge with native republish and sources and with nats-py, in one run here.",
         epilog="Exit code: 0 every target reached, 1 one missed, 2 something could not be measured."
         " Example: python -m benchmarks throughput latency --quick",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {', '.join(_NAMES)}; all when left out")
-    parser.add_argument("--quick", action="store_true", help="fewer messages and rounds: about a minute, less exact")
+    parser.add_argument("--quick", action="store_true", help="fewer messages and rounds: a few minutes, less exact")
     parser.add_argument("--server-version", default="2.15.1", metavar="V", help="the native server (default: 2.15.1)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file as well")
     parsed = parser.parse_args(given)
@@ -63,7 +66,9 @@ def main(given: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     version = options.server_version
     if options.names != ["engine"]:
-        fetch(version)  # now, not in the middle of a measurement
+        # Now, not in the middle of a measurement.
+        for needed in (version, *(catch_up.OLDER if "catch-up" in options.names else ())):
+            fetch(needed)
     environment = {
         "date": str(datetime.date.today()),
         "python": platform.python_version(),
@@ -80,6 +85,10 @@ def _run(options: argparse.Namespace) -> int:
         "throughput": partial(throughput.run, version),
         "latency": partial(latency.run, version),
         "memory": partial(memory.run, version),
+        "catch-up": partial(catch_up.run, version),
+        "live-copying": partial(live_copying.run, version),
+        "copy-latency": partial(copy_latency.run, version),
+        "copy-memory": partial(copy_memory.run, version),
     }
     reports: dict[str, Report] = {}
     for name in options.names:

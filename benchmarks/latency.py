@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Callable, Sequence
 
 from benchmarks.figures import Ratio, Report, percentile
-from benchmarks.load import PAYLOAD, SUBJECTS
+from benchmarks.load import publish_paced
 from benchmarks.processes import bench_stream, running_sidecar
 from benchmarks.raw_socket import RawSocket
 from benchmarks.workers import Send, worker
@@ -17,11 +17,9 @@ __all__ = ["added", "run"]
 
 _RATES = (1_000, 10_000)  # messages per second
 _DELIVERIES = ("at_most_once", "at_least_once")
-_TICK = 0.001  # seconds between two writes of the publisher
 _PERCENTS = (50, 90, 99, 99.9)
 # A copy begins with the number of the message and the time at which it was published.
 _COPY = re.compile(rb"HMSG (native|bridge)\.bench\.\d+ \d+ \d+ \d+\r\n.*?\r\n\r\n(\d{9}) (\d{19})", re.DOTALL)
-_STAMP = 9 + 1 + 19  # bytes
 
 
 def run(version: str, *, quick: bool, say: Callable[[str], None]) -> Report:
@@ -69,19 +67,7 @@ def _measure(version: str, delivery: str, rate: int, *, seconds: int) -> tuple[S
 
 
 def _publish(send: Send, port: int, messages: int, rate: int) -> None:
-    at_once = max(int(rate * _TICK), 1)
-    rest = b"x" * (PAYLOAD - _STAMP)
-    with RawSocket(port) as connection:
-        tick = time.monotonic()
-        for begin in range(0, messages, at_once):
-            tick += at_once / rate
-            time.sleep(max(tick - time.monotonic(), 0))
-            operations = [
-                b"PUB bench.%d %d\r\n%09d %019d%b\r\n" % (number % SUBJECTS, PAYLOAD, number, time.monotonic_ns(), rest)
-                for number in range(begin, min(begin + at_once, messages))
-            ]
-            connection.send(b"".join(operations))
-        connection.flush()
+    publish_paced(port, messages, rate)
     send("published")
 
 

@@ -1,4 +1,4 @@
-"""Full load: a publisher that the stream's acknowledgements pace, and a subscriber in a process of its own."""
+"""Publishers that the stream's acknowledgements or the clock pace, and a subscriber in a process of its own."""
 
 from __future__ import annotations
 
@@ -7,27 +7,44 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from benchmarks.errors import BenchmarkError
 from benchmarks.raw_socket import RawSocket
 from benchmarks.workers import Send, Worker, worker
 
-__all__ = ["PAYLOAD", "SUBJECTS", "Arrivals", "arrivals", "publish_all"]
+__all__ = ["FILLING", "PAYLOAD", "SUBJECTS", "Arrivals", "arrivals", "publish_all", "publish_paced"]
 
 SUBJECTS = 1_000
 PAYLOAD = 128  # bytes
+
+FILLING = 8
+"""Chunks of a thousand messages under way at most, where a queue may form before the stream.
+
+From 2.11 on, a stream with more than 10,000 messages queued drops what comes, and tells only who asked for an answer.
+"""
 
 _CHUNK = 1_000  # messages written at once; the last of them is acknowledged by the stream
 _WINDOW = 20  # chunks under way without an acknowledgement
 _SIGN = b"\r\nNats-Stream: "
 _ACKNOWLEDGEMENT = b"MSG _stored "
+_REFUSAL = b'"error":'
+_TICK = 0.001  # seconds between two writes of the paced publisher
+_STAMP = 9 + 1 + 19  # bytes: a message's number and the time at which it was published
 
 
-def publish_all(port: int, messages: int, subjects: int = SUBJECTS) -> None:
+def publish_all(
+    port: int, messages: int, subjects: int = SUBJECTS, *, headers: bool = False, window: int = _WINDOW
+) -> None:
     """Publish to `bench.0`, `bench.1`, ... as fast as the stream acknowledges; return when all is stored.
 
     Args:
         port: of the server.
         messages: how many.
         subjects: how many different ones.
+        headers: whether each message has two headers of an application and a `Nats-Msg-Id` of its own.
+        window: how many thousand messages may be under way without an acknowledgement.
+
+    Raises:
+        BenchmarkError: the stream refuses one.
     """
     chunk, made_of = b"", (-1, -1)
     with RawSocket(port) as connection:
@@ -35,12 +52,16 @@ def publish_all(port: int, messages: int, subjects: int = SUBJECTS) -> None:
         under_way, tail = 0, b""
         for begin in range(0, messages, _CHUNK):
             wanted = begin % subjects, min(_CHUNK, messages - begin)
-            if wanted != made_of:  # with a thousand subjects all chunks are the same: no time goes into making them
+            if headers:
+                chunk = _identified_chunk(begin, wanted[1], subjects)
+            elif wanted != made_of:  # with a thousand subjects all chunks are the same: no time goes into making them
                 chunk, made_of = _chunk(*wanted, subjects), wanted
             connection.send(chunk)
             under_way += 1
-            while under_way >= _WINDOW or (under_way and begin + _CHUNK >= messages):
+            while under_way >= window or (under_way and begin + _CHUNK >= messages):
                 data = tail + connection.receive()
+                if _REFUSAL in data:
+                    raise BenchmarkError(f"the stream refuses messages: {data.decode(errors='replace')[:300]}")
                 under_way -= data.count(_ACKNOWLEDGEMENT)
                 tail = data[-(len(_ACKNOWLEDGEMENT) - 1) :]
 
@@ -52,6 +73,44 @@ def _chunk(first: int, count: int, subjects: int) -> bytes:
         for n in range(count)
     ]
     return b"".join(operations)
+
+
+def _identified_chunk(first: int, count: int, subjects: int) -> bytes:
+    body, operations = b"x" * PAYLOAD, []
+    for number in range(first, first + count):
+        block = b"NATS/1.0\r\nContent-Type: text/plain\r\nTrace: %032x\r\nNats-Msg-Id: order-%d\r\n\r\n" % (
+            number,
+            number,
+        )
+        answer = b"_stored " if number == first + count - 1 else b""
+        sizes = b"%d %d" % (len(block), len(block) + PAYLOAD)
+        operations.append(b"HPUB bench.%d %b%b\r\n%b%b\r\n" % (number % subjects, answer, sizes, block, body))
+    return b"".join(operations)
+
+
+def publish_paced(port: int, messages: int, rate: int) -> None:
+    """Publish evenly, without waiting for the stream; a payload begins with `NNNNNNNNN TTTTTTTTTTTTTTTTTTT`.
+
+    N is the message's number, from 0, and T the time of publication in nanoseconds of the monotonic clock.
+
+    Args:
+        port: of the server.
+        messages: how many.
+        rate: messages per second.
+    """
+    at_once = max(int(rate * _TICK), 1)
+    rest = b"x" * (PAYLOAD - _STAMP)
+    with RawSocket(port) as connection:
+        tick = time.monotonic()
+        for begin in range(0, messages, at_once):
+            tick += at_once / rate
+            time.sleep(max(tick - time.monotonic(), 0))
+            operations = [
+                b"PUB bench.%d %d\r\n%09d %019d%b\r\n" % (number % SUBJECTS, PAYLOAD, number, time.monotonic_ns(), rest)
+                for number in range(begin, min(begin + at_once, messages))
+            ]
+            connection.send(b"".join(operations))
+        connection.flush()
 
 
 @dataclass(frozen=True, slots=True)

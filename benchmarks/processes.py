@@ -19,7 +19,16 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.raw_socket import RawSocket
 from conformance.servers import NativeServer, fetch
 
-__all__ = ["Memory", "Program", "bench_stream", "cpu_seconds", "memory_of", "running_copier", "running_sidecar"]
+__all__ = [
+    "Memory",
+    "Program",
+    "bench_stream",
+    "cpu_seconds",
+    "memory_of",
+    "running_bridge",
+    "running_copier",
+    "running_sidecar",
+]
 
 _CONFIG = """\
 connections:
@@ -90,11 +99,26 @@ def running_sidecar(url: str, options: str = "") -> Iterator[Program]:
     Raises:
         BenchmarkError: it ended instead of getting ready, or did not get ready.
     """
+    with running_bridge(_CONFIG.format(url=url, options=options)) as program:
+        yield program
+
+
+@contextmanager
+def running_bridge(config: str, until: str = "sidecar.ready") -> Iterator[Program]:
+    """`nats-bridge run`, stopped at the end.
+
+    Args:
+        config: the text of its configuration file, whose log format must be JSON.
+        until: the event in its log that is waited for, whose time is the program's `ready`.
+
+    Raises:
+        BenchmarkError: it ended before that, or did not get there.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        config = Path(folder, "bench.yaml")
-        config.write_text(_CONFIG.format(url=url, options=options), "utf-8")
-        command = [sys.executable, "-c", "from bridge.cli import main; main()", "run", "-c", str(config)]
-        with _running("nats-bridge", command, '"sidecar.ready"') as program:
+        file = Path(folder, "bench.yaml")
+        file.write_text(config, "utf-8")
+        command = [sys.executable, "-c", "from bridge.cli import main; main()", "run", "-c", str(file)]
+        with _running("nats-bridge", command, f'"{until}"') as program:
             yield program
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from typing import Any, Self
 
@@ -11,6 +12,7 @@ from benchmarks.errors import BenchmarkError
 __all__ = ["RawSocket"]
 
 _RECEIVE = 1 << 20
+_ANSWER = re.compile(rb"MSG _answer 900 (\d+)\r\n")
 
 
 class RawSocket:
@@ -68,10 +70,11 @@ class RawSocket:
         data = b"" if body is None else json.dumps(body).encode()
         self.send(b"SUB _answer 900\r\nPUB %b _answer %d\r\n%b\r\n" % (subject.encode(), len(data), data))
         text = b""
-        while not (b"MSG _answer" in text and text.endswith(b"}\r\n")):
+        # By its length: a PING of the server may come behind it in the same read.
+        while (found := _ANSWER.search(text)) is None or len(text) < found.end() + int(found[1]):
             text += self.receive()
         self.send(b"UNSUB 900\r\n")
-        answer: dict[str, Any] = json.loads(text[text.index(b"{") :])
+        answer: dict[str, Any] = json.loads(text[found.end() : found.end() + int(found[1])])
         if "error" in answer:
             raise BenchmarkError(f"{subject}: {answer['error']}")
         return answer

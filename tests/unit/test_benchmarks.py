@@ -94,7 +94,10 @@ def test_a_report_holds_the_same_for_people_and_for_programs() -> None:
 
 def test_all_benchmarks_run_when_none_is_named() -> None:
     options = command.arguments([])
-    assert options.names == ["engine", "throughput", "latency", "memory"]
+    assert options.names == [
+        *("engine", "throughput", "latency", "memory"),
+        *("catch-up", "live-copying", "copy-latency", "copy-memory"),
+    ]
     assert (options.quick, options.server_version, options.json) == (False, "2.15.1", None)
 
 
@@ -109,7 +112,9 @@ def test_an_unknown_benchmark_is_refused_with_the_names_there_are(capsys: pytest
     with pytest.raises(SystemExit) as stopped:
         command.arguments(["speed"])
     assert stopped.value.code == 2
-    assert "unknown benchmark 'speed': there are engine, throughput, latency, memory" in capsys.readouterr().err
+    assert (
+        "unknown benchmark 'speed': there are engine, throughput, latency, memory, catch-up" in capsys.readouterr().err
+    )
 
 
 def test_help_names_the_benchmarks_and_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,172 @@
+"""Where is copied: an origin stream, and a target that either the server itself or `nats-bridge run` copies into.
+
+Both sides copy the same: what is in BENCH on `bench.N` goes to COPY as `copy.N`. A target is made anew for every
+measurement, beside the same origin.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from benchmarks.processes import Program, cpu_seconds, running_bridge
+from benchmarks.raw_socket import RawSocket
+from benchmarks.stream_growth import unix_seconds
+from conformance.servers import NativeServer, fetch, free_port
+
+__all__ = [
+    "ORIGIN",
+    "TARGET",
+    "Copying",
+    "Scene",
+    "bridge_config",
+    "native_copy",
+    "own_copy",
+    "scene",
+    "transforms_sources",
+]
+
+ORIGIN, TARGET = "BENCH", "COPY"
+
+_FIRST_WITH_TRANSFORMS = (2, 10)  # of sources
+_HUB, _LEAF = "hub", "leaf"  # JetStream domains
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Servers with an origin stream.
+
+    Attributes:
+        origin: the server that holds it.
+        target: the server that gets the copies; it may be the same one.
+        storage: of both streams, `memory` or `file`.
+        external: what the target's server puts before API requests to the origin's; empty for the same server.
+    """
+
+    origin: NativeServer
+    target: NativeServer
+    storage: str
+    external: str = ""
+
+    def cpu_seconds(self) -> float:
+        """CPU time that the servers have used so far."""
+        return sum(cpu_seconds(pid) for pid in {self.origin.pid, self.target.pid})
+
+
+@dataclass(frozen=True, slots=True)
+class Copying:
+    """A copy under way.
+
+    Attributes:
+        began: when copying began, in seconds since 1970, as the times at which servers store messages.
+        stream: the target's name.
+        program: what copies; None where the server itself does.
+    """
+
+    began: float
+    stream: str
+    program: Program | None
+
+
+@contextmanager
+def scene(version: str, storage: str, *, across: bool = False) -> Iterator[Scene]:
+    """Run the servers, with an empty origin.
+
+    Args:
+        version: of the servers.
+        storage: `memory` or `file`.
+        across: whether the target lies on a server of its own, which is a leaf node of the origin's.
+    """
+    with ExitStack() as stack:
+        binary = fetch(version)
+        if across:
+            port = free_port()
+            hub = f'leafnodes {{listen: "127.0.0.1:{port}"}}\njetstream {{domain: {_HUB}}}\n'
+            leaf = f'leafnodes {{remotes: [{{url: "nats-leaf://127.0.0.1:{port}"}}]}}\njetstream {{domain: {_LEAF}}}\n'
+            origin = stack.enter_context(NativeServer(binary=binary, config=hub))
+            target = stack.enter_context(NativeServer(binary=binary, config=leaf))
+        else:
+            origin = target = stack.enter_context(NativeServer(binary=binary))
+        with RawSocket(origin.port) as connection:
+            config = {"name": ORIGIN, "subjects": ["bench.>"], "storage": storage}
+            connection.request(f"$JS.API.STREAM.CREATE.{ORIGIN}", config)
+        yield Scene(origin, target, storage, f"$JS.{_HUB}.API" if across else "")
+
+
+@contextmanager
+def native_copy(place: Scene, stream: str = TARGET) -> Iterator[Copying]:
+    """The target as a stream with `sources`; removed at the end.
+
+    Args:
+        place: where.
+        stream: the target's name.
+    """
+    source: dict[str, object] = {"name": ORIGIN}
+    if transforms_sources(place.target.version):
+        source["subject_transforms"] = [{"src": "bench.*", "dest": "copy.{{wildcard(1)}}"}]
+    if place.external:
+        source["external"] = {"api": place.external}
+    began = time.time()
+    with _stream(place, {"name": stream, "storage": place.storage, "sources": [source]}):
+        yield Copying(began, stream, None)
+
+
+@contextmanager
+def own_copy(place: Scene, stream: str = TARGET, until: str = "copying.begins") -> Iterator[Copying]:
+    """The target as an ordinary stream, and `nats-bridge run` with one rule; both removed at the end.
+
+    Args:
+        place: where.
+        stream: the target's name.
+        until: the event in the sidecar's log that is waited for, whose time counts as the beginning.
+
+    Raises:
+        BenchmarkError: the sidecar did not get there.
+    """
+    subjects = f"{stream.lower()}.>"
+    with (
+        _stream(place, {"name": stream, "storage": place.storage, "subjects": [subjects]}),
+        running_bridge(bridge_config(place.origin.url, place.target.url, stream), until) as program,
+    ):
+        yield Copying(unix_seconds(program.logged(until)["timestamp"]), stream, program)
+
+
+def bridge_config(origin: str, target: str, stream: str = TARGET) -> str:
+    """The sidecar's configuration file (JSON is YAML too).
+
+    Args:
+        origin: URL of the server with the origin.
+        target: URL of the server with the target.
+        stream: the target's name; the copies have it in small letters before their last token.
+    """
+    transform = {"src": "bench.*", "dest": f"{stream.lower()}.{{{{wildcard(1)}}}}"}
+    # On one server both ways lead over one connection, as somebody with one server would configure it.
+    connections: dict[str, object] = {"default": {"servers": [target]}}
+    source: dict[str, object] = {"name": ORIGIN, "subject_transforms": [transform]}
+    if origin != target:
+        connections["origin"] = {"servers": [origin]}
+        source["from"] = "origin"
+    rule = {"name": "bench", "kind": "sources", "stream": stream, "sources": [source]}
+    document = {
+        "connections": connections,
+        "http": {"listen": ""},
+        "log": {"format": "json"},
+        "rules": [rule],
+    }
+    return json.dumps(document)
+
+
+@contextmanager
+def _stream(place: Scene, config: dict[str, object]) -> Iterator[None]:
+    with RawSocket(place.target.port) as connection:
+        connection.request(f"$JS.API.STREAM.CREATE.{config['name']}", config)
+        yield
+        connection.request(f"$JS.API.STREAM.DELETE.{config['name']}")
+
+
+def transforms_sources(version: str) -> bool:
+    """Whether a server of this version can transform what it copies."""
+    return tuple(int(field) for field in version.split(".")[:2]) >= _FIRST_WITH_TRANSFORMS
