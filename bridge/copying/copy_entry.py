@@ -24,6 +24,7 @@ from bridge.copying.message_ids import entry_key
 from bridge.copying.publisher import Publisher
 from bridge.copying.rejections import Rejected, Rejections
 from bridge.copying.resuming import Resuming
+from bridge.copying.selection import consumer_filters
 from bridge.copying.sequence_keeper import SequenceKeeper
 from bridge.copying.target import Target
 from bridge.copying.verdict import SOURCE_RECORD_REFUSED, Verdict
@@ -69,6 +70,7 @@ class CopyEntry:
         self._rejections = rejections
         self._counters = counters
         self._failed = failed
+        self._ended = False
         self._twin = False
         self._resuming = Resuming(plan, origin.api, target.api)
         self._interruption = asyncio.Event()
@@ -143,7 +145,7 @@ class CopyEntry:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            self._failed(error)
+            self._fail(error)
 
     async def _wait_out(self, error: ApiError) -> None:
         if error.err_code == STREAM_NOT_FOUND:
@@ -164,12 +166,13 @@ class CopyEntry:
         target = self._target_of(target_info)
         created = str(origin_info["created"])
         self._key = entry_key(plan.sourcing, created)
+        filters = await consumer_filters(self._origin.api, origin_info, plan.filters)
         last = await last_sequence_behind(self._target, plan.stream, plan.probe)
         if plan.keep_sequence:
             resume = await self._resuming.kept_position(self._key, last, origin_info)
             self._keeper = SequenceKeeper(plan.rule, plan.source.name, self._key, plan.filler, last)
         else:
-            resume = await self._resuming.position(self._key, target, last, target_info, origin_info)
+            resume = await self._resuming.position(self._key, target, last, target_info, origin_info, filters)
             self._counters.out_of_order += resume.missing
         publisher = Publisher(
             self._target,
@@ -178,7 +181,7 @@ class CopyEntry:
             self._counters,
             self._refused,
             self._interrupted,
-            self._failed,
+            self._fail,
             # A message that is left out would shift all numbers behind it.
             one_by_one=plan.one_by_one or (plan.keep_sequence and (target.replicas > 1 or target.full_is_refused)),
             keeps_sequence=plan.keep_sequence,
@@ -198,7 +201,7 @@ class CopyEntry:
             self._origin.api,
             ConsumerPlan(
                 stream=plan.source.name,
-                filters=plan.filters,
+                filters=filters,
                 headers_only=False,
                 position="none",
                 durable_name="",
@@ -206,7 +209,7 @@ class CopyEntry:
                 description="",
             ),
         )
-        self._intake = Intake(self._origin, consumer, self, self._counters, self._failed)
+        self._intake = Intake(self._origin, consumer, self, self._counters, self._fail)
         await self._intake.open(resume.handled, created)
         self._log.info("copying.begins", after_sequence=resume.handled, already_there=len(resume.there))
 
@@ -218,6 +221,10 @@ class CopyEntry:
         if intake is not None:
             with contextlib.suppress(BridgeError, OSError):
                 await intake.abandon(held=False)
+
+    def _fail(self, error: BaseException) -> None:
+        self._ended = True
+        self._failed(error)
 
     def _interrupted(self, reason: str) -> None:
         self._log.warning("copying.interrupted", reason=reason)
@@ -232,8 +239,8 @@ class CopyEntry:
     def accept(self, batch: list[Delivered], _: int) -> Awaitable[None] | None:
         """Copy a batch; see `BatchSink`."""
         loop, publisher = self._loop, self._publisher
-        if loop is None or publisher is None:
-            return None  # between two rounds
+        if loop is None or publisher is None or self._ended:
+            return None  # between two rounds, or behind a message that ended the rule
         self._counters.received += len(batch)
         out: list[Operation] = []
         done, special = loop.run(batch, out)

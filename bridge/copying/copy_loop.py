@@ -20,9 +20,10 @@ from transforms import header_block
 from transforms.republish import Refusal
 from transforms.sourcing import Sourcing
 
-__all__ = ["CopyLoop", "Operation", "Special", "message_sequence", "message_time"]
+__all__ = ["CopyLoop", "Operation", "Special", "message_sequence"]
 
 _MOST_SUBJECTS = 65_536
+_OURS = b"\nNats-Msg-Id: bridge-"
 _ACTS = (b"\nNats-TTL:", b"\nNats-Rollup:", b"\nNats-Schedule", b"\nNats-Incr:")
 
 Operation: TypeAlias = tuple[bytes, bytes]
@@ -51,12 +52,13 @@ class Special:
 
 def message_sequence(reply: bytes) -> bytes:
     """The stream sequence in a delivered message's reply subject, as text."""
-    return reply.split(b".")[5 if reply.count(b".") == 8 else 7]
+    return reply.rsplit(b".", _behind(reply))[1]
 
 
-def message_time(reply: bytes) -> bytes:
-    """The time stamp in a delivered message's reply subject, in nanoseconds, as text."""
-    return reply.split(b".")[7 if reply.count(b".") == 8 else 9]
+def _behind(reply: bytes) -> int:
+    """How many tokens stand behind the delivery count: with a domain before the stream, more than without."""
+    dots = reply.count(b".")
+    return dots - 4 if dots == 8 else dots - 6
 
 
 class CopyLoop:
@@ -114,6 +116,7 @@ class CopyLoop:
         known, identified, record, limit = self._known, self._identified, self._record, self._limit
         there = self.there
         unselected = 0
+        behind = _behind(batch[0][1])
         for index in range(start, len(batch)):
             message = batch[index]
             subject, reply, block, payload = message
@@ -124,9 +127,7 @@ class CopyLoop:
             if entry is None:
                 unselected += 1
                 continue
-            tokens = reply.split(b".")
-            at = 5 if len(tokens) == 9 else 7
-            sequence = tokens[at]
+            _, sequence, _, time, *_ = reply.rsplit(b".", behind)
             if there and int(sequence) in there:
                 there.discard(int(sequence))
                 self._counters.already_there += 1
@@ -135,23 +136,22 @@ class CopyLoop:
                 self._counters.unselected += unselected
                 return index + 1, Special(message, None, str(entry), block)
             head, tail = entry
-            acts = False
+            acts = has_id = False
             if block:
                 if b"Nats-" in block:
-                    block, acts = self._travelling(block)
+                    has_id = block.count(b"Nats-") == 1 and b"\nNats-Msg-Id:" in block and _OURS not in block
+                    if not has_id:
+                        block, acts = self._travelling(block)
+                        has_id = b"\nNats-Msg-Id:" in block
                 opened = block[:-2] if len(block) > 1 else header_block.START
-                if b"\nNats-Msg-Id:" in block:
-                    added = b"%b%b%b" % (record, sequence, tail) if record else tail
-                elif record:
-                    added = b"%b%b-%b\r\n%b%b%b" % (identified, sequence, tokens[at + 2], record, sequence, tail)
-                else:
-                    added = b"%b%b-%b\r\n%b" % (identified, sequence, tokens[at + 2], tail)
             else:
                 opened = header_block.START
-                if record:
-                    added = b"%b%b-%b\r\n%b%b%b" % (identified, sequence, tokens[at + 2], record, sequence, tail)
-                else:
-                    added = b"%b%b-%b\r\n%b" % (identified, sequence, tokens[at + 2], tail)
+            if not record:
+                added = tail if has_id else b"%b%b-%b\r\n%b" % (identified, sequence, time, tail)
+            elif has_id:
+                added = b"%b%b%b" % (record, sequence, tail)
+            else:
+                added = b"%b%b-%b\r\n%b%b%b" % (identified, sequence, time, record, sequence, tail)
             size = len(opened) + len(added)
             total = size + len(payload)
             operation = b"%b%d %d\r\n%b%b%b\r\n" % (head, size, total, opened, added, payload)

@@ -41,7 +41,15 @@ class Resuming:
         self._target_created = ""
         self._log = _log.bind(rule=plan.rule, stream=plan.stream, origin=plan.source.name)
 
-    async def position(self, key: bytes, target: Target, last: int, target_info: Json, origin_info: Json) -> Resume:
+    async def position(
+        self,
+        key: bytes,
+        target: Target,
+        last: int,
+        target_info: Json,
+        origin_info: Json,
+        filters: tuple[str, ...],
+    ) -> Resume:
         """Where to go on.
 
         Args:
@@ -50,6 +58,7 @@ class Resuming:
             last: its last sequence.
             target_info: its `STREAM.INFO`.
             origin_info: the origin's.
+            filters: what to read the origin with.
 
         Raises:
             RuleRefusedError: the origin is a new stream of the same name, and the rule is to stop then.
@@ -69,7 +78,7 @@ class Resuming:
             # It was deleted and made anew under our hands: what it holds is what was just on its way.
             there = frozenset(copy.record.sequence for copy in copies)
             return Resume(await self._first_position(target_info, origin_info), there, missing=len(there))
-        resume = await self._compared(target, TargetTail(copies, tail.has_gaps))
+        resume = await self._compared(target, TargetTail(copies, tail.has_gaps), filters)
         origin_last = int(origin_info["state"]["last_seq"])
         if resume.handled > origin_last:
             self._log.warning("copying.origin_shorter", position=resume.handled, last_sequence=origin_last)
@@ -107,11 +116,11 @@ class Resuming:
         if self._plan.filler is not None:
             await self._target.request(f"STREAM.PURGE.{self._plan.stream}", {"filter": self._plan.filler})
 
-    async def _compared(self, target: Target, tail: TargetTail) -> Resume:
+    async def _compared(self, target: Target, tail: TargetTail, filters: tuple[str, ...]) -> Resume:
         plan = self._plan
         sequences = [copy.record.sequence for copy in tail.copies]
         origin: dict[int, OriginMessage] = {}
-        replay = Replay(self._origin, plan.source.name, plan.filters, headers_only=True)
+        replay = Replay(self._origin, plan.source.name, filters, headers_only=True)
         async with contextlib.aclosing(replay.between(min(sequences), max(sequences))) as batches:
             async for batch in batches:
                 for subject, reply, block, _ in batch:
