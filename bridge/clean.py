@@ -31,11 +31,14 @@ async def clean(settings: Settings, rules: Sequence[str]) -> list[str]:
     for name in rules:
         if name not in known:
             raise ConfigError(f"rule '{name}': not in the configuration; there are {', '.join(known) or 'none'}")
-    chosen = [rule for name in (rules or known) if isinstance(rule := known[name], RepublishRule)]
-    links = await open_links(settings, {rule.source_connection for rule in chosen})
+    chosen = [known[name] for name in (rules or known)]
+    links = await open_links(settings, {rule.source_connection for rule in chosen if isinstance(rule, RepublishRule)})
     try:
         lines = []
         for rule in chosen:
+            if not isinstance(rule, RepublishRule):
+                lines.append(f"rule '{rule.name}': nothing to remove: rules of kind {rule.kind} leave nothing behind")
+                continue
             consumer = durable_name(settings.name, rule.name)
             owner = durable_owner(settings.name, rule.name)
             what = await _remove(links[rule.source_connection].api, rule.stream, consumer, owner)

@@ -113,6 +113,8 @@ class CopyLoop:
         Returns:
             The index after the last message handled, and that one if it is special (nothing of it is in `out`).
         """
+        if start >= len(batch):
+            return len(batch), None
         known, identified, record, limit = self._known, self._identified, self._record, self._limit
         there = self.there
         unselected = 0
