@@ -13,12 +13,12 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from bridge.cancelling import end_tasks
 from bridge.connection import Link
-from bridge.counters import RuleCounters
 
-__all__ = ["Delivery"]
+__all__ = ["Delivery", "DeliveryCounters"]
 
 _MOST_UNSENT = 4 << 20  # bytes in the socket's buffer before intake waits
 _MOST_UNCONFIRMED = 32 << 20  # bytes kept for writing again before intake waits
@@ -32,6 +32,14 @@ class _Written:
     acknowledge: bytes
 
 
+class DeliveryCounters(Protocol):
+    """What a delivery counts; see `RuleCounters`."""
+
+    bytes_out: int
+    in_doubt: int
+    repeated_out: int
+
+
 class Delivery:
     """Writes one rule's operations to its target connection.
 
@@ -42,7 +50,7 @@ class Delivery:
             at_least_once; None for at_most_once.
     """
 
-    def __init__(self, target: Link, counters: RuleCounters, acknowledge: Callable[[bytes], None] | None) -> None:
+    def __init__(self, target: Link, counters: DeliveryCounters, acknowledge: Callable[[bytes], None] | None) -> None:
         self._target = target
         self._counters = counters
         self._acknowledge = acknowledge
@@ -166,4 +174,5 @@ class Delivery:
         self._changed.set()
 
     def _publication_refused(self, text: str) -> None:
-        self._refused = self._refused or "publish" in text.lower()
+        # Where nothing is acknowledged nothing waits for it either.
+        self._refused = self._refused or (self._acknowledge is not None and "publish" in text.lower())

@@ -113,14 +113,24 @@ class Intake:
         self._subscription = await self.link.client.subscribe_batches(inbox, self._on_batch, self._on_control)
         # Until the consumer's own numbers are known, whatever arrives has to wait.
         self._opening = True
-        self._work(self._begin(seeded=True))
+        begun = asyncio.Event()
+        self._work(self._open(begun))
         assert self._worker is not None
-        await asyncio.shield(self._worker)
-        self._opening = False
+        worker, waiting = self._worker, asyncio.create_task(begun.wait())
+        # Not for the worker's end: what has arrived meanwhile may have to wait for the target.
+        await asyncio.wait({worker, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        await end_tasks(waiting)
+        if not begun.is_set():
+            await worker
         self.attached = True
         self._watcher = asyncio.create_task(self._watch())
         self.link.on_disconnect(self._disconnected)
         self.link.on_reconnect(self._reconnected)
+
+    async def _open(self, begun: asyncio.Event) -> None:
+        await self._begin(seeded=True)
+        self._opening = False
+        begun.set()
 
     async def close(self) -> None:
         """Stop the server's delivery, hand on everything that it has sent, leave nothing ephemeral behind."""

@@ -7,6 +7,7 @@ members that every version from 2.9 on knows are sent: servers from 2.12 on refu
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -16,6 +17,8 @@ from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_e
 
 from bridge.errors import ApiError, NotPermittedError
 from bridge.wire import WireClient
+from transforms.republish import StoredMessage
+from transforms.timestamp import nanoseconds_of
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -150,11 +153,12 @@ class JetStreamApi:
             listed.extend(range(int(state["last_seq"]) - missing + 1, int(state["last_seq"]) + 1))
         return info
 
-    async def stream_names(self) -> list[str]:
-        """The names of all streams of the account."""
+    async def stream_names(self, *, subject: str = "") -> list[str]:
+        """The names of all streams of the account, or of those with a subject that overlaps `subject`."""
         names: list[str] = []
+        only: Json = {"subject": subject} if subject else {}
         while True:
-            page = await self.request("STREAM.NAMES", {"offset": len(names)})
+            page = await self.request("STREAM.NAMES", {"offset": len(names), **only})
             found = page.get("streams") or []
             names += found
             if not found or len(names) >= int(page.get("total", 0)):
@@ -202,6 +206,28 @@ class JetStreamApi:
     async def delete_consumer(self, stream: str, consumer: str) -> bool:
         """Delete a consumer; False if there was none."""
         return await self._unless(CONSUMER_NOT_FOUND, f"CONSUMER.DELETE.{stream}.{consumer}") is not None
+
+    async def stored_message(self, stream: str, sequence: int) -> StoredMessage | None:
+        """A stored message by its sequence, as the stream's leader has it; None if it is gone, or the stream is.
+
+        Everything is exact but a subject that is not UTF-8: there JSON holds U+FFFD instead of the bytes.
+        """
+        try:
+            reply = await self._unless(_MESSAGE_NOT_FOUND, f"STREAM.MSG.GET.{stream}", {"seq": sequence})
+        except ApiError as error:
+            if error.err_code != STREAM_NOT_FOUND:
+                raise
+            reply = None
+        if reply is None:
+            return None
+        message = reply["message"]
+        return StoredMessage(
+            str(message["subject"]).encode(),
+            base64.b64decode(message.get("hdrs") or ""),
+            base64.b64decode(message.get("data") or ""),
+            int(message["seq"]),
+            nanoseconds_of(message["time"]),
+        )
 
     async def newest_before(self, stream: str, subject: str, first: int, last: int) -> int:
         """The highest sequence in [first, last] of a message with this subject that still exists, 0 if none.

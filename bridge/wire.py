@@ -48,7 +48,7 @@ class _Route:
     """Where the parser hands the messages of one subscription."""
 
     on_batch: Callable[[list[Delivered]], None]
-    on_control: Callable[[bytes, bytes], None]
+    on_control: Callable[[bytes, bytes], None] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,9 @@ class _WideTransport(TcpTransport):
 
     def write(self, payload: bytes) -> None:
         super().write(payload)  # type: ignore[no-untyped-call]
+
+    def writelines(self, payload: list[bytes]) -> None:
+        super().writelines(payload)  # type: ignore[no-untyped-call]
 
     async def drain(self) -> None:
         await super().drain()  # type: ignore[no-untyped-call]
@@ -215,7 +218,13 @@ class _BatchParser:
                 await self.nc._process_msg(int(sid), fields[1], reply, payload, block or None)  # type: ignore[arg-type]
                 if epoch != self._epoch:
                     return end
-            elif block and not payload and block.startswith(_CONTROL_STATUS) and not reply.startswith(_ACK_PREFIX):
+            elif (
+                block
+                and not payload
+                and route.on_control is not None
+                and block.startswith(_CONTROL_STATUS)
+                and not reply.startswith(_ACK_PREFIX)
+            ):
                 if batch:
                     route.on_batch(batch)
                     batch = []
@@ -270,7 +279,9 @@ class WireClient(Client):
         self,
         subject: str,
         on_batch: Callable[[list[Delivered]], None],
-        on_control: Callable[[bytes, bytes], None],
+        on_control: Callable[[bytes, bytes], None] | None = None,
+        *,
+        queue: str = "",
     ) -> BatchSubscription:
         """Subscribe; each read's messages arrive as one list, in order.
 
@@ -278,12 +289,14 @@ class WireClient(Client):
             subject: what to subscribe to.
             on_batch: gets the messages of one read; must not raise and must not wait.
             on_control: gets (reply subject, header block) of flow control requests and heartbeats, in order with
-                the messages around them; must not raise.
+                the messages around them; must not raise. None where the messages come from publishers, not from a
+                consumer: then all are messages.
+            queue: the queue group to share the messages with; empty for none.
         """
         # The route is put in place before SUB is sent: nothing that the server sends back can miss it.
         sid = b"%d" % (self._sid + 1)
         self._batches.routes[sid] = _Route(on_batch, on_control)
-        subscription = await self.subscribe(subject, cb=_discard)
+        subscription = await self.subscribe(subject, queue, cb=_discard)
         return BatchSubscription(self, sid, subscription)
 
     async def close(self) -> None:
@@ -335,6 +348,11 @@ class WireClient(Client):
 
     def flushed(self) -> asyncio.Future[bool]:
         """Send PING; the future is done at its PONG: by then the server has handled all that was written before."""
+        if self._pending:
+            # nats-py keeps SUB and UNSUB until its flusher runs; the PING must not overtake them.
+            self._wide.writelines(self._pending)
+            self._pending = []
+            self._pending_data_size = 0
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._pongs.append(future)
         self._wide.write(b"PING\r\n")

@@ -101,6 +101,7 @@ class CopyEntry:
         self._counters = counters
         self._failed = failed
         self._twin = False
+        self._target_created = ""
         self._interruption = asyncio.Event()
         self._intake: Intake | None = None
         self._publisher: Publisher | None = None
@@ -341,8 +342,13 @@ class CopyEntry:
             self._decide_about_recreated(str(origin_info["created"]))
             return Resume(0)
         copies = of_this_origin(tail.copies, self._key, created_ns)
+        before, self._target_created = self._target_created, target.created
         if not copies:
             return Resume(await self._first_position(target_info, origin_info))
+        if before not in ("", target.created):
+            # It was deleted and made anew under our hands: what it holds is what was just on its way.
+            there = frozenset(copy.record.sequence for copy in copies)
+            return Resume(await self._first_position(target_info, origin_info), there, missing=len(there))
         resume = await self._compared(target, TargetTail(copies, tail.has_gaps))
         origin_last = int(origin_info["state"]["last_seq"])
         if resume.handled > origin_last:

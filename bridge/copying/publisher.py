@@ -10,8 +10,9 @@ Operations are written as they come, up to a window of unconfirmed ones. Two way
 
 What can go wrong within a connection is handled here:
 
-* the target is full or has no leader: it says so; from the first message that it did not take, all that it did not
-  take are sent again, each alone, until it takes them; then the pipeline opens again;
+* the target is full: it says so; from the first message that it did not take, all that it did not take are sent again,
+  each alone, until it takes them. A message that was taken after one that was not would be out of order; so a target
+  that refuses messages when it is full gets no more at once than it has room for, and near its end one by one;
 * it refuses a message for good: the rule's policy decides (`rejections`), then the rest goes on.
 
 When nobody can tell any more which messages were stored (the connection broke, an answer did not come), `interrupted`
@@ -21,8 +22,9 @@ is called: whoever reads the origin must find out from the target what is there,
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 import structlog
 
@@ -32,7 +34,7 @@ from bridge.copying.copy_loop import Operation
 from bridge.copying.counters import CopyCounters
 from bridge.copying.target import Target
 from bridge.copying.verdict import Verdict
-from bridge.errors import RuleRefusedError
+from bridge.errors import ApiError, RuleRefusedError
 from bridge.wire import BatchSubscription, Delivered
 
 __all__ = ["MOST_UNCONFIRMED", "Publisher", "Refused"]
@@ -95,9 +97,12 @@ class Publisher:
         self._may_group = target.replicas == 1 and not target.full_is_refused and target.window_ns > 0
         self._doubt = _FIRST_DOUBT
         self._ask_each = 0  # messages that are still to be asked for one by one
+        self._bounded = target.full_is_refused
+        self._room_left = target.room
         self._last = last
         self._confirmed: deque[list[Operation]] = deque(maxlen=_KEPT_GROUPS)
         self._counted: set[bytes] = set()  # sequences asked for again that were counted before
+        self._doubted: set[bytes] = set()  # sequences asked for again: a duplicate is what was stored at first
         self._verdicts: dict[bytes, Verdict] = {}
         self._good = b"\0"  # how an answer begins that says "stored"; learned from the first
         self._answers = 0
@@ -133,7 +138,9 @@ class Publisher:
         """
         if not operations:
             return None
-        if self._over or self._mending is not None or self._alone or not self._link.client.is_connected:
+        if self._over or self._mending is not None or not self._link.client.is_connected:
+            return self._send_carefully(operations)
+        if self._alone or (self._bounded and not self._fit(operations)):
             return self._send_carefully(operations)
         self._write(operations)
         if (
@@ -169,7 +176,11 @@ class Publisher:
         else:
             self._ask_each = max(self._ask_each - len(operations), 0)
             data = self._each_asking(operations)
-        self._pending_bytes += sum([len(operation) for _, operation in operations])
+        size = sum([len(operation) for _, operation in operations])
+        self._pending_bytes += size
+        if self._bounded:
+            # A little more than the bytes is stored; twice as many are reckoned with.
+            self._room_left = (self._room_left[0] - len(operations), self._room_left[1] - 2 * size)
         self._transmit(data)
 
     def _transmit(self, data: bytes) -> None:
@@ -204,14 +215,25 @@ class Publisher:
                 await self._next_answer()
             if not self._usable:
                 break
-            if not self._alone:
+            if not self._alone and (not self._bounded or self._fit(left)):
                 self._write(list(left))
                 left.clear()
             else:
-                self._alone -= 1
+                self._alone = self._alone - 1 if self._alone else _ALONE
                 self._write([left.popleft()])
                 await self.settled()
+                if not self._alone and self._bounded:
+                    await self._look_for_room()
         # What is left over an interruption is read again from the origin.
+
+    def _fit(self, operations: Collection[Operation]) -> bool:
+        messages, size = self._room_left
+        return len(operations) <= messages and sum([len(data) for _, data in operations]) * 2 <= size
+
+    async def _look_for_room(self) -> None:
+        with contextlib.suppress(ApiError):  # then there is no more room than before
+            info = await self._link.api.stream_info(self._stream)
+            self._room_left = Target.of(info, self._link.server_version).room
 
     async def _room(self) -> None:
         if self._link.client.is_connected:
@@ -246,7 +268,7 @@ class Publisher:
                 if subject[start:] != asked or not number.isdigit():
                     break
                 last = int(number)
-                if count > 1 and last - self._last != count:
+                if last <= self._last or (count > 1 and last - self._last != count):
                     break
                 self._last = last
                 groups.popleft()
@@ -286,6 +308,11 @@ class Publisher:
                     )
                 )
                 return
+            if verdict.kind == "later" and not verdict.stream:
+                # Nobody there: the stream has no leader, or it was deleted, and may come back as another one.
+                return self.interrupt(verdict.description)
+            if verdict.kind == "stored" and verdict.sequence <= self._last:
+                return self.interrupt("the target is a new stream, or lost the end of its store")
             if verdict.kind == "stored":
                 self._good = payload[: payload.rindex(b":") + 1]
             told[asked] = verdict
@@ -310,7 +337,9 @@ class Publisher:
             groups.popleft()
             if verdict.kind == "stored":
                 self._last = verdict.sequence
-            elif asked not in self._counted:
+            elif asked in self._doubted:
+                self._doubted.discard(asked)
+            else:
                 self._counters.duplicates += 1
                 self._counted.add(asked)
             self._confirm(count)
@@ -321,6 +350,7 @@ class Publisher:
         self._confirmed.clear()
         self._counted |= {sequence for sequence, _ in known}
         self._pending.extendleft(reversed(known))
+        self._doubted = {sequence for sequence, _ in self._pending}
         self._groups.clear()
         self._verdicts.clear()
         self._ask_each, self._doubt = self._doubt, min(self._doubt * 2, _LONGEST_DOUBT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from bridge.jetstream_api import Json
@@ -30,6 +31,8 @@ class Target:
         withheld: beginnings of header lines that it would refuse a message for.
         forgets: whether it can lose messages in its middle: by limits per subject, rollups or deletes.
         full_is_refused: whether it refuses messages when it is full (discard new).
+        room: how many messages, and bytes, it takes until it is full, as far as limits for the whole stream tell; 0
+            messages where limits per subject decide.
         transforms: whether it stores other subjects than it is sent.
         replicas: how many servers hold it.
         created: which stream of that name it is.
@@ -43,6 +46,7 @@ class Target:
     withheld: tuple[bytes, ...]
     forgets: bool
     full_is_refused: bool
+    room: tuple[float, float]
     transforms: bool
     replicas: int
     created: str
@@ -78,6 +82,7 @@ class Target:
             or bool(config.get("allow_rollup_hdrs"))
             or config.get("retention") != "limits",
             full_is_refused=config.get("discard") == "new",
+            room=_room(config, info["state"]),
             transforms=bool(config.get("subject_transform")),
             replicas=int(config.get("num_replicas", 1)),
             created=str(info["created"]),
@@ -96,6 +101,16 @@ class Target:
         for beginning in self.withheld:
             block = remove_prefix(block, beginning)
         return block
+
+
+def _room(config: Json, state: Json) -> tuple[float, float]:
+    if config.get("discard_new_per_subject"):
+        return 0, 0
+    messages, size = int(config.get("max_msgs", -1)), int(config.get("max_bytes", -1))
+    return (
+        messages - int(state["messages"]) if messages > 0 else math.inf,
+        size - int(state["bytes"]) if size > 0 else math.inf,
+    )
 
 
 def _dialect(server_version: str) -> Dialect:

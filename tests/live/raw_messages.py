@@ -26,6 +26,7 @@ class RawPeer:
         peer = cls(client)
         await client.connect(url, allow_reconnect=False, closed_cb=peer._ended)
         await client.subscribe_batches(f"{peer._inbox}.*", peer._answered, lambda *_: None)
+        await client.flushed()  # or the first message overtakes the subscription that its answer needs
         return peer
 
     async def close(self) -> None:

@@ -27,21 +27,6 @@ async def refused(directory: Path, written: dict[str, Any] | str) -> tuple[int, 
     return code, " ".join(process.plain_lines)
 
 
-async def test_a_stream_that_does_not_exist(
-    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
-) -> None:
-    url = await servers.url("2.15.1")
-    here = await Scene.make(await raw_peer(url), unique_name("there"))
-    good = here.rule(name="good", durable=True)
-    missing = f"{here.name}s"
-    rule = {"name": "bad", "stream": missing, "republish": {"src": ">", "dest": "out.>"}}
-    code, said = await refused(tmp_path, document(url, good, rule))
-    assert code == 2
-    assert f"rule 'bad': stream '{missing}' does not exist on connection 'default'" in said
-    assert f"the most alike are {here.name}" in said
-    assert await here.consumers() == [], "the good rule was not started either"
-
-
 async def test_a_server_that_is_down(native_server: Servers, tmp_path: Path) -> None:
     with native_server("2.15.1") as server:
         url = server.url

@@ -99,6 +99,50 @@ async def test_flushed_is_done_when_the_server_has_handled_what_was_written(
     assert len(seen.messages) == 100
 
 
+async def test_flushed_is_behind_subscribing_and_unsubscribing(
+    servers: SharedServers, twin_version: str, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    """nats-py writes SUB and UNSUB a moment later; its own PING overtakes them."""
+    subject = unique_name("behind")
+    url = await servers.url(twin_version)
+    one, other = await raw_peer(url), await raw_peer(url)
+    for _ in range(20):
+        arrived: list[Delivered] = []
+        subscription = await one.client.subscribe_batches(subject, arrived.extend)
+        async with asyncio.timeout(LIMIT):
+            await one.client.flushed()
+            other.publish(subject.encode(), b"heard")
+            await other.client.flushed()
+            await subscription.unsubscribe()
+            await one.client.flushed()
+            other.publish(subject.encode(), b"not heard")
+            await other.client.flushed()
+            await one.client.flushed()
+        assert [message[3] for message in arrived] == [b"heard"]
+        await subscription.release()
+
+
+async def test_a_queue_group_gets_each_message_once_and_no_control_messages(
+    servers: SharedServers, twin_version: str, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    subject = unique_name("queue")
+    url = await servers.url(twin_version)
+    one, other = await raw_peer(url), await raw_peer(url)
+    heard: tuple[list[Delivered], list[Delivered]] = [], []
+    for peer, into in zip((one, other), heard, strict=True):
+        await peer.client.subscribe_batches(subject, into.extend, queue="q")
+        await peer.client.flushed()
+    block = b"NATS/1.0 100 Not For Us\r\n\r\n"
+    for number in range(200):
+        one.publish(subject.encode(), b"" if number % 2 else b"%d" % number, block)
+    async with asyncio.timeout(LIMIT):
+        await one.client.flushed()
+        await other.client.flushed()
+    assert len(heard[0]) + len(heard[1]) == 200
+    assert min(map(len, heard)) > 0
+    assert {message[2] for into in heard for message in into} == {block}
+
+
 @pytest.mark.parametrize("block", [b"", b"NATS/1.0\r\nA: b\r\n\r\n"])
 async def test_stored_subjects_with_spaces_are_read_whole(
     block: bytes, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer

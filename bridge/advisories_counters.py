@@ -1,0 +1,52 @@
+"""What an advisories rule counts."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+__all__ = ["AdvisoriesCounters"]
+
+
+@dataclass(slots=True)
+class AdvisoriesCounters:
+    """Counts of one advisories rule since the process started, in advisories unless the name says otherwise.
+
+    Attributes:
+        received: heard.
+        republished: published, each once.
+        bytes_out: bytes of header blocks and payloads written, repetitions included.
+        attached: their message was found.
+        messages_gone: their message was gone, or cannot be read; the advisory is published without it.
+        too_large: with their message larger than the target's `max_payload`; published without it.
+        stored: confirmed by a stream.
+        duplicates: of these, those that the stream had already.
+        repeated_out: publications that no stream confirmed, written again.
+        refused: refused by the target's stream for good; not published.
+        in_doubt: published where no stream confirms, and the connection broke, unknown whether they arrived.
+        unmatched: not meant by the rule's `src`.
+        suppressed: the destination is not a subject that can be published.
+        looped: about the stream that takes what the rule publishes, or would be advisories themselves.
+        dropped: lost because too many waited, or because the drain was cut short.
+        reconnects: times that the rule listened again after a lost connection.
+    """
+
+    received: int = 0
+    republished: int = 0
+    bytes_out: int = 0
+    attached: int = 0
+    messages_gone: int = 0
+    too_large: int = 0
+    stored: int = 0
+    duplicates: int = 0
+    repeated_out: int = 0
+    refused: int = 0
+    in_doubt: int = 0
+    unmatched: int = 0
+    suppressed: int = 0
+    looped: int = 0
+    dropped: int = 0
+    reconnects: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        """All counts by name."""
+        return asdict(self)

@@ -1,0 +1,285 @@
+"""An advisories rule at work: what JetStream tells becomes messages, with the message it speaks of if wanted.
+
+Theory of operation. Advisories arrive through a queue group, so that replicas share them, and wait in a bounded queue.
+A window of them is taken from it; the messages they speak of are fetched, all at once; then the window is published in
+the order of arrival, and confirmed where a stream takes it, before the next one begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from bridge.advisories_check import compile_advisories
+from bridge.advisories_counters import AdvisoriesCounters
+from bridge.advisory import Advisory, advisory_block, attached_block
+from bridge.cancelling import end_tasks
+from bridge.confirmed_publisher import ConfirmedPublisher, Outgoing
+from bridge.errors import ApiError, BridgeError, RuleRefusedError
+from bridge.message_fetch import MessageFetch
+from bridge.pacing import Pace
+from bridge.queue_group import queue_group
+from bridge.refused_subjects import refused_publication, refused_subscription
+from bridge.republish_run import rule_dialect
+from bridge.rule_run import RunState
+from bridge.target_streams import TargetStreams
+
+if TYPE_CHECKING:
+    from bridge.connection import Link
+    from bridge.settings import AdvisoriesRule
+    from bridge.wire import BatchSubscription, Delivered
+
+__all__ = ["AdvisoriesRun"]
+
+_log = structlog.get_logger("bridge.rule")
+
+_MOST_WAITING = 10_000  # advisories that may wait
+_WINDOW = 32  # advisories whose messages are fetched and published at a time
+_ADVISORIES = b"$JS.EVENT.ADVISORY."
+
+
+class AdvisoriesRun:
+    """One advisories rule.
+
+    Args:
+        rule: the rule.
+        dialect_text: the dialect asked for, or `native`.
+        source: the connection that hears the advisories.
+        target: the connection that is published to.
+        failed: called with this run when it cannot go on.
+    """
+
+    def __init__(
+        self,
+        rule: AdvisoriesRule,
+        dialect_text: str,
+        source: Link,
+        target: Link,
+        failed: Callable[[AdvisoriesRun], None],
+    ) -> None:
+        self.rule = rule
+        self.counters = AdvisoriesCounters()
+        self.state: RunState = "starting"
+        self.error: BaseException | None = None
+        self._dialect_text = dialect_text
+        self._source = source
+        self._target = target
+        self._failed = failed
+        self._fetch = MessageFetch(rule.name, source)
+        self._subscription: BatchSubscription | None = None
+        self._publisher: ConfirmedPublisher | None = None
+        self._worker: asyncio.Task[None] | None = None
+        self._waiting: deque[Delivered] = deque()
+        self._window = 0  # advisories in hand
+        self._arrived = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._warned: dict[str, Pace] = {}
+        self._log = _log.bind(rule=rule.name)
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    async def check(self) -> None:
+        """Look at the transform; streams are not needed.
+
+        Raises:
+            ConfigError: the transform, or what it would listen to.
+        """
+        self._republish = compile_advisories(self.rule, rule_dialect(self._dialect_text, self._source))
+
+    async def start(self) -> None:
+        """Listen. After `check`."""
+        rule = self.rule
+        self._streams = TargetStreams(self._republish.transform, self._source, self._target)
+        self._publisher = ConfirmedPublisher(rule.name, self._target, self._streams, self.counters)
+        self._source.on_reconnect(self._reconnected)
+        self._source.on_refusal(self._listening_refused)
+        self._target.on_refusal(self._publishing_refused)
+        await self._streams.open()
+        await self._publisher.open()
+        if rule.attach_message:
+            await self._fetch.open()
+        self._worker = asyncio.create_task(self._work())
+        self._subscription = await self._source.client.subscribe_batches(
+            rule.republish.src, self._on_batch, queue=queue_group(rule.name)
+        )
+        await self._source.flush()
+        if self.error is not None:
+            raise self.error  # the server refuses the subscription
+        self.state = "ready"
+        self._log.info(
+            "rule.ready",
+            src=rule.republish.src,
+            dest=rule.republish.dest,
+            attach_message=rule.attach_message,
+            stored_by=", ".join(self._streams.names) or "no stream",
+            queue=queue_group(rule.name),
+        )
+
+    async def stop(self) -> None:
+        """Hear no more, publish what is in hand, have it confirmed."""
+        if self._publisher is None:
+            self.state = "stopped"
+            return
+        failed = self.state == "failed"
+        self.state = "draining"
+        try:
+            if self._subscription is not None:
+                await self._subscription.unsubscribe()
+                await self._source.flush()  # behind the last advisory that the server had for us
+                await self._subscription.release()
+            while not failed and (self._waiting or self._window) and self.error is None:
+                self._idle.clear()
+                await self._idle.wait()
+        except (BridgeError, OSError) as error:
+            self._log.error("rule.drain_incomplete", reason=str(error))
+        await self._end()
+        self.state = "failed" if failed else "stopped"
+        self._log.info("rule.stopped", **{name: n for name, n in self.counters.as_dict().items() if n})
+
+    async def abandon(self) -> None:
+        """End a `stop` that was cancelled because it took too long: what is in hand is lost, and counted."""
+        if self._publisher is None or self.state == "stopped":
+            return
+        await self._end()
+        self.state = "stopped"
+        self._log.error("rule.abandoned", **{name: n for name, n in self.counters.as_dict().items() if n})
+
+    @property
+    def ready(self) -> bool:
+        """Whether advisories are heard, and what is made of them is taken, at this moment."""
+        connected = self._source.client.is_connected and self._target.client.is_connected
+        publishing = self._publisher is not None and not self._publisher.waits_for
+        return self.state == "ready" and connected and publishing
+
+    def status(self) -> dict[str, Any]:
+        """How many wait, and for which stream if one does not answer; see `RuleRun`."""
+        waits_for = self._publisher.waits_for if self._publisher is not None else ""
+        return {
+            "stream": None,
+            "position": None,
+            "waiting": len(self._waiting) + self._window,
+            "waits_for_stream": waits_for or None,
+        }
+
+    async def _end(self) -> None:
+        await end_tasks(self._worker)
+        self.counters.dropped += len(self._waiting) + self._window
+        self._waiting.clear()
+        self._window = 0
+        await self._streams.close()
+        await self._fetch.close()
+        if self._publisher is not None:
+            await self._publisher.close()
+        if self._subscription is not None:
+            await self._subscription.release()
+
+    # -- from advisories to messages ---------------------------------------------------------------------------------
+
+    def _on_batch(self, batch: list[Delivered]) -> None:
+        self.counters.received += len(batch)
+        room = _MOST_WAITING - len(self._waiting)
+        if room < len(batch):
+            self.counters.dropped += len(batch) - max(room, 0)
+            self._warn("rule.advisories_dropped", so_far=self.counters.dropped, meaning=f"{_MOST_WAITING} wait already")
+        self._waiting.extend(batch[: max(room, 0)])
+        self._arrived.set()
+
+    async def _work(self) -> None:
+        assert self._publisher is not None
+        try:
+            while True:
+                while not self._waiting:
+                    self._arrived.clear()
+                    await self._arrived.wait()
+                window = [self._waiting.popleft() for _ in range(min(_WINDOW, len(self._waiting)))]
+                self._window = len(window)
+                made = await asyncio.gather(*(self._make(subject, payload) for subject, _, _, payload in window))
+                await self._publisher.publish([message for message in made if message is not None])
+                self._window = 0
+                self._idle.set()
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            self._fail(error)
+            self._idle.set()
+
+    async def _make(self, subject: bytes, payload: bytes) -> Outgoing | None:
+        """What is to be published for an advisory; None where nothing is, which is counted."""
+        destination = self._republish.destination(subject)
+        if destination is None:
+            if self._republish.refusal(subject) is None:
+                self.counters.unmatched += 1
+            else:
+                self.counters.suppressed += 1
+            return None
+        advisory = Advisory.read(subject, payload)
+        if destination.startswith(_ADVISORIES) or (
+            # Consumers of dead letters have their own failures; as dead letters again these would never end.
+            advisory.sequence and self._streams.is_own(advisory.stream, destination)
+        ):
+            self.counters.looped += 1
+            self._warn("rule.own_advisory", stream=advisory.stream, so_far=self.counters.looped)
+            return None
+        if not self.rule.attach_message or not advisory.speaks_of_a_message:
+            return self._plain(destination, advisory)
+        return await self._attached(destination, advisory)
+
+    async def _attached(self, destination: bytes, advisory: Advisory) -> Outgoing:
+        headers_only = self.rule.republish.headers_only
+        try:
+            message = await self._fetch.get(advisory.stream, advisory.sequence)
+        except ApiError as error:
+            self._warn("rule.message_not_readable", stream=advisory.stream, reason=str(error))
+            self.counters.messages_gone += 1
+            return self._plain(destination, advisory, f"unreadable: {error.description}")
+        if message is None:
+            self.counters.messages_gone += 1
+            return self._plain(destination, advisory, "gone")
+        timed = self._republish.dialect.republish_time_stamp
+        block = attached_block(advisory, message, timed=timed, headers_only=headers_only)
+        payload = b"" if headers_only else message.payload
+        if len(block) + len(payload) > self._target.client.max_payload:
+            self.counters.too_large += 1
+            return self._plain(destination, advisory, "too large")
+        self.counters.attached += 1
+        refused = self._plain(destination, advisory, "refused by the stream")
+        return Outgoing(destination, block, payload, (refused.block, refused.payload))
+
+    def _plain(self, destination: bytes, advisory: Advisory, note: str = "") -> Outgoing:
+        if self.rule.republish.headers_only:
+            return Outgoing(destination, advisory_block(advisory, size=len(advisory.payload), note=note), b"")
+        return Outgoing(destination, advisory_block(advisory, note=note), advisory.payload)
+
+    # -- what else happens -------------------------------------------------------------------------------------------
+
+    def _reconnected(self) -> None:
+        if self.state == "ready":
+            self.counters.reconnects += 1
+
+    def _listening_refused(self, text: str) -> None:
+        if refused_subscription(text) == self.rule.republish.src.lower().encode():
+            self._fail_refused(text, f"subscribe to '{self.rule.republish.src}'")
+
+    def _publishing_refused(self, text: str) -> None:
+        # The server's text comes in lower case, and others on the connection publish, too.
+        under_way = self._publisher.under_way if self._publisher is not None else ()
+        if refused_publication(text) in [subject.lower() for subject in under_way]:
+            self._fail_refused(text, f"publish to '{self.rule.republish.dest}'")
+
+    def _fail_refused(self, text: str, what: str) -> None:
+        self._fail(RuleRefusedError(f"rule '{self.rule.name}': the server refuses ({text}): allow the user to {what}"))
+
+    def _warn(self, event: str, **what: Any) -> None:
+        if self._warned.setdefault(event, Pace()).due():
+            self._log.warning(event, **what)
+
+    def _fail(self, error: BaseException) -> None:
+        if self.error is None:
+            self.error = error
+            self.state = "failed"
+            self._log.error("rule.failed", reason=str(error) or type(error).__name__)
+            self._failed(self)

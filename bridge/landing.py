@@ -1,0 +1,52 @@
+"""Where the results of a transform may land: whether some result can be a subject that a pattern stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from transforms.destination import Kind
+from transforms.part import Part
+from transforms.subject import ANY, REST, tokens
+from transforms.transform import Transform
+
+__all__ = ["covering_filter", "first_matching", "may_land_on"]
+
+_ONE_TOKEN = frozenset((Kind.WILDCARD, Kind.PARTITION, Kind.RANDOM, Kind.LEFT, Kind.RIGHT))
+
+
+def may_land_on(transform: Transform, pattern: bytes) -> bool:
+    """Whether `transform` may give a subject that `pattern` stands for.
+
+    A function that gives one token may give any; one that cuts (split, slice) may give any number of them.
+    """
+    return _may([_shape(part) for part in transform.parts], tokens(pattern))
+
+
+def first_matching(transform: Transform, patterns: Sequence[str]) -> str | None:
+    """The first of the patterns on which the transform may land, None if there is none."""
+    return next((pattern for pattern in patterns if may_land_on(transform, pattern.encode())), None)
+
+
+def covering_filter(transform: Transform) -> str:
+    """A subject with wildcards that stands for every result of the transform."""
+    shapes = [_shape(part) for part in transform.parts]
+    if REST in shapes:
+        shapes = shapes[: shapes.index(REST) + 1]
+    return b".".join(shapes).decode()
+
+
+def _shape(part: Part) -> bytes:
+    """A literal token as it is, `*` for any one token, `>` for one or more, also in the middle."""
+    if part.kind is Kind.LITERAL:
+        return part.text
+    return ANY if part.kind in _ONE_TOKEN else REST
+
+
+def _may(made: Sequence[bytes], pattern: Sequence[bytes]) -> bool:
+    if not made or not pattern:
+        return not made and not pattern
+    if pattern[0] == REST:
+        return True  # every part makes at least one token
+    if made[0] == REST:
+        return _may(made[1:], pattern[1:]) or _may(made, pattern[1:])
+    return (made[0] == pattern[0] or ANY in (made[0], pattern[0])) and _may(made[1:], pattern[1:])

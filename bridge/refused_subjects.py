@@ -1,0 +1,24 @@
+"""Which subject a server's permissions violation speaks of."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["refused_publication", "refused_subscription"]
+
+_VIOLATION = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"', re.IGNORECASE)
+
+
+def refused_publication(text: str) -> bytes:
+    """The subject that may not be published to, in lower case as the client tells it; empty if it is not about that."""
+    return _subject(text, "publish")
+
+
+def refused_subscription(text: str) -> bytes:
+    """The subject that may not be subscribed to, likewise."""
+    return _subject(text, "subscription")
+
+
+def _subject(text: str, kind: str) -> bytes:
+    found = _VIOLATION.search(text)
+    return found[2].lower().encode() if found and found[1].lower() == kind else b""

@@ -1,0 +1,88 @@
+"""An origin and a target stream, and whether the target holds every message of the origin exactly once."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from tests.live.raw_messages import RawPeer
+from tests.live.stored_messages import stored_messages
+from tests.live.until import until
+from transforms.republish import StoredMessage
+from transforms.source_record import HEADER, TWIN_HEADER, SourceRecord, first_record
+
+
+def record_of(message: StoredMessage) -> SourceRecord:
+    """Where a copy says that it comes from."""
+    record = first_record(message.header_block, HEADER) or first_record(message.header_block, TWIN_HEADER)
+    assert record is not None, message
+    return record
+
+
+class Copies:
+    """A stream that is copied from, and one that is copied to, with subjects of their own."""
+
+    def __init__(self, peer: RawPeer, target_peer: RawPeer, name: str) -> None:
+        self.peer = peer
+        self.target_peer = target_peer
+        self.name = name
+        self.target = f"T{name}"
+
+    @classmethod
+    async def make(
+        cls,
+        peer: RawPeer,
+        name: str,
+        *,
+        target_peer: RawPeer | None = None,
+        origin: dict[str, Any] | None = None,
+        target: dict[str, Any] | None = None,
+    ) -> Self:
+        """Create both streams."""
+        copies = cls(peer, target_peer or peer, name)
+        await peer.create_stream(**{"name": name, "subjects": [f"{name}.>"]} | (origin or {}))
+        await copies.target_peer.create_stream(
+            **{"name": copies.target, "subjects": [f"{copies.target}.>"]} | (target or {})
+        )
+        return copies
+
+    def rule(self, **more: Any) -> dict[str, Any]:
+        """A rule that copies everything; `entry` adds to its source."""
+        entry = {
+            "name": self.name,
+            "subject_transforms": [{"src": f"{self.name}.>", "dest": f"{self.target}.>"}],
+            **more.pop("entry", {}),
+        }
+        return {"name": "rule", "kind": "sources", "stream": self.target, "sources": [entry], **more}
+
+    async def state(self) -> dict[str, Any]:
+        """The target's state."""
+        state: dict[str, Any] = (await self.target_peer.api(f"STREAM.INFO.{self.target}"))["state"]
+        return state
+
+    async def holds(self, messages: int) -> None:
+        """Wait until the target holds at least so many messages."""
+
+        async def there() -> bool:
+            return int((await self.state())["messages"]) >= messages
+
+        await until(there)
+
+    async def stored(self) -> list[StoredMessage]:
+        """What the target holds."""
+        return await stored_messages(self.target_peer, self.target, int((await self.state())["messages"]))
+
+    async def origin_sequences(self) -> list[int]:
+        """The origin's sequences of the copies, in the order in which the target stored them."""
+        return [record_of(message).sequence for message in await self.stored()]
+
+    async def are_exact(self) -> list[StoredMessage]:
+        """Assert that the target holds each of the origin's messages once, in order, with subject and payload."""
+        state = (await self.peer.api(f"STREAM.INFO.{self.name}"))["state"]
+        expected = await stored_messages(self.peer, self.name, int(state["messages"]))
+        found = await self.stored()
+        assert [record_of(message).sequence for message in found] == [message.sequence for message in expected]
+        prefix, own = self.target.encode(), self.name.encode()
+        assert [(message.subject, message.payload) for message in found] == [
+            (prefix + message.subject[len(own) :], message.payload) for message in expected
+        ]
+        return found

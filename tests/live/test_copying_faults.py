@@ -1,0 +1,216 @@
+"""Copies are made exactly once while servers, connections and streams fail under the rule."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.servers import NativeCluster, NativeServer, SharedServers
+from tests.live.copies import Copies, record_of
+from tests.live.cut_wire import cut_wire
+from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.sidecar_process import Load, sidecar_processes
+from tests.live.sidecars import running, settings_for
+from tests.live.until import until
+
+Servers = Callable[..., NativeServer]
+
+
+async def test_connections_cut_at_any_moment(
+    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(twin_version)
+    here = await Copies.make(await raw_peer(url), unique_name("cut"))
+    load = Load(await raw_peer(url), here.name)
+    chance = random.Random(twin_version)
+    async with cut_wire(url) as wire, running(settings_for(wire.url, here.rule())) as bridge:
+        for _ in range(8):
+            before = load.published
+            burst = asyncio.create_task(load.burst(3000))
+            await here.holds(before + chance.randrange(1, 2500))
+            wire.cut()
+            await burst
+            await here.holds(load.published)
+        assert bridge.runs[0].counters.as_dict()["lost"] == 0
+    await here.are_exact()
+
+
+@pytest.mark.parametrize("away", ["origin", "target"])
+async def test_one_of_two_servers_is_killed_and_comes_back(
+    away: str, twin_version: str, native_server: Servers, raw_peer: OpenPeer
+) -> None:
+    """The origin's server may lose the end of its store, which then was never there; the target's copies of it stay."""
+    with native_server(twin_version) as origin, native_server(twin_version) as target:
+        here = await Copies.make(await raw_peer(origin.url), "S", target_peer=await raw_peer(target.url))
+        connections = {"default": {"servers": [target.url]}, "there": {"servers": [origin.url]}}
+        rule = here.rule(entry={"from": "there"})
+        async with running(settings_for(target.url, rule, connections=connections)) as bridge:
+            load = Load(here.peer, here.name)
+            for _ in range(3):
+                await load.burst(2000)
+                await here.peer.store(f"{here.name}.end".encode(), b"end")
+                await here.holds(1)
+                server = origin if away == "origin" else target
+                server.kill()
+                server.start()
+                peer = await raw_peer(server.url)
+                if away == "origin":
+                    here.peer = peer
+                    load = Load(peer, here.name)
+                else:
+                    here.target_peer = peer
+                await until(lambda: bridge.runs[0].ready)
+            await load.burst(500)
+            last = int((await here.peer.store(f"{here.name}.end".encode(), b"last"))["seq"])
+
+            async def copied() -> bool:
+                stored = await here.stored()
+                return bool(stored) and stored[-1].payload == b"last"
+
+            await until(copied)
+        sequences = await here.origin_sequences()
+        if away == "target":
+            assert sequences == list(range(1, last + 1))
+        else:
+            # What the origin holds now is there, once each and in order.
+            present = {message.payload: None for message in await here.stored()}
+            assert present
+            await _holds_all_of_the_origin(here)
+
+
+async def _holds_all_of_the_origin(here: Copies) -> None:
+    from tests.live.stored_messages import stored_messages
+
+    state = (await here.peer.api(f"STREAM.INFO.{here.name}"))["state"]
+    origin = await stored_messages(here.peer, here.name, int(state["messages"]))
+    copies = [(record_of(message).sequence, message.payload) for message in await here.stored()]
+    expected = [(message.sequence, message.payload) for message in origin]
+    there = set(copies)
+    assert [each for each in expected if each not in there] == []
+    assert len(copies) == len(there)
+
+
+async def test_a_full_target_is_waited_for(
+    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(twin_version)
+    peer = await raw_peer(url)
+    here = await Copies.make(peer, unique_name("full"), target={"discard": "new", "max_msgs": 300})
+    await Load(peer, here.name).burst(2000)
+    got: list[int] = []
+    async with running(settings_for(url, here.rule())) as bridge:
+        while len(got) < 2000:
+            await here.holds(min(300, 2000 - len(got)))
+            await until(lambda: bridge.runs[0].counters.as_dict()["waits"] > 0 or len(got) >= 1700)
+            got += await here.origin_sequences()
+            last = int((await here.state())["last_seq"])
+            await peer.api(f"STREAM.PURGE.{here.target}", {"seq": last + 1})
+        counted = bridge.runs[0].counters.as_dict()
+    assert got == list(range(1, 2001))
+    assert (counted["copied"], counted["rejected"], counted["out_of_order"]) == (2000, 0, 0)
+
+
+@pytest.mark.parametrize("kind", ["max_msgs", "max_bytes", "per_subject"])
+async def test_a_full_target_and_kills(
+    kind: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    """Whatever part of it the target takes before the kill, each message is stored once."""
+    url = await servers.url("2.10.27")
+    peer = await raw_peer(url)
+    limits: dict[str, dict[str, Any]] = {
+        "max_msgs": {"max_msgs": 400},
+        "max_bytes": {"max_bytes": 80_000},
+        "per_subject": {"max_msgs_per_subject": 20, "discard_new_per_subject": True},
+    }
+    here = await Copies.make(peer, unique_name("fullkill"), target={"discard": "new", **limits[kind]})
+    await Load(peer, here.name).burst(3000)
+    got: list[int] = []
+    async with sidecar_processes(tmp_path) as start:
+        while len(got) < 3000:
+            process = await start(url, here.rule())
+            await process.ready()
+            await process.said("copying.waits") if len(got) < 2500 else await here.holds(3000 - len(got))
+            await process.kill()
+            got += await here.origin_sequences()
+            # The newest copy stays: it tells the position.
+            last = int((await here.state())["last_seq"])
+            got.pop()
+            if len(got) + 1 == 3000:
+                break
+            await peer.api(f"STREAM.PURGE.{here.target}", {"seq": last})
+    assert sorted(got) == list(range(1, 3000))
+
+
+async def test_local_messages_in_between_do_not_confuse_the_count(
+    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(twin_version)
+    peer = await raw_peer(url)
+    here = await Copies.make(peer, unique_name("local"))
+    local = await raw_peer(url)
+
+    async def write_locally() -> None:
+        number = 0
+        while True:
+            number += 1
+            await local.store(f"{here.target}.local".encode(), b"%d" % number)
+
+    async with running(settings_for(url, here.rule())) as bridge:
+        writing = asyncio.create_task(write_locally())
+        load = Load(peer, here.name)
+        for _ in range(5):
+            await load.burst(2000)
+        await until(lambda: bridge.runs[0].counters.as_dict()["copied"] >= 10_000)
+        writing.cancel()
+        await asyncio.gather(writing, return_exceptions=True)
+        assert bridge.runs[0].counters.as_dict()["copied"] == 10_000
+    copies = [m for m in await here.stored() if not m.subject.endswith(b".local")]
+    assert [record_of(message).sequence for message in copies] == list(range(1, 10_001))
+
+
+@pytest.mark.parametrize("version", ["2.9.10", "2.10.27", "2.15.1"])
+async def test_leader_changes_of_both_streams_in_a_cluster(version: str, raw_peer: OpenPeer) -> None:
+    """A change of leaders may leave out messages that were under way; they are made up for, later ones before them."""
+    async with NativeCluster(version) as cluster:
+        peer = await raw_peer(cluster.urls[0])
+        replicated = {"num_replicas": 3}
+        here = await Copies.make(peer, "S", origin=replicated, target=replicated)
+        async with running(
+            settings_for(cluster.urls[0], here.rule(), connections={"default": {"servers": cluster.urls}})
+        ) as bridge:
+            load = Load(peer, here.name)
+            for turn in range(8):
+                before = load.published
+                burst = asyncio.create_task(load.burst(1500))
+                await here.holds(before // 2)
+                stream = here.target if turn % 4 else here.name
+                await peer.api(f"STREAM.LEADER.STEPDOWN.{stream}")
+                await burst
+            state = await _settled_state(peer, here.name)
+            # What is published without an answer can be lost in the origin, too: copies are of what it stored.
+            await until(lambda: bridge.runs[0].ready)
+            end = int((await peer.store(f"{here.name}.end".encode(), b"end"))["seq"])
+            await _holds_last(here, end)
+        sequences = await here.origin_sequences()
+        assert sorted(sequences) == list(range(1, end + 1))
+        assert end > state // 2
+
+
+async def _settled_state(peer: RawPeer, stream: str) -> int:
+    answer = await peer.api(f"STREAM.INFO.{stream}")
+    while "error" in answer:
+        answer = await peer.api(f"STREAM.INFO.{stream}")
+    return int(answer["state"]["messages"])
+
+
+async def _holds_last(here: Copies, sequence: int) -> None:
+    async def there() -> bool:
+        state = await here.state()
+        return int(state["messages"]) >= sequence
+
+    await until(there)

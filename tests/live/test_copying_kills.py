@@ -1,0 +1,133 @@
+"""Copies are made exactly once, whatever happens to the sidecar's process."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from conformance.servers import SharedServers
+from tests.live.copies import Copies
+from tests.live.raw_messages import OpenPeer
+from tests.live.sidecar_process import Load, sidecar_processes
+
+KILLS = 17
+"""Of each version; more than fifty in all."""
+
+
+async def test_kills_at_random_moments_lose_and_double_nothing(
+    twin_version: str,
+    servers: SharedServers,
+    unique_name: Callable[[str], str],
+    raw_peer: OpenPeer,
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
+) -> None:
+    url = await servers.url(twin_version)
+    here = await Copies.make(await raw_peer(url), unique_name("kills"))
+    load = Load(await raw_peer(url), here.name)
+    chance = random.Random(twin_version)
+    during_load = 0
+    async with sidecar_processes(tmp_path) as start:
+        for _ in range(KILLS):
+            process = await start(url, here.rule())
+            await process.ready()
+            before = int((await here.state())["messages"])
+            burst = asyncio.create_task(load.burst(3000))
+            await here.holds(before + chance.randrange(1, 3000))
+            await process.kill()
+            await burst
+            during_load += int((await here.state())["messages"]) < load.published
+        process = await start(url, here.rule())
+        await process.ready()
+        await here.holds(load.published)
+        assert await process.stop() == 0, process.log
+    await here.are_exact()
+    record_property("kills with messages under way", during_load)
+    assert during_load
+
+
+async def test_two_sidecars_that_race_store_each_message_once(
+    twin_version: str,
+    servers: SharedServers,
+    unique_name: Callable[[str], str],
+    raw_peer: OpenPeer,
+    tmp_path: Path,
+) -> None:
+    url = await servers.url(twin_version)
+    here = await Copies.make(await raw_peer(url), unique_name("race"))
+    load = Load(await raw_peer(url), here.name)
+    chance = random.Random(twin_version)
+    async with sidecar_processes(tmp_path) as start:
+        racing = [await start(url, here.rule()) for _ in range(2)]
+        for process in racing:
+            await process.ready()
+        for turn in range(6):
+            burst = asyncio.create_task(load.burst(2000))
+            await here.holds(load.published - 2000 + chance.randrange(1, 2000))
+            await racing[turn % 2].kill()
+            await burst
+            racing[turn % 2] = await start(url, here.rule())
+            await racing[turn % 2].ready()
+        await here.holds(load.published)
+        for process in racing:
+            assert await process.stop() == 0, process.log
+    await here.are_exact()
+
+
+async def test_a_stop_under_load_leaves_nothing_half_done(
+    twin_version: str,
+    servers: SharedServers,
+    unique_name: Callable[[str], str],
+    raw_peer: OpenPeer,
+    tmp_path: Path,
+) -> None:
+    url = await servers.url(twin_version)
+    here = await Copies.make(await raw_peer(url), unique_name("stops"))
+    load = Load(await raw_peer(url), here.name)
+    async with sidecar_processes(tmp_path) as start:
+        for _ in range(3):
+            process = await start(url, here.rule())
+            await process.ready()
+            burst = asyncio.create_task(load.burst(3000))
+            await here.holds(load.published - 2000)
+            assert await process.stop() == 0, process.log
+            await burst
+        consumers = await here.peer.api(f"CONSUMER.LIST.{here.name}")
+        assert not consumers.get("consumers"), "ephemeral consumers are deleted at the stop"
+        process = await start(url, here.rule())
+        await process.ready()
+        await here.holds(load.published)
+        assert await process.stop() == 0, process.log
+    await here.are_exact()
+
+
+async def test_a_stopped_process_that_wakes_up_doubles_nothing(
+    twin_version: str,
+    servers: SharedServers,
+    unique_name: Callable[[str], str],
+    raw_peer: OpenPeer,
+    tmp_path: Path,
+) -> None:
+    """A replica that is paused by the machine and goes on later, while another has taken over meanwhile."""
+    url = await servers.url(twin_version)
+    here = await Copies.make(await raw_peer(url), unique_name("pause"))
+    load = Load(await raw_peer(url), here.name)
+    async with sidecar_processes(tmp_path) as start:
+        sleeping = await start(url, here.rule())
+        await sleeping.ready()
+        burst = asyncio.create_task(load.burst(5000))
+        await here.holds(1000)
+        sleeping.send(signal.SIGSTOP)
+        await burst
+        awake = await start(url, here.rule())
+        await awake.ready()
+        await here.holds(load.published)
+        sleeping.send(signal.SIGCONT)
+        await load.burst(1000)
+        await here.holds(load.published)
+        for process in (sleeping, awake):
+            assert await process.stop() == 0, process.log
+    await here.are_exact()

@@ -1,0 +1,91 @@
+"""A stream that a rule needs and that is not there: the rule waits, says so, and starts when it appears."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bridge.errors import StreamMissingError
+from bridge.preflight import check_server
+from conformance.servers import SharedServers
+from tests.live.copies import Copies
+from tests.live.raw_messages import OpenPeer
+from tests.live.sidecar_process import Scene, Seen, sidecar_processes
+from tests.live.sidecars import running, settings_for
+from tests.live.until import until
+
+
+async def test_a_rule_waits_for_its_stream_while_others_work(
+    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    url = await servers.url(twin_version)
+    peer = await raw_peer(url)
+    here = await Scene.make(peer, unique_name("there"))
+    good = here.rule(name="good", durable=False)
+    missing = f"{here.name}s"
+    late = {"name": "late", "stream": missing, "republish": {"src": ">", "dest": f"late{missing}.>"}, "start": "first"}
+    arrived = await Seen.of(peer, f"late{missing}.>")
+    async with sidecar_processes(tmp_path) as start:
+        process = await start(url, good, late)
+        waiting = await process.said("rule.waiting")
+        assert waiting["rule"] == "late"
+        assert f"rule 'late': stream '{missing}' does not exist on connection 'default'" in waiting["reason"]
+        assert f"the most alike are {here.name}" in waiting["reason"]
+        ready = await process.said("sidecar.ready")
+        assert (ready["rules"], ready["waiting"]) == (1, 1)
+        await here.bridged.until_sequence(await here.end())
+        await peer.create_stream(name=missing, subjects=[f"{missing}.>"])
+        await peer.store(f"{missing}.x".encode(), b"here")
+        await arrived.count(1)
+        assert await process.stop() == 0, process.log
+
+
+async def test_check_says_that_a_stream_is_missing(
+    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    url = await servers.url("2.15.1")
+    here = await Scene.make(await raw_peer(url), unique_name("there"))
+    rule = {"name": "bad", "stream": f"{here.name}s", "republish": {"src": ">", "dest": "out.>"}}
+    (finding,) = [each for each in await check_server(settings_for(url, rule), None) if each.rule == "bad"]
+    assert (finding.ok, finding.code) == (False, StreamMissingError.code)
+    assert f"the most alike are {here.name}" in finding.text
+
+
+@pytest.mark.parametrize("gone", ["origin", "target"])
+async def test_copying_waits_for_either_stream(
+    gone: str, twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(twin_version)
+    peer = await raw_peer(url)
+    here = Copies(peer, peer, unique_name("late"))
+    streams = {"origin": here.name, "target": here.target}
+    for which, name in streams.items():
+        if which != gone:
+            await peer.create_stream(name=name, subjects=[f"{name}.>"])
+    async with running(settings_for(url, here.rule())) as bridge:
+        assert (bridge.runs[0].state, bridge.runs[0].ready) == ("waiting", False)
+        await peer.create_stream(name=streams[gone], subjects=[f"{streams[gone]}.>"])
+        await peer.store(f"{here.name}.x".encode(), b"1")
+        await here.holds(1)
+        await until(lambda: bridge.runs[0].ready)
+    await here.are_exact()
+
+
+async def test_copying_goes_on_in_a_target_that_was_deleted_and_made_anew(
+    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(twin_version)
+    peer = await raw_peer(url)
+    here = await Copies.make(peer, unique_name("anew"))
+    await peer.store(f"{here.name}.x".encode(), b"1")
+    async with running(settings_for(url, here.rule())) as bridge:
+        await here.holds(1)
+        await peer.api(f"STREAM.DELETE.{here.target}")
+        await peer.store(f"{here.name}.x".encode(), b"2")
+        await until(lambda: not bridge.runs[0].ready)
+        await peer.create_stream(name=here.target, subjects=[f"{here.target}.>"])
+        await here.holds(2)
+        await until(lambda: bridge.runs[0].ready)
+    await here.are_exact()
