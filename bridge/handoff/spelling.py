@@ -31,8 +31,10 @@ def spellings(entry: Json) -> Iterator[Json]:
     yield plain
     rest = {name: value for name, value in plain.items() if name not in ("filter_subject", "subject_transforms")}
     written = as_transforms(plain)
+    told = [written]
     for transforms in (_functions(written), _split(written), _split(_functions(written)), _more(written)):
-        if transforms != written and not _overlap(transforms, written):
+        if transforms not in told and not _overlap(transforms, written):
+            told.append(transforms)
             yield {**rest, "subject_transforms": transforms}
 
 
