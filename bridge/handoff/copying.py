@@ -10,6 +10,8 @@ Theory of operation: an entry goes on natively at the right message in one of th
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -31,6 +33,9 @@ from transforms.sourcing import compile_sourcing
 from transforms.subject import collide
 
 __all__ = ["CopyingHandoff", "names_of"]
+
+
+_BARRIER_WAIT = 10.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +155,12 @@ class CopyingHandoff:
         """The target's last sequence, also where a cluster or a killed sidecar had something under way."""
         config = info["config"]
         if config.get("subjects") and not config.get("no_ack"):
-            probe = ".".join("nats-bridge" if token in "*>" else token for token in config["subjects"][0].split("."))
-            try:
-                return await last_sequence_behind(self._target, str(config["name"]), probe.encode())
-            except (BridgeError, UnicodeError):
-                pass  # what can be seen has to do
+            tokens = config["subjects"][0].split(".")
+            probe = ".".join("nats-bridge" if token in ("*", ">") else token for token in tokens)
+            # Whoever may not publish there gets no answer: then what can be seen has to do.
+            with contextlib.suppress(BridgeError, UnicodeError, TimeoutError):
+                async with asyncio.timeout(_BARRIER_WAIT):
+                    return await last_sequence_behind(self._target, str(config["name"]), probe.encode())
         return int(info["state"]["last_seq"])
 
     # -- one entry ---------------------------------------------------------------------------------------------------
@@ -361,7 +367,8 @@ class CopyingHandoff:
         steps = [
             f"Stop the sidecar (SIGTERM), or leave it stopped, and do not start rule '{rule.name}' again: it would"
             " refuse to, because the stream then has the same sources natively.",
-            f"Send the update to $JS.API.STREAM.UPDATE.{body['name']}; server {version} takes over from then on:",
+            f"Send the update to $JS.API.STREAM.UPDATE.{body['name']}; server {version} takes over from then on. (If"
+            " the sidecar copies anything before that, run handoff again.)",
             *(decision.step for decision in decisions),
         ]
         if starts:

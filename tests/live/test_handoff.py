@@ -360,6 +360,23 @@ async def test_what_a_server_refuses_is_told_in_its_words(scene: OpenScene) -> N
     assert "source transform destination is invalid (10146)" in ran.err or "does not take it" in ran.err
 
 
+async def test_a_mirror_rule_goes_on_as_sources(scene: OpenScene) -> None:
+    here = await scene(RENAMED, "2.10.27")
+    sources = here.rule["sources"]
+    del here.rule["sources"]
+    here.configure(kind="mirror", mirror=sources[0])
+    await here.publish(5)
+    async with here.sidecar():
+        await here.newest_is(b"b.x", b"S 4")
+    ran = await here.handoff()
+    assert (ran.code, ran.out) == (1, "")
+    assert "cannot become a native mirror: servers refuse that (10055)" in ran.err
+    del here.rule["mirror"]
+    here.configure(kind="sources", sources=sources)
+    await here.apply((await here.handoff()).update)
+    await natively_exact(here)
+
+
 # -- the way back ------------------------------------------------------------------------------------------------------
 
 
