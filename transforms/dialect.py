@@ -83,6 +83,7 @@ class Dialect:
     mirroring_strips_expectations: bool
     copies_lose_batch_headers: bool
     source_record_is_refused_from_clients: bool
+    source_search_follows_filter: bool
     # --- stream configuration
     stream_fields_of_2_10: bool
     stream_fields_of_2_11: bool
@@ -183,6 +184,8 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
         "copies_lose_batch_headers": Feature(since=((2, 12, 0),)),
         # A client's message with Nats-Stream-Source is refused on every stream (10227).
         "source_record_is_refused_from_clients": Feature(since=((2, 15, 0),)),
+        # Where a source begins is looked for on stored subjects that match its filter_subject; before, on all.
+        "source_search_follows_filter": Feature(since=((2, 11, 12), (2, 12, 3), (2, 14, 0))),
         # --- stream configuration
         # Members that a minor line added to the configuration; older servers ignore or refuse them.
         "stream_fields_of_2_10": Feature(since=((2, 10, 0),)),

@@ -31,6 +31,7 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "Validate a stream configuration as a server would.",
     ),
     "servers": ("conformance.servers.command:servers", "List and fetch native NATS servers."),
+    "handoff": ("bridge.cli.handoff:handoff_command", "Print the native configuration that takes over from a rule."),
     "demo": ("bridge.cli.demo:demo_command", "See native republish and the bridge side by side."),
     "schema": ("bridge.cli.schema:schema_command", "Print the JSON schema of the configuration."),
     "clean": ("bridge.cli.clean:clean_command", "Remove what the sidecar left on servers."),

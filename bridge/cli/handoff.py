@@ -1,0 +1,97 @@
+"""`nats-bridge handoff`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from bridge.cli.asking import ask
+from bridge.cli.options import config_option
+from bridge.errors import EXIT_GOOD, EXIT_NO, BridgeError, ConfigError
+
+if TYPE_CHECKING:
+    from bridge.handoff.answer import Handoff
+
+__all__ = ["handoff_command"]
+
+
+@click.command("handoff")
+@config_option
+@click.argument("rule", metavar="RULE")
+@click.option(
+    "--back", is_flag=True, help="The other way: the stream without its native part, for the bridge to go on."
+)
+@click.option(
+    "--after",
+    "after",
+    multiple=True,
+    metavar="ORIGIN=SEQUENCE",
+    help="The last message copied of an origin, where its target does not tell it for certain.",
+)
+@click.option("--stopped", is_flag=True, help="The rule's sidecar is stopped; do not look for one that copies.")
+@click.option("--apply", "apply", is_flag=True, help="Send the update as well.")
+@click.option("--json", "as_json", is_flag=True, help='{"ok", "update", "steps", "problems"} on stdout.')
+def handoff_command(
+    config: Path, rule: str, back: bool, after: tuple[str, ...], stopped: bool, apply: bool, as_json: bool
+) -> int:
+    """Print the stream configuration with which the server takes over from RULE at exactly the next message.
+
+    On stdout only the body of the STREAM.UPDATE request; on stderr what to do and what happens then. Nothing is
+    changed without --apply. Exit code 0: it can be handed over. 1: it cannot, or not yet; every problem says what to
+    do. 2: usage or configuration. 3: no server answers.
+
+    \b
+    Example:
+      nats-bridge handoff -c config/eu-sources.yaml eu > update.json
+      nats request '$JS.API.STREAM.UPDATE.ORDERS_EU' < update.json
+    """
+    from bridge.settings import load
+
+    try:
+        settings = load(config)
+
+        from bridge.handoff.rule_handoff import Wish, hand_over
+
+        wish = Wish(back=back, after=_sequences(after), stopped=stopped, apply=apply)
+        answer = ask(hand_over(settings, rule, wish))
+    except BridgeError as error:
+        if as_json:
+            problems = list(error.problems) if isinstance(error, ConfigError) else [str(error)]
+            click.echo(json.dumps({"ok": False, "update": None, "steps": [], "problems": problems}, indent=2))
+            return error.exit_code
+        raise
+    if as_json:
+        click.echo(json.dumps(answer.as_dict(), indent=2, ensure_ascii=False))
+    else:
+        _tell(answer, rule)
+    return EXIT_GOOD if answer.ok else EXIT_NO
+
+
+def _tell(answer: Handoff, rule: str) -> None:
+    for problem in answer.problems:
+        click.echo(f"{click.style('no ', fg='red')} {rule}: {problem}", err=True)
+    if not answer.ok:
+        return
+    number = 0
+    for step in answer.steps:
+        if step.startswith("Warning: "):
+            click.echo(click.style(f"   {step}", fg="yellow"), err=True)
+        elif step.startswith("source "):
+            click.echo(f"   - {step}", err=True)
+        else:
+            number += 1
+            click.echo(f"{number}. {step}", err=True)
+    click.echo(json.dumps(answer.update, indent=2, ensure_ascii=False))
+
+
+def _sequences(given: tuple[str, ...]) -> dict[str, int]:
+    found = {}
+    for text in given:
+        origin, _, number = text.rpartition("=")
+        if not origin or not number.isdecimal():
+            raise ConfigError(f"--after {text}: write ORIGIN=SEQUENCE, such as ORDERS=42")
+        found[origin] = int(number)
+    return found

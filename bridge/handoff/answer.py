@@ -1,0 +1,44 @@
+"""What a handoff comes to: the update's body, the steps, or why not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from bridge.jetstream_api import Json
+
+__all__ = ["Handoff", "refused"]
+
+
+@dataclass(frozen=True, slots=True)
+class Handoff:
+    """The answer to "what takes over from this rule?".
+
+    Attributes:
+        update: the body of the `STREAM.UPDATE` request, a whole stream configuration; None where there is none.
+        steps: what to do and what happens then, in order.
+        problems: what is in the way, each with what to do about it; empty if it can be handed over.
+    """
+
+    update: Json | None
+    steps: tuple[str, ...]
+    problems: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether it can be handed over."""
+        return not self.problems and self.update is not None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "ok": self.ok,
+            "update": self.update if self.ok else None,
+            "steps": list(self.steps) if self.ok else [],
+            "problems": list(self.problems),
+        }
+
+
+def refused(*problems: str) -> Handoff:
+    """The answer where it cannot be handed over."""
+    return Handoff(None, (), problems)

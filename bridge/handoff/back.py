@@ -1,0 +1,111 @@
+"""Taking copies back from the server: the rule goes on behind the newest native copy.
+
+The bridge reads the server's own records in every form; what must agree are the texts of the entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bridge.connection import Link
+from bridge.errors import ApiError
+from bridge.handoff.answer import Handoff, refused
+from bridge.handoff.copying import names_of
+from bridge.handoff.destination_pattern import destination_pattern
+from bridge.handoff.spelling import as_transforms
+from bridge.handoff.stream_body import body_of, examined
+from bridge.jetstream_api import STREAM_NOT_FOUND, Json
+from bridge.missing_streams import missing_stream
+from bridge.settings import KvSourcesRule, SourcesRule
+from transforms.dialect import NEWEST
+from transforms.errors import EngineError
+from transforms.sourcing import Sourcing, compile_sourcing
+from transforms.subject import is_subset
+
+__all__ = ["copying_back"]
+
+
+async def copying_back(rule: SourcesRule | KvSourcesRule, links: Mapping[str, Link]) -> Handoff:
+    """The configuration without the native sources that a rule repeats.
+
+    Args:
+        rule: the rule that goes on.
+        links: the open connections by name.
+
+    Raises:
+        BridgeError: a server cannot be asked, or the stream does not exist.
+    """
+    link = links[rule.target_connection]
+    try:
+        config = (await link.api.stream_info(rule.target_stream))["config"]
+    except ApiError as error:
+        if error.err_code == STREAM_NOT_FOUND:
+            raise await missing_stream(link, rule.name, rule.target_stream) from None
+        raise
+    body = body_of(config)
+    sources: list[Json] = list(body.get("sources") or ())
+    problems, needed = [], []
+    for source, name in zip(rule.entries, names_of(rule.entries), strict=True):
+        entry = source.native()
+        alike = [native for native in sources if native["name"] == source.name]
+        found = next((native for native in alike if _texts(native) == _texts(entry)), None)
+        if found is None:
+            problems.append(_missing(name, config, alike))
+            continue
+        sources.remove(found)
+        try:
+            needed += _destinations(compile_sourcing(entry, NEWEST))
+        except EngineError as error:
+            problems.append(f"{name}: {error}")
+    if problems:
+        return refused(*problems)
+    body["sources"] = sources
+    if not sources:
+        del body["sources"]
+    subjects = list(body.get("subjects") or ())
+    missing = [
+        each for each in dict.fromkeys(needed) if not any(is_subset(each.encode(), s.encode()) for s in subjects)
+    ]
+    if missing and not subjects:
+        body["subjects"] = missing
+    verdict = await examined(link, body, config)
+    if verdict.refusals:
+        return refused(*verdict.refusals)
+    steps = [
+        f"Send the update to $JS.API.STREAM.UPDATE.{body['name']}: the server stops copying. Before that the sidecar"
+        " would refuse to start, because messages would be stored twice.",
+        f"Start the sidecar: rule '{rule.name}' reads the server's records in '{body['name']}' and goes on with the"
+        " message behind the newest of them.",
+    ]
+    if missing and not subjects:
+        steps.insert(0, f"The stream gets subjects {', '.join(missing)}, on which the bridge stores what it copies.")
+    elif missing:
+        steps.append(
+            f"Warning: '{body['name']}' takes {', '.join(subjects)}, which does not cover {', '.join(missing)}: the"
+            " bridge can store only what the stream has a subject for."
+        )
+    return Handoff(body, (*steps, *(f"Warning: {each}." for each in verdict.warnings)))
+
+
+def _texts(entry: Json) -> tuple[list[Json], object]:
+    """What a source record tells of an entry besides its origin."""
+    transforms = [{"src": each["src"] or ">", "dest": each["dest"] or ">"} for each in as_transforms(entry)]
+    return transforms, (entry.get("external") or {}).get("api")
+
+
+def _missing(name: str, config: Json, alike: list[Json]) -> str:
+    place = f"stream '{config['name']}'"
+    if not alike:
+        return f"{name}: {place} has no such native source: there is nothing to take back"
+    words = "; ".join(str(as_transforms(native)).replace("'", '"') for native in alike)
+    return (
+        f"{name}: {place} sources it in other words, and its copies are known by them: write the rule's"
+        f" subject_transforms as {words}"
+    )
+
+
+def _destinations(sourcing: Sourcing) -> list[str]:
+    """Patterns of what the bridge stores for an entry."""
+    if not sourcing.transforms:
+        return [(sourcing.filters[0] if sourcing.filters else b">").decode()]
+    return [destination_pattern(transform) for transform in sourcing.transforms]

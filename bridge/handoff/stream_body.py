@@ -1,0 +1,83 @@
+"""A stream's configuration as it may be sent back, and what its server will say to a changed one."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bridge.connection import Link
+from bridge.jetstream_api import Json
+from transforms.dialect import NEWEST, Dialect, dialect
+from transforms.errors import StreamConfigError, UnknownDialectError
+from transforms.stream_config import examine
+
+__all__ = ["Verdict", "body_of", "examined", "server_dialect"]
+
+_SERVERS_OWN = "_nats."  # metadata that a server adds to what it returns, from 2.11 on
+_HARMLESS = ("unknown-member-ignored", "random-differs-between-replicas", "republish-may-loop")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a server says to an update.
+
+    Attributes:
+        refusals: why it would not take it, or not do what it says.
+        warnings: what should be known about it.
+    """
+
+    refusals: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def server_dialect(link: Link) -> Dialect:
+    """That of a connection's server; the newest one for a server that is newer than all we know."""
+    try:
+        return dialect(link.server_version)
+    except UnknownDialectError:
+        return NEWEST
+
+
+def body_of(config: Json) -> Json:
+    """The configuration that `STREAM.INFO` returned, without what the server put there itself."""
+    body = copy.deepcopy(config)
+    metadata = body.get("metadata")
+    if isinstance(metadata, dict):
+        kept = {name: value for name, value in metadata.items() if not name.startswith(_SERVERS_OWN)}
+        body["metadata"] = kept
+        if not kept:
+            del body["metadata"]
+    return body
+
+
+async def examined(link: Link, body: Json, before: Json) -> Verdict:
+    """What the connected server would answer to an update of one of its streams.
+
+    Args:
+        link: the stream's connection.
+        body: the new configuration.
+        before: the present one.
+
+    Raises:
+        ApiError: the server does not tell which streams there are.
+    """
+    server = server_dialect(link)
+    streams, _ = await link.api.streams()
+    others: dict[str, Mapping[str, object]] = {
+        str(info["config"]["name"]): info["config"] for info in streams if info["config"]["name"] != body["name"]
+    }
+    place = f"server {link.server_version}"
+    try:
+        accepted = examine(body, server, previous=before, origins=others)
+    except StreamConfigError as error:
+        return Verdict((f"{place} refuses the update: {error.description} ({error.err_code})",), ())
+    try:
+        known = {(each.id, each.member) for each in examine(before, server, origins=others).warnings}
+    except StreamConfigError:
+        known = set()
+    told = [each for each in accepted.warnings if (each.id, each.member) not in known]
+    return Verdict(
+        tuple(f"{place}: {each.member}: {each.sentence}" for each in told if each.id not in _HARMLESS),
+        tuple(f"{each.member}: {each.sentence}" for each in told if each.id in _HARMLESS),
+    )

@@ -1,0 +1,151 @@
+"""Republishing handed over at exactly one message, while publishers go on.
+
+Theory of operation: this process runs the rule itself, in place of the stopped sidecar. Shortly before the update it
+only collects what arrives; it listens to the destination meanwhile. Messages are republished in the stream's order,
+so the first one that the server sends is the first one that is the server's, and everything before it is ours. Then
+what was collected is republished up to there, the rest is left out, and the rule's consumer is removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping
+
+from bridge.connection import Link
+from bridge.handoff.destination_pattern import destination_pattern
+from bridge.jetstream_api import Json
+from bridge.republish_loop import AckReply
+from bridge.republish_run import RepublishRun, durable_name
+from bridge.settings import RepublishRule
+from bridge.wire import Delivered
+from transforms import header_block
+from transforms.dialect import NEWEST
+from transforms.transform import compile_transform
+
+__all__ = ["take_over_from_sidecar"]
+
+_POLL = 0.05  # seconds until the next look at how far a consumer is
+_QUIET = 2.0  # seconds without a message from the server, after which it has none of those in question
+
+
+class _HoldingRun(RepublishRun):
+    """The rule, with an end.
+
+    Attributes:
+        until: the last stream sequence to republish; None while that is not known.
+    """
+
+    until: int | None = None
+    _holding = False
+
+    def accept(self, batch: list[Delivered], jumped: int) -> Awaitable[None] | None:
+        """Republish a batch, keep it, or leave it out; see `BatchSink`."""
+        if self._holding:
+            self._held.append((list(batch), jumped))
+            return None
+        return self._up_to_the_end(batch, jumped)
+
+    def hold(self) -> None:
+        """Republish nothing for the moment."""
+        self._held: list[tuple[list[Delivered], int]] = []
+        self._holding = True
+
+    async def release(self, until: int) -> None:
+        """Republish what was kept up to a sequence, and nothing behind it from now on."""
+        self.until = until
+        while self._held:  # more may come while we wait
+            batch, jumped = self._held.pop(0)
+            if waiting := self._up_to_the_end(batch, jumped):
+                await waiting
+        self._holding = False
+
+    def _up_to_the_end(self, batch: list[Delivered], jumped: int) -> Awaitable[None] | None:
+        if self.until is not None:
+            batch = [message for message in batch if AckReply.parse(message[1]).stream_sequence <= self.until]
+        return super().accept(batch, jumped) if batch else None
+
+
+async def take_over_from_sidecar(
+    rule: RepublishRule, sidecar: str, dialect_text: str, links: Mapping[str, Link], update: Json
+) -> int:
+    """Send the update; the last stream sequence that was not the server's to republish.
+
+    Args:
+        rule: a durable rule whose sidecar is stopped.
+        sidecar: the sidecar's name.
+        dialect_text: the dialect that the rule runs with, or `native`.
+        links: the open connections by name.
+        update: the body of the `STREAM.UPDATE`.
+
+    Raises:
+        RuleRefusedError: the sidecar still runs.
+        BridgeError: a server refuses, or cannot be asked.
+    """
+    source, target = links[rule.source_connection], links[rule.target_connection]
+    api, consumer = source.api, durable_name(sidecar, rule.name)
+    run = _HoldingRun(rule, sidecar, dialect_text, source, target, lambda _: None)
+    await run.check()
+    await run.start()
+    try:
+        await _delivered(source, rule.stream, consumer, await _last(source, rule.stream))
+        run.hold()
+        await run.settled()
+        await target.flush()
+        first = _First(rule.stream)
+        pattern = destination_pattern(
+            compile_transform((rule.republish.src or ">").encode(), rule.republish.dest.encode(), NEWEST)
+        )
+        subscription = await source.client.subscribe_batches(pattern, first.see, lambda *_: None)
+        await source.flush()
+        before = await _last(source, rule.stream)
+        await api.request(f"STREAM.UPDATE.{rule.stream}", update)
+        after = await _last(source, rule.stream)
+        if after > before:
+            # Stored around the update; the server's come at once, if it has any of them.
+            await first.wait()
+        await subscription.unsubscribe()
+        await subscription.release()
+        end = min(after, first.sequence - 1) if first.sequence else after
+        await run.release(end)
+        await _delivered(source, rule.stream, consumer, end)
+    finally:
+        await run.stop()
+    await api.delete_consumer(rule.stream, consumer)
+    return end
+
+
+class _First:
+    """The first message of a stream that the server republishes."""
+
+    def __init__(self, stream: str) -> None:
+        self.sequence = 0
+        self._stream = stream.encode()
+        self._arrived = asyncio.Event()
+
+    def see(self, batch: list[Delivered]) -> None:
+        """Look at republished messages."""
+        for _, _, block, _ in batch:
+            if self.sequence or header_block.read(block, b"Nats-Stream") != self._stream:
+                continue
+            self.sequence = int(header_block.read(block, b"Nats-Sequence") or 0)
+            self._arrived.set()
+
+    async def wait(self) -> None:
+        """Wait for it, not for ever: it need not have any."""
+        try:
+            async with asyncio.timeout(_QUIET):
+                await self._arrived.wait()
+        except TimeoutError:
+            pass
+
+
+async def _last(link: Link, stream: str) -> int:
+    return int((await link.api.stream_info(stream))["state"]["last_seq"])
+
+
+async def _delivered(link: Link, stream: str, consumer: str, sequence: int) -> None:
+    """Wait until a consumer has sent everything up to a sequence that it has to send."""
+    while info := await link.api.consumer_info(stream, consumer):
+        if int(info["delivered"]["stream_seq"]) >= sequence or not int(info.get("num_pending", 0)):
+            return
+        await asyncio.sleep(_POLL)

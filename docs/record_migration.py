@@ -1,0 +1,232 @@
+"""Records docs/migration.md: runs the migration on real servers and prints what a terminal would show.
+
+    python -m docs.record_migration            # prints the transcript
+    python -m docs.record_migration --write    # and puts it into docs/migration.md
+
+Every line of output is that of a real process. Only the port and the folder are replaced, by 4222 and /data, and long
+log lines are cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bridge.replay import Replay
+from bridge.settings import Settings
+from bridge.sidecar import close_links, open_links
+from conformance.servers import NativeServer
+from transforms import header_block
+from transforms.dialect import NEWEST
+from transforms.source_record import HEADER
+from transforms.sourcing import compile_sourcing
+
+PAGE = Path(__file__).parent / "migration.md"
+MARK = "<!-- recorded by docs/record_migration.py -->"
+ENTRY = {"name": "ORDERS", "subject_transforms": [{"src": "orders.eu.*", "dest": "eu.{{wildcard(1)}}"}]}
+RULE = """rules:
+  - name: eu
+    kind: sources
+    stream: ORDERS_EU
+    sources:
+      - {name: ORDERS, subject_transforms: [{src: "orders.eu.*", dest: "eu.{{wildcard(1)}}"}]}
+"""
+
+
+class Recorder:
+    """Prints, and keeps what it printed."""
+
+    def __init__(self, server: NativeServer, folder: Path) -> None:
+        self.lines: list[str] = []
+        self._server, self._folder = server, folder
+
+    def say(self, text: str) -> None:
+        """One or more lines."""
+        text = text.replace(f":{self._server.port}", ":4222").replace(str(self._folder), "/data")
+        for line in text.rstrip("\n").split("\n"):
+            self.lines.append(line)
+            click.echo(line)
+
+    def comment(self, text: str) -> None:
+        """A remark between commands."""
+        self.say(f"\n# {text}")
+
+    def log(self, log: bytes, *wanted: str) -> None:
+        """Those log lines that begin a sentence with one of these words, without their times."""
+        for line in log.decode().splitlines():
+            plain = re.sub(r"\x1b\[[0-9;]*m", "", line)
+            plain = re.sub(r"^\[\d+\] [^\[]*|^\d{4}-\d\d-\S+ +", "", plain)
+            if any(word in plain for word in wanted):
+                self.say(f"  {plain[:110].rstrip()}")
+
+
+async def command(*arguments: str) -> tuple[int, str, str]:
+    """A `nats-bridge` command: exit code, stdout, stderr."""
+    process = await _started(*arguments)
+    out, err = await process.communicate()
+    return process.returncode or 0, out.decode(), err.decode()
+
+
+async def _started(*arguments: str) -> asyncio.subprocess.Process:
+    entry = "from bridge.cli.entry import main; main()"
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", entry, *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+class Shop:
+    """The application: it publishes numbered orders, before, between and after."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.orders = 0
+
+    async def sells(self, orders: int) -> None:
+        """Publish, each acknowledged by the stream."""
+        links = await open_links(self._settings, {"default"})
+        try:
+            for _ in range(orders):
+                self.orders += 1
+                region = ("eu", "us", "eu")[self.orders % 3]
+                await links["default"].client.request(f"orders.{region}.{self.orders % 11}", b"%d" % self.orders)
+        finally:
+            await close_links(links)
+
+    async def api(self, subject: str, body: dict[str, Any]) -> None:
+        """One request to the JetStream API."""
+        links = await open_links(self._settings, {"default"})
+        try:
+            await links["default"].api.request(subject, body)
+        finally:
+            await close_links(links)
+
+    async def copied(self) -> tuple[list[tuple[bytes, bytes]], list[tuple[bytes, bytes]], list[str]]:
+        """What should be in the target, what is, and who put it there."""
+        links = await open_links(self._settings, {"default"})
+        api = links["default"].api
+        sourcing = compile_sourcing(ENTRY, NEWEST)
+        expected, found, by = [], [], []
+        try:
+            for stream in ("ORDERS", "ORDERS_EU"):
+                last = int((await api.stream_info(stream))["state"]["last_seq"])
+                async for batch in Replay(api, stream).between(1, last):
+                    for subject, _, block, payload in batch:
+                        if stream == "ORDERS":
+                            destination = sourcing.destination(subject)
+                            expected += [(destination, payload)] if destination else []
+                        else:
+                            found.append((subject, payload))
+                            ours = (header_block.read(block, b"Nats-Msg-Id") or b"").startswith(b"bridge-")
+                            by.append("the bridge" if ours else "the server")
+                            assert header_block.read(block, HEADER) is not None
+        finally:
+            await close_links(links)
+        return expected, found, by
+
+    async def complete(self) -> None:
+        """Wait until the newest order that is meant is in the target."""
+        while True:
+            expected, found, _ = await self.copied()
+            if found and expected[-1] == found[-1]:
+                return
+            await asyncio.sleep(0.05)
+
+
+async def record(before: str = "2.9.10", after: str = "2.15.1") -> list[str]:
+    """Run the migration; the transcript."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with NativeServer(before, directory=folder / "nats") as server:
+            return await _record(server, folder, before, after)
+
+
+async def _record(server: NativeServer, folder: Path, before: str, after: str) -> list[str]:
+    here = Recorder(server, folder)
+    config = folder / "eu.yaml"
+    connections = f'connections:\n  default: {{servers: ["{server.url}"]}}\n'
+    config.write_text(f'{connections}http: {{listen: ""}}\nlog: {{format: console}}\n{RULE}', "utf-8")
+    settings = Settings.model_validate({"connections": {"default": {"servers": [server.url]}}, "rules": []})
+    shop = Shop(settings)
+
+    here.say(f"$ nats-server -js -sd /data/nats/store &                # {before}")
+    here.log(server.log_file.read_bytes(), "Version", "Server is ready")
+    await shop.api("STREAM.CREATE.ORDERS", {"name": "ORDERS", "subjects": ["orders.>"]})
+    await shop.api("STREAM.CREATE.ORDERS_EU", {"name": "ORDERS_EU", "subjects": ["eu.*"]})
+    here.comment("streams ORDERS (orders.>) and ORDERS_EU (eu.*); the shop sells 300 orders")
+    await shop.sells(300)
+    here.say(f"\n$ cat eu.yaml\n{config.read_text('utf-8')}\n$ nats-bridge run -c eu.yaml &")
+    sidecar = await _started("run", "-c", str(config))
+    await shop.complete()
+    await shop.sells(300)
+    await shop.complete()
+    here.comment("300 more orders, copied as they come. Could the server take over?")
+    await _handoff(here, config)
+    here.comment("so: the sidecar is stopped, the server upgraded; the shop sells 100 before that and 100 after it")
+    sidecar.send_signal(signal.SIGTERM)
+    _, log = await sidecar.communicate()
+    here.say("$ kill %2                                            # SIGTERM to nats-bridge")
+    here.log(log, "rule.stopped", "sidecar.stopped")
+    await shop.sells(100)
+    at = server.log_file.stat().st_size
+    await asyncio.to_thread(server.upgrade, after)
+    here.say(f"$ kill %1; nats-server -js -sd /data/nats/store &         # {after}, same store")
+    here.log(server.log_file.read_bytes()[at:], "Version", "Restored", "Server is ready")
+    await shop.sells(100)
+    here.comment("these 200 are not copied yet. Now:")
+    await _handoff(here, config)
+    here.say("$ nats-bridge handoff -c eu.yaml eu --apply > update.json")
+    code, _, told = await command("handoff", "-c", str(config), "eu", "--apply")
+    here.say(f"  {told.splitlines()[-1]}")
+    assert code == 0, told
+    await shop.sells(100)
+    await asyncio.to_thread(server.restart)
+    await shop.sells(100)
+    await shop.complete()
+    here.comment("100 orders, a restart of the server, 100 orders. And a sidecar started by mistake?")
+    here.say("$ nats-bridge run -c eu.yaml")
+    code, _, told = await command("run", "-c", str(config))
+    here.say(f"  {told.splitlines()[-1]}\n$ echo $?\n{code}")
+    expected, found, by = await shop.copied()
+    missing, double = len(set(expected) - set(found)), len(found) - len(set(found))
+    here.comment(f"the proof: {shop.orders} orders sold, {len(expected)} of them on orders.eu.*")
+    here.say(f"in ORDERS_EU       {len(found)}")
+    here.say("\n".join(f"  by {who}    {by.count(who)}" for who in ("the bridge", "the server")))
+    here.say(f"missing            {missing}")
+    here.say(f"double             {double}")
+    here.say(f"same order         {'yes' if expected == found else 'no'}")
+    return here.lines
+
+
+async def _handoff(here: Recorder, config: Path) -> None:
+    here.say("$ nats-bridge handoff -c eu.yaml eu > update.json")
+    code, out, err = await command("handoff", "-c", str(config), "eu")
+    here.say("\n".join(f"  {line}" for line in err.splitlines()))
+    here.say(f"$ echo $?\n{code}")
+    if not code:
+        update = json.loads(out)
+        here.comment("in update.json, beside the stream's configuration as it is:")
+        here.say(json.dumps({"sources": update["sources"]}, indent=2, ensure_ascii=False))
+
+
+@click.command()
+@click.option("--write", is_flag=True, help="Put the transcript into docs/migration.md.")
+def main(write: bool) -> None:
+    """Run the migration and print what a terminal shows."""
+    lines = asyncio.run(record())
+    if write:
+        head, _, _ = PAGE.read_text("utf-8").partition(MARK)
+        PAGE.write_text(f"{head}{MARK}\n\n```console\n" + "\n".join(lines) + "\n```\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

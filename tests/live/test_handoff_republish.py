@@ -1,0 +1,184 @@
+"""Republishing handed over to the server and taken back: every message republished by exactly one of the two."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.settings import load
+from conformance.servers import NativeServer, SharedServers
+from tests.live.handoffs import Ran, handoff
+from tests.live.raw_messages import OpenPeer
+from tests.live.sidecar_process import Load, Seen
+from tests.live.sidecars import running
+
+UPGRADES = [("2.9.10", "2.10.27"), ("2.9.10", "2.15.1"), ("2.10.27", "2.15.1")]
+
+
+class Place:
+    """A stream, a rule for it, and the sidecar's configuration."""
+
+    def __init__(self, url: str, stream: str, directory: Path) -> None:
+        self.url, self.stream = url, stream
+        self.config = directory / "bridge.yaml"
+        self.rule: dict[str, Any] = {
+            "name": "rule",
+            "kind": "republish",
+            "stream": stream,
+            "republish": {"src": f"{stream}.>", "dest": f"out{stream}.>"},
+            "start": "first",
+        }
+        self.configure()
+
+    def configure(self, **more: Any) -> None:
+        self.rule |= more
+        connections = {"default": {"servers": [self.url]}}
+        document = {"connections": connections, "http": {"listen": ""}, "rules": [self.rule]}
+        self.config.write_text(json.dumps(document), "utf-8")
+
+    async def handoff(self, *options: str) -> Ran:
+        return await handoff(self.config, "rule", *options)
+
+
+@pytest.mark.parametrize("versions", UPGRADES, ids=lambda pair: "_to_".join(pair))
+async def test_an_upgrade_in_place(
+    versions: tuple[str, str], native_server: Callable[..., NativeServer], raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    before, after = versions
+    server = native_server(before).start()
+    peer = await raw_peer(server.url)
+    await peer.create_stream(name="S", subjects=["S.>"])
+    place = Place(server.url, "S", tmp_path)
+    old = await Seen.of(peer, "outS.>")
+    async with running(load(place.config)):
+        await Load(peer, "S").burst(20)
+        await old.until_sequence(20)
+    await Load(peer, "S").burst(10)
+    await peer.close()
+    await asyncio.to_thread(server.upgrade, after)
+    peer = await raw_peer(server.url)
+    new = await Seen.of(peer, "outS.>")
+    await Load(peer, "S").burst(10)
+    ran = await place.handoff("--apply")
+    assert ran.code == 0, ran.err
+    assert "everything up to sequence 40 was republished by the bridge" in ran.err
+    await Load(peer, "S").burst(10)
+    await new.until_sequence(50)
+    assert old.sequences + new.sequences == list(range(1, 51))
+    assert not (await peer.api("CONSUMER.LIST.S")).get("consumers")
+
+
+@pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])
+@pytest.mark.parametrize("version", ["2.10.27", "2.15.1"])
+async def test_applied_while_publishers_go_on(
+    version: str,
+    delivery: str,
+    servers: SharedServers,
+    unique_name: Callable[[str], str],
+    raw_peer: OpenPeer,
+    tmp_path: Path,
+) -> None:
+    url = await servers.url(version)
+    peer, publisher = await raw_peer(url), await raw_peer(url)
+    stream = unique_name("flow")
+    await peer.create_stream(name=stream, subjects=[f"{stream}.>"])
+    place = Place(url, stream, tmp_path)
+    place.configure(delivery=delivery)
+    seen = await Seen.of(peer, f"out{stream}.>")
+    load_on = Load(publisher, stream)
+    async with running(load(place.config)):
+        await load_on.burst(200)
+        await seen.until_sequence(200)
+    done = asyncio.Event()
+
+    async def flow() -> None:
+        while not done.is_set():
+            await seen.count(load_on.published - 2000)
+            await load_on.burst(50)
+
+    flowing = asyncio.create_task(flow())
+    ran = await place.handoff("--apply")
+    done.set()
+    assert ran.code == 0, ran.err
+    await flowing
+    last = (await peer.store(f"{stream}.end".encode()))["seq"]
+    await seen.count(last)
+    await peer.client.flush()
+    assert sorted(seen.sequences) == list(range(1, last + 1))
+
+
+@pytest.mark.parametrize("version", ["2.10.27", "2.15.1"])
+async def test_with_publishers_stopped_and_back(
+    version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    peer = await raw_peer(await servers.url(version))
+    stream = unique_name("paused")
+    await peer.create_stream(name=stream, subjects=[f"{stream}.>"])
+    place = Place(await servers.url(version), stream, tmp_path)
+    seen = await Seen.of(peer, f"out{stream}.>")
+    load_on = Load(peer, stream)
+    async with running(load(place.config)):
+        await load_on.burst(20)
+        await seen.until_sequence(20)
+        ran = await place.handoff()
+        assert "Stop the publishers for a moment" in ran.err
+    answer = await peer.api(f"STREAM.UPDATE.{stream}", ran.update)
+    assert "error" not in answer, answer
+    await load_on.burst(20)
+    await seen.until_sequence(40)
+    assert "is handed over" in (await place.handoff()).err
+
+    back = await place.handoff("--back")
+    assert "nats-bridge clean" in back.err
+    assert "start: {sequence: 41}" in back.err
+    answer = await peer.api(f"STREAM.UPDATE.{stream}", back.update)
+    assert "error" not in answer, answer
+    await peer.api(f"CONSUMER.DELETE.{stream}.nats-bridge_rule")
+    place.configure(start={"sequence": 41})
+    await load_on.burst(5)
+    async with running(load(place.config)):
+        await load_on.burst(15)
+        await seen.until_sequence(60)
+    assert seen.sequences == list(range(1, 61))
+
+
+async def test_a_running_sidecar_keeps_its_rule(
+    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    peer = await raw_peer(await servers.url("2.15.1"))
+    stream = unique_name("bound")
+    await peer.create_stream(name=stream, subjects=[f"{stream}.>"])
+    place = Place(await servers.url("2.15.1"), stream, tmp_path)
+    async with running(load(place.config)):
+        ran = await place.handoff("--apply")
+    assert ran.code == 2
+    assert "in use by another process: stop that one" in ran.err
+    assert "republish" not in (await peer.api(f"STREAM.INFO.{stream}"))["config"]
+
+
+async def test_what_cannot_be_handed_over(
+    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    old, new = await servers.url("2.9.10"), await servers.url("2.15.1")
+    stream = unique_name("not")
+    for url in (old, new):
+        await (await raw_peer(url)).create_stream(name=stream, subjects=[f"{stream}.>"])
+    ran = await Place(old, stream, tmp_path).handoff()
+    assert (ran.code, ran.out) == (1, "")
+    assert "server 2.9.10 refuses to change republish of a stream that is there (10052): upgrade it first" in ran.err
+    place = Place(new, stream, tmp_path)
+    place.configure(exclude=[f"{stream}.x"])
+    assert "servers have no such thing" in (await place.handoff()).err
+    place.configure(exclude=[], republish={"src": ">", "dest": f"{stream}.again.>"})
+    ran = await place.handoff()
+    assert "forms a cycle (10052)" in ran.err
+    place.configure(republish={"src": ">", "dest": f"o{stream}.>"})
+    await (await raw_peer(new)).api(f"STREAM.UPDATE.{stream}", (await place.handoff()).update)
+    place.configure(republish={"src": ">", "dest": f"other{stream}.>"})
+    assert "a stream has only one republish" in (await place.handoff()).err
+    assert "write the rule's republish as the server's" in (await place.handoff("--back")).err
