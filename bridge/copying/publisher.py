@@ -307,7 +307,7 @@ class Publisher:
                         f"stream '{verdict.stream}' takes copies meant for '{self._stream}': their subjects overlap"
                     )
                 )
-                return
+                return None
             if verdict.kind == "later" and not verdict.stream:
                 # Nobody there: the stream has no leader, or it was deleted, and may come back as another one.
                 return self.interrupt(verdict.description)

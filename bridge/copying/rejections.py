@@ -101,6 +101,7 @@ class Rejections:
             inbox = self._link.client.new_inbox()
             answers = await self._link.client.subscribe_batches(inbox, on_answer, lambda *_: None)
             try:
+                await self._link.flush()  # or the letter overtakes the subscription, and its answer is lost
                 self._link.client.write_raw(
                     b"HPUB %b %b %b\r\n%b%b\r\n" % (subject, inbox.encode(), sizes, block, payload)
                 )
