@@ -101,7 +101,8 @@ PREFIXES = [(b"", b""), (b"_.hash.", b".token"), (b"hub.hash.", b""), (b"hub.has
 def target_of(version: str, **config: Any) -> Target:
     subjects = ["a.>", "b.>", "c", "t.>"]
     given = {"name": "T", "subjects": subjects, "retention": "limits", "num_replicas": 1, **config}
-    return Target.of({"config": given, "created": "2026-01-01T00:00:00Z"}, version)
+    state = {"messages": 0, "bytes": 0, "first_seq": 1, "last_seq": 0}
+    return Target.of({"config": given, "created": "2026-01-01T00:00:00Z", "state": state}, version)
 
 
 def delivered(message: StoredMessage, prefix: tuple[bytes, bytes]) -> Delivered:
