@@ -265,13 +265,14 @@ async def test_a_native_target_and_a_bridged_one_hold_the_same(
                 await ended(peer, target, engines)
             counters = sidecar.runs[0].counters
             assert isinstance(counters, CopyCounters)
+            if not shape.rollups:
+                await until(lambda: counters.copied == len(engines))
         actual = await copied(far, target)
         expected = await copied(peer, target) if is_native else engines
         await far.close()
         assert len(actual) > 20 or shape.rollups
         record_property("compared", len(actual))
-        assert (counters.lost, counters.rejected) == (0, 0)
-        assert counters.duplicates <= counters.asked_again, "only what was sent twice can be there already"
+        assert (counters.lost, counters.rejected, counters.duplicates) == (0, 0, 0)
         if shape.mirror and is_native:
             # A native mirror writes no records; its messages have the origin's sequences.
             records = [copy.sequence for copy in actual]
