@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bridge.errors import ApiError, ConfigError
 from bridge.jetstream_api import STREAM_NOT_FOUND, JetStreamApi
-from bridge.republish_run import durable_name, durable_owner
+from bridge.rule_consumer import consumer_owner, durable_name
 from bridge.settings import RepublishRule, Settings
 from bridge.sidecar import close_links, open_links
 
@@ -40,7 +40,7 @@ async def clean(settings: Settings, rules: Sequence[str]) -> list[str]:
                 lines.append(f"rule '{rule.name}': nothing to remove: rules of kind {rule.kind} leave nothing behind")
                 continue
             consumer = durable_name(settings.name, rule.name)
-            owner = durable_owner(settings.name, rule.name)
+            owner = consumer_owner(settings.name, rule.name)
             what = await _remove(links[rule.source_connection].api, rule.stream, consumer, owner)
             lines.append(f"rule '{rule.name}': {what} consumer '{consumer}' of stream '{rule.stream}'")
         return lines

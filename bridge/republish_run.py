@@ -19,7 +19,7 @@ from bridge.removals import AUDIT_SUBJECT, Changed, Deleted, Purged, read_audit
 from bridge.replay import Replay
 from bridge.republish_loop import RepublishLoop, Suspect
 from bridge.retention import Retention, StreamLimits
-from bridge.rule_consumer import ConsumerPlan, RuleConsumer
+from bridge.rule_consumer import ConsumerPlan, RuleConsumer, consumer_owner, durable_name
 from bridge.rule_run import RunState
 from bridge.seeding import Seeding
 from bridge.side_effects import CONSUMER_RETENTIONS, reason_against_watching
@@ -36,23 +36,13 @@ if TYPE_CHECKING:
     from bridge.settings import RepublishRule
     from bridge.wire import Delivered
 
-__all__ = ["RepublishRun", "durable_name", "durable_owner", "rule_dialect"]
+__all__ = ["RepublishRun", "rule_dialect"]
 
 _log = structlog.get_logger("bridge.rule")
 
 _REFRESH = 1.0  # seconds between two looks at the first sequence, where limits cannot be computed from outside
 
 _WARNING_PAUSE = 10.0  # seconds between two warnings of the same kind
-
-
-def durable_name(sidecar: str, rule: str) -> str:
-    """The name of a rule's durable consumer: it carries the sidecar's and the rule's."""
-    return f"{sidecar}_{rule}"
-
-
-def durable_owner(sidecar: str, rule: str) -> str:
-    """How the description of a rule's durable consumer begins, and nobody else's."""
-    return f"nats-bridge {sidecar}/{rule}:"
 
 
 def rule_dialect(text: str, link: Link) -> Dialect:
@@ -86,7 +76,7 @@ class RepublishRun:
         self.state: RunState = "starting"
         self.error: BaseException | None = None
         self._durable_name = durable_name(sidecar, rule.name)
-        self._durable_owner = durable_owner(sidecar, rule.name)
+        self._durable_owner = consumer_owner(sidecar, rule.name)
         self._dialect_text = dialect_text
         self._source = source
         self._target = target

@@ -18,7 +18,7 @@ from bridge.errors import ApiError, RuleRefusedError
 from bridge.jetstream_api import CONSUMER_IN_USE, JetStreamApi, Json
 from bridge.wire import Delivered
 
-__all__ = ["TAKEOVER", "ConsumerPlan", "RuleConsumer"]
+__all__ = ["TAKEOVER", "ConsumerPlan", "RuleConsumer", "consumer_owner", "durable_name"]
 
 _log = structlog.get_logger("bridge.rule_consumer")
 
@@ -28,6 +28,16 @@ TAKEOVER = 3.0
 _POLL = 0.05  # seconds between two looks at what the server has not noticed yet
 _FILTERS = ("metadata", "filter_subject", "filter_subjects")  # not to be sent back as they are
 _ACK_POLICY = {"none": "none", "sent": "none", "confirmed": "all"}
+
+
+def durable_name(sidecar: str, rule: str) -> str:
+    """The name of a rule's durable consumer: it carries the sidecar's and the rule's."""
+    return f"{sidecar}_{rule}"
+
+
+def consumer_owner(sidecar: str, rule: str) -> str:
+    """How the description of a rule's consumers begins, and nobody else's."""
+    return f"nats-bridge {sidecar}/{rule}:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +52,7 @@ class ConsumerPlan:
         position: `none` (ephemeral), `sent` (durable, moves as messages are sent) or `confirmed` (durable, moves
             with acknowledgements).
         durable_name: the durable consumer's name.
-        owner: how the durable consumer's description begins; one that begins otherwise is not ours.
+        owner: how the consumer's description begins; a durable one that begins otherwise is not ours.
         description: the rest of its description.
         direct: use a consumer that work-queue and interest streams do not count as one of theirs.
     """
@@ -146,6 +156,7 @@ class RuleConsumer:
             self.inbox, filters=plan.filters, headers_only=plan.headers_only, direct=plan.direct
         )
         config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": handled + 1}
+        config["description"] = f"{plan.owner}{plan.description}"[:4000]
         if plan.position == "none":
             self.name = (await self._api.create_ephemeral(plan.stream, config))["name"]
             return
@@ -153,7 +164,6 @@ class RuleConsumer:
             del config[name]
         config |= {
             "durable_name": plan.durable_name,
-            "description": f"{plan.owner}{plan.description}"[:4000],
             "ack_policy": _ACK_POLICY[plan.position],
         }
         if plan.position == "confirmed":

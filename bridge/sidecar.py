@@ -101,9 +101,9 @@ class Sidecar:
                 link.on_end(partial(self._connection_ended, link.name))
             self.started = True
             self._accounts = AccountGraph(settings, self._links)
-            await self._refuse_loops({rule.name for rule in settings.rules})
             self.runs = [make_run(rule, settings, self._links, self._rule_failed) for rule in settings.rules]
             missing = [run for run in self.runs if not await self._check(run)]
+            await self._refuse_loops({rule.name for rule in settings.rules})
             for run in self.runs:
                 if run not in missing:
                     await run.start()

@@ -31,12 +31,9 @@ __all__ = ["handoff_command"]
     metavar="ORIGIN=SEQUENCE",
     help="The last message copied of an origin, where its target does not tell it for certain.",
 )
-@click.option("--stopped", is_flag=True, help="The rule's sidecar is stopped; do not look for one that copies.")
 @click.option("--apply", "apply", is_flag=True, help="Send the update as well.")
 @click.option("--json", "as_json", is_flag=True, help='{"ok", "update", "steps", "problems"} on stdout.')
-def handoff_command(
-    config: Path, rule: str, back: bool, after: tuple[str, ...], stopped: bool, apply: bool, as_json: bool
-) -> int:
+def handoff_command(config: Path, rule: str, back: bool, after: tuple[str, ...], apply: bool, as_json: bool) -> int:
     """Print the stream configuration with which the server takes over from RULE at exactly the next message.
 
     On stdout only the body of the STREAM.UPDATE request; on stderr what to do and what happens then. Nothing is
@@ -55,7 +52,7 @@ def handoff_command(
 
         from bridge.handoff.rule_handoff import Wish, hand_over
 
-        wish = Wish(back=back, after=_sequences(after), stopped=stopped, apply=apply)
+        wish = Wish(back=back, after=_sequences(after), apply=apply)
         answer = ask(hand_over(settings, rule, wish))
     except BridgeError as error:
         if as_json:

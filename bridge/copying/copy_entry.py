@@ -127,6 +127,11 @@ class CopyEntry:
             "target_is_full": self._publisher is not None and self._publisher.waiting,
         }
 
+    def begin_anew(self, reason: str) -> None:
+        """Begin another round, which sees what has changed."""
+        if self._publisher is not None:
+            self._publisher.interrupt(reason)
+
     async def _live(self) -> None:
         try:
             while True:
@@ -161,6 +166,7 @@ class CopyEntry:
     async def _begin_round(self) -> None:
         plan = self.plan
         self._interruption.clear()
+        self._counters.rounds += 1
         target_info = await self._target.api.stream_info(plan.stream)
         origin_info = await self._origin.api.stream_info(plan.source.name)
         target = self._target_of(target_info)
@@ -205,8 +211,8 @@ class CopyEntry:
                 headers_only=False,
                 position="none",
                 durable_name="",
-                owner="",
-                description="",
+                owner=plan.owner,
+                description=f" copying into {plan.stream}",
             ),
         )
         self._intake = Intake(self._origin, consumer, self, self._counters, self._fail)

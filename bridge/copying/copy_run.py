@@ -8,6 +8,7 @@ from typing import Any
 
 import structlog
 
+from bridge.cancelling import end_tasks
 from bridge.connection import Link
 from bridge.copying.copy_entry import CopyEntry
 from bridge.copying.counters import CopyCounters
@@ -16,8 +17,10 @@ from bridge.copying.rejections import Rejections
 from bridge.errors import ApiError, BridgeError, ConfigError, RuleRefusedError
 from bridge.jetstream_api import STREAM_NOT_FOUND, Json
 from bridge.missing_streams import missing_stream
+from bridge.rule_consumer import consumer_owner
 from bridge.rule_run import RuleRun, RunState
 from bridge.settings import KvSourcesRule, MirrorRule, Source, SourcesRule
+from bridge.stream_events import StreamEvents
 from transforms.destination import Kind
 from transforms.dialect import Dialect, dialect
 from transforms.errors import EngineError
@@ -64,10 +67,14 @@ class CopyRun:
         self.counters = CopyCounters()
         self.state: RunState = "starting"
         self.error: BaseException | None = None
+        self._owner = consumer_owner(sidecar, rule.name)
         self._links = links
         self._target = links[rule.target_connection]
         self._dialect_text = dialect_text
         self._failed = failed
+        self._events = StreamEvents(self._target)
+        self._follower: asyncio.Task[None] | None = None
+        self._target_config: Json = {}
         self._plans: list[EntryPlan] = []
         self._entries: list[CopyEntry] = []
         self._log = _log.bind(rule=rule.name, stream=rule.target_stream)
@@ -78,8 +85,16 @@ class CopyRun:
         """Look at target and origins; see `RuleRun`."""
         rule = self.rule
         target = await self._stream(self._target, rule.target_stream)
-        self._check_target(target["config"])
+        self._target_config = target["config"]
+        self._check_target(self._target_config)
         self._plans = [await self._plan(source, target) for source in rule.entries]
+        names = [source.name for source in rule.entries]
+        old = not self._plans[0].sourcing.dialect.source_record_names_filters
+        if old and (twice := next((name for name in names if names.count(name) > 1), None)):
+            raise RuleRefusedError(
+                f"rule '{rule.name}': source '{twice}' is there twice, and the source records of dialect"
+                f" {self._plans[0].sourcing.dialect} do not tell them apart: set dialect 2.10 or newer"
+            )
 
     async def start(self) -> None:
         """Begin to copy; see `RuleRun`."""
@@ -92,6 +107,8 @@ class CopyRun:
             for plan in self._plans
         ]
         await asyncio.gather(*(entry.start() for entry in self._entries))
+        await self._events.open()
+        self._follower = asyncio.create_task(self._follow_target())
         self.state = "ready"
         self._log.info("rule.ready", sources=[plan.source.name for plan in self._plans])
 
@@ -99,6 +116,8 @@ class CopyRun:
         """Stop reading, wait for what was sent; see `RuleRun`."""
         failed = self.state == "failed"
         self.state = "draining"
+        await end_tasks(self._follower)
+        await self._events.close()
         results = await asyncio.gather(
             *(entry.abandon() if failed else entry.stop() for entry in self._entries), return_exceptions=True
         )
@@ -124,6 +143,28 @@ class CopyRun:
     def status(self) -> dict[str, Any]:
         """Where every entry stands; see `RuleRun`."""
         return {"stream": self.rule.target_stream, "sources": [entry.status() for entry in self._entries]}
+
+    async def _follow_target(self) -> None:
+        """Take note of changes of the target's configuration; the server may copy by itself from now on."""
+        while True:
+            await self._events.next()
+            try:
+                config = (await self._target.api.stream_info(self.rule.target_stream))["config"]
+            except ApiError:
+                continue  # deleted, or nobody answers: the entries see that themselves
+            if config == self._target_config:
+                continue
+            self._target_config = config
+            try:
+                self._check_target(config)
+                for plan in self._plans:
+                    place = f"rule '{self.rule.name}': source '{plan.source.name}'"
+                    self._check_native_sources(place, plan.source, plan.sourcing, config)
+            except BridgeError as error:
+                self._fail(error)
+                return
+            for entry in self._entries:
+                entry.begin_anew("the target's configuration was changed")
 
     def _refused(self, text: str) -> None:
         if "publish" in text.lower():
@@ -204,6 +245,7 @@ class CopyRun:
         probe = _literal(next((p for p in stored if any(matches(_literal(p), s) for s in subjects)), subjects[0]))
         return EntryPlan(
             rule=rule.name,
+            owner=self._owner,
             source=source,
             sourcing=sourcing,
             stream=rule.target_stream,

@@ -17,6 +17,7 @@ class EntryPlan:
 
     Attributes:
         rule: the rule's name.
+        owner: how the descriptions of the rule's consumers begin.
         source: the entry as configured.
         sourcing: the same, compiled.
         stream: the target's name.
@@ -29,6 +30,7 @@ class EntryPlan:
     """
 
     rule: str
+    owner: str
     source: Source
     sourcing: Sourcing
     stream: str

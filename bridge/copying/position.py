@@ -12,7 +12,7 @@ go on from. Four things can make it another one, and all show in the comparison:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from bridge.copying.target_tail import StoredCopy
@@ -87,6 +87,7 @@ def compare(
     copies: Sequence[StoredCopy],
     origin: Mapping[int, OriginMessage],
     *,
+    ids: Collection[bytes],
     has_gaps: bool,
     forgets: bool,
     remembered_since_ns: int,
@@ -97,6 +98,7 @@ def compare(
         copies: at least one, in stored order.
         origin: what the entry selects of the origin's messages between the lowest and the highest sequence that
             the copies name.
+        ids: the message ids of everything that is stored between the copies.
         has_gaps: whether the target has lost messages between these copies.
         forgets: whether it can lose a message because a later one has the same subject.
         remembered_since_ns: since when the target remembers message ids, in nanoseconds since 1970.
@@ -112,7 +114,6 @@ def compare(
     if not present:
         return Resume(min(origin, default=1) - 1, foreign=foreign)
     lowest, highest = min(present), max(present)
-    ids = {copy.message_id for copy in present.values()}
     newest_of = {copy.subject: sequence for sequence, copy in sorted(present.items())}
     following_ns = present[highest].time_ns
     missing: list[int] = []

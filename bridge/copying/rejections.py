@@ -18,7 +18,7 @@ __all__ = ["Rejected", "Rejections"]
 
 _log = structlog.get_logger("bridge.copying.rejections")
 
-_ANSWER_WAIT = 5.0  # seconds for a stream that takes dead letters; plain subscribers do not answer
+_ANSWER_WAIT = 5.0  # seconds for the answer of a stream that takes dead letters
 _PAUSE = 0.25  # seconds until the next try while that stream is away
 
 
@@ -92,6 +92,7 @@ class Rejections:
         sizes = b"%d %d" % (len(block), len(block) + len(payload))
         while True:
             await self._link.connected()
+            captured = bool(await self._link.api.stream_names(subject=self._skip))
             answered: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
 
             def on_answer(batch: list[Delivered], answered: asyncio.Future[Verdict] = answered) -> None:
@@ -106,17 +107,19 @@ class Rejections:
                 self._link.client.write_raw(
                     b"HPUB %b %b %b\r\n%b%b\r\n" % (subject, inbox.encode(), sizes, block, payload)
                 )
+                # If nobody listens, the server says so before it answers the flush; plain subscribers do not answer.
+                flushed = await self._link.flush()
+                if not captured and flushed and not answered.done():
+                    return
                 async with asyncio.timeout(_ANSWER_WAIT):
                     verdict = await answered
             except TimeoutError:
-                if await self._link.flush():
-                    return  # plain subscribers took it: they do not answer
                 continue
             finally:
                 await answers.release()
             if verdict.kind in ("stored", "duplicate"):
                 return
-            if verdict.kind == "refused" or not verdict.stream:
+            if verdict.kind == "refused" or not captured:
                 raise RuleRefusedError(
                     f"rule '{self._rule}': {where} is rejected ({rejected.reason}), and '{self._skip}', where"
                     f" on_rejected sends it, does not take it: {verdict.description or 'nobody listens'}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from dataclasses import replace
 
 import structlog
 
@@ -18,9 +19,10 @@ from bridge.jetstream_api import JetStreamApi, Json
 from bridge.replay import Replay
 from bridge.republish_loop import AckReply
 from transforms import header_block
+from transforms.sourcing import Sourcing
 from transforms.timestamp import nanoseconds_of
 
-__all__ = ["Resuming"]
+__all__ = ["Resuming", "compared"]
 
 _log = structlog.get_logger("bridge.copying")
 
@@ -78,7 +80,9 @@ class Resuming:
             # It was deleted and made anew under our hands: what it holds is what was just on its way.
             there = frozenset(copy.record.sequence for copy in copies)
             return Resume(await self._first_position(target_info, origin_info), there, missing=len(there))
-        resume = await self._compared(target, TargetTail(copies, tail.has_gaps), filters)
+        resume = await compared(
+            self._origin, plan.source.name, filters, plan.sourcing, target, replace(tail, copies=copies)
+        )
         origin_last = int(origin_info["state"]["last_seq"])
         if resume.handled > origin_last:
             self._log.warning("copying.origin_shorter", position=resume.handled, last_sequence=origin_last)
@@ -116,27 +120,6 @@ class Resuming:
         if self._plan.filler is not None:
             await self._target.request(f"STREAM.PURGE.{self._plan.stream}", {"filter": self._plan.filler})
 
-    async def _compared(self, target: Target, tail: TargetTail, filters: tuple[str, ...]) -> Resume:
-        plan = self._plan
-        sequences = [copy.record.sequence for copy in tail.copies]
-        origin: dict[int, OriginMessage] = {}
-        replay = Replay(self._origin, plan.source.name, filters, headers_only=True)
-        async with contextlib.aclosing(replay.between(min(sequences), max(sequences))) as batches:
-            async for batch in batches:
-                for subject, reply, block, _ in batch:
-                    destination = plan.sourcing.destination(subject)
-                    if destination is not None:
-                        ack = AckReply.parse(reply)
-                        message_id = header_block.read(block, b"Nats-Msg-Id")
-                        origin[ack.stream_sequence] = OriginMessage(ack.time_ns, destination, message_id)
-        return compare(
-            tail.copies,
-            origin,
-            has_gaps=tail.has_gaps,
-            forgets=target.forgets,
-            remembered_since_ns=time.time_ns() - target.window_ns // 2,
-        )
-
     async def _first_position(self, target_info: Json, origin_info: Json) -> int:
         """Where to begin when the target holds no copy: as the server decides it (2.10 to 2.15)."""
         source, state = self._plan.source, target_info["state"]
@@ -170,3 +153,40 @@ class Resuming:
                 f" '{plan.stream}' holds copies of the old one: set on_recreated: restart to copy it from its start"
             )
         self._log.warning("copying.origin_recreated", created=created, meaning="copied from its start")
+
+
+async def compared(
+    origin: JetStreamApi, name: str, filters: tuple[str, ...], sourcing: Sourcing, target: Target, tail: TargetTail
+) -> Resume:
+    """Compare the newest copies with the origin, which is read for that.
+
+    Args:
+        origin: the API of the connection that holds the origin.
+        name: the origin's name.
+        filters: what to read it with.
+        sourcing: the entry.
+        target: the stream that receives.
+        tail: its newest copies of this origin, at least one.
+
+    Raises:
+        ApiError: the server cannot be asked.
+    """
+    sequences = [copy.record.sequence for copy in tail.copies]
+    messages: dict[int, OriginMessage] = {}
+    replay = Replay(origin, name, filters, headers_only=True)
+    async with contextlib.aclosing(replay.between(min(sequences), max(sequences))) as batches:
+        async for batch in batches:
+            for subject, reply, block, _ in batch:
+                destination = sourcing.destination(subject)
+                if destination is not None:
+                    ack = AckReply.parse(reply)
+                    message_id = header_block.read(block, b"Nats-Msg-Id")
+                    messages[ack.stream_sequence] = OriginMessage(ack.time_ns, destination, message_id)
+    return compare(
+        tail.copies,
+        messages,
+        ids=tail.ids,
+        has_gaps=tail.has_gaps,
+        forgets=target.forgets,
+        remembered_since_ns=time.time_ns() - target.window_ns // 2,
+    )

@@ -59,10 +59,12 @@ class TargetTail:
     Attributes:
         copies: the entry's newest copies, in the order in which they are stored.
         has_gaps: whether sequences between them hold nothing any more.
+        ids: the message ids of everything between them, others' messages included.
     """
 
     copies: tuple[StoredCopy, ...]
     has_gaps: bool
+    ids: frozenset[bytes] = frozenset()
 
 
 async def read_tail(
@@ -82,11 +84,12 @@ async def read_tail(
     """
     first = max(int((await api.stream_info(stream))["state"]["first_seq"]), 1)
     copies: list[StoredCopy] = []
+    ids: set[bytes] = set()
     seen = 0
     high, size, told = last, _FIRST_PIECE, 0
     while high >= first:
         low = max(high - size + 1, first)
-        piece, found = await _piece(api, stream, low, high, is_own, newest=high == last)
+        piece, found = await _piece(api, stream, low, high, is_own, ids, newest=high == last)
         copies[:0] = piece
         seen += found
         enough = len(copies) >= wanted or (piece and piece[0].time_ns < copies[-1].time_ns - _TOGETHER_NS)
@@ -97,13 +100,20 @@ async def read_tail(
         if not copies and last - high > 16 * _FIRST_PIECE * (told + 1):
             told = (last - high) // (16 * _FIRST_PIECE)
             _log.info("copying.searching_position", stream=stream, searched=last - high, left=high - first + 1)
-    return TargetTail(tuple(copies), has_gaps=seen < last - high)
+    return TargetTail(tuple(copies), has_gaps=seen < last - high, ids=frozenset(ids))
 
 
 async def _piece(
-    api: JetStreamApi, stream: str, low: int, high: int, is_own: Callable[[SourceRecord], bool], *, newest: bool
+    api: JetStreamApi,
+    stream: str,
+    low: int,
+    high: int,
+    is_own: Callable[[SourceRecord], bool],
+    ids: set[bytes],
+    *,
+    newest: bool,
 ) -> tuple[list[StoredCopy], int]:
-    """The copies in [low, high], and how many messages there are."""
+    """The copies in [low, high], and how many messages there are; their ids go to `ids`."""
     for patience in range(50, -1, -1):
         copies: list[StoredCopy] = []
         found, end = 0, 0
@@ -112,10 +122,12 @@ async def _piece(
                 found += len(batch)
                 end = AckReply.parse(batch[-1][1]).stream_sequence
                 for subject, reply, block, _ in batch:
+                    message_id = header_block.read(block, b"Nats-Msg-Id")
+                    if message_id is not None:
+                        ids.add(message_id)
                     record = _own_record(block, is_own)
                     if record is not None:
-                        time_ns = AckReply.parse(reply).time_ns
-                        copies.append(StoredCopy(subject, time_ns, record, header_block.read(block, b"Nats-Msg-Id")))
+                        copies.append(StoredCopy(subject, AckReply.parse(reply).time_ns, record, message_id))
         # A consumer may sit on a replica that lags behind; unless the end was deleted, it must show up.
         if not newest or end == high or not patience or await api.stored_message(stream, high) is None:
             break

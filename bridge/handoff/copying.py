@@ -26,6 +26,7 @@ from bridge.handoff.spelling import as_transforms, spellings
 from bridge.handoff.stream_body import body_of, examined, server_dialect
 from bridge.jetstream_api import STREAM_NOT_FOUND, Json
 from bridge.missing_streams import missing_stream
+from bridge.rule_consumer import consumer_owner
 from bridge.settings import KvSourcesRule, Source, SourcesRule
 from transforms.dialect import Dialect, dialect
 from transforms.errors import EngineError
@@ -70,7 +71,7 @@ class CopyingHandoff:
         dialect_text: the dialect that it runs with, or `native`.
         links: the open connections by name.
         after: per origin, the last sequence that was copied, said by somebody who knows.
-        stopped: whether somebody says that the sidecar is stopped.
+        sidecar: the sidecar's name.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class CopyingHandoff:
         links: Mapping[str, Link],
         *,
         after: Mapping[str, int],
-        stopped: bool,
+        sidecar: str,
     ) -> None:
         self._rule = rule
         self._links = links
@@ -88,7 +89,7 @@ class CopyingHandoff:
         self._server = server_dialect(self._target)
         self._dialect = self._server if dialect_text == "native" else dialect(dialect_text)
         self._after = after
-        self._stopped = stopped
+        self._owner = consumer_owner(sidecar, rule.name)
 
     async def answer(self) -> Handoff:
         """The configuration that takes over.
@@ -185,13 +186,13 @@ class CopyingHandoff:
             return _Decision(None, "", (f"{name}: {error}",))
         if (hidden := await self._out_of_reach(source, name, origin_info)) is not None:
             return _Decision(None, "", (hidden,))
-        if not self._stopped and (consumer := await copying_consumer(origin, source)):
+        if consumer := await copying_consumer(origin, source.name, self._owner):
             return _Decision(
                 None,
                 "",
                 (
-                    f"{name}: somebody copies from it at this moment (consumer '{consumer}'): stop the sidecar"
-                    " (SIGTERM) and run handoff again; if that is not this rule's sidecar, say --stopped",
+                    f"{name}: the rule copies from it at this moment (consumer '{consumer}'): stop the sidecar"
+                    " (SIGTERM) and run handoff again",
                 ),
             )
         entry = EntryAtTarget(source, sourcing, origin, origin_info, self._target, info, last)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
 
 from bridge.connection import Link
 from bridge.copying.message_ids import entry_key
-from bridge.copying.position import OriginMessage, compare, identity_changed, of_this_origin
+from bridge.copying.position import identity_changed, of_this_origin
 from bridge.copying.publisher import MOST_UNCONFIRMED
+from bridge.copying.resuming import compared
 from bridge.copying.target import Target
 from bridge.copying.target_tail import read_tail
 from bridge.handoff.native_search import Found
@@ -23,13 +23,12 @@ from bridge.jetstream_api import Json
 from bridge.replay import Replay
 from bridge.republish_loop import AckReply
 from bridge.settings import Source
-from transforms import header_block
 from transforms.sourcing import Sourcing
+from transforms.timestamp import nanoseconds_of
 
 __all__ = ["Doubt", "EntryAtTarget", "Waiting", "copied_up_to", "doubt_behind"]
 
 _MOST_LISTED = 5
-_NANOSECONDS = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +109,7 @@ async def copied_up_to(entry: EntryAtTarget) -> int | Waiting | None:
     """
     source = entry.source
     created = str(entry.origin_info["created"])
-    key, created_ns = entry_key(entry.sourcing, created), nanoseconds(created)
+    key, created_ns = entry_key(entry.sourcing, created), nanoseconds_of(created)
     stream = str(entry.target_info["config"]["name"])
     tail = await read_tail(entry.target.api, stream, entry.last, entry.sourcing.is_own, MOST_UNCONFIRMED)
     if identity_changed(tail.copies, key, created_ns):
@@ -122,24 +121,9 @@ async def copied_up_to(entry: EntryAtTarget) -> int | Waiting | None:
     copies = of_this_origin(tail.copies, key, created_ns)
     if not copies:
         return None
-    sequences = [copy.record.sequence for copy in copies]
-    origin: dict[int, OriginMessage] = {}
-    replay = Replay(entry.origin.api, source.name, entry.filters, headers_only=True)
-    async with contextlib.aclosing(replay.between(min(sequences), max(sequences))) as batches:
-        async for batch in batches:
-            for subject, reply, block, _ in batch:
-                destination = entry.sourcing.destination(subject)
-                if destination is not None:
-                    ack = AckReply.parse(reply)
-                    message_id = header_block.read(block, b"Nats-Msg-Id")
-                    origin[ack.stream_sequence] = OriginMessage(ack.time_ns, destination, message_id)
     target = Target.of(entry.target_info, entry.target.server_version)
-    resume = compare(
-        copies,
-        origin,
-        has_gaps=tail.has_gaps,
-        forgets=target.forgets,
-        remembered_since_ns=time.time_ns() - target.window_ns // 2,
+    resume = await compared(
+        entry.origin.api, source.name, entry.filters, entry.sourcing, target, replace(tail, copies=copies)
     )
     if resume.missing:
         return Waiting(
@@ -246,11 +230,3 @@ def _loses_by_subject_only(config: Json) -> bool:
         and unlimited
         and not config.get("allow_msg_ttl")
     )
-
-
-def nanoseconds(time_text: str) -> int:
-    """An RFC 3339 time, in nanoseconds since 1970."""
-    whole, _, rest = time_text.partition(".")
-    digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
-    moment = datetime.fromisoformat(f"{whole}{rest[len(digits) :]}".replace("Z", "+00:00"))
-    return int(moment.timestamp()) * _NANOSECONDS + int((digits + "0" * 9)[:9])

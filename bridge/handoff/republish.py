@@ -14,7 +14,7 @@ from bridge.handoff.answer import Handoff, refused
 from bridge.handoff.stream_body import body_of, examined, server_dialect
 from bridge.jetstream_api import STREAM_NOT_FOUND, Json
 from bridge.missing_streams import missing_stream
-from bridge.republish_run import durable_name
+from bridge.rule_consumer import durable_name
 from bridge.same_account import hear_each_other
 from bridge.settings import RepublishRule
 

@@ -36,13 +36,11 @@ class Wish:
     Attributes:
         back: from the server to the bridge.
         after: per origin, the last sequence that was copied, where the target cannot tell.
-        stopped: the sidecar is known to be stopped.
         apply: send the update.
     """
 
     back: bool = False
     after: Mapping[str, int] = field(default_factory=dict)
-    stopped: bool = False
     apply: bool = False
 
 
@@ -89,7 +87,7 @@ async def _answer(
         case SourcesRule() | KvSourcesRule():
             if wish.back:
                 return await copying_back(rule, links)
-            look = CopyingHandoff(rule, settings.dialect_of(rule), links, after=wish.after, stopped=wish.stopped)
+            look = CopyingHandoff(rule, settings.dialect_of(rule), links, after=wish.after, sidecar=settings.name)
             return await look.answer()
         case SubjectTransformRule():
             return await (ingress_back if wish.back else ingress_handoff)(rule, links[rule.connection])

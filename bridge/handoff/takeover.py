@@ -15,7 +15,8 @@ from bridge.connection import Link
 from bridge.handoff.destination_pattern import destination_pattern
 from bridge.jetstream_api import Json
 from bridge.republish_loop import AckReply
-from bridge.republish_run import RepublishRun, durable_name
+from bridge.republish_run import RepublishRun
+from bridge.rule_consumer import durable_name
 from bridge.settings import RepublishRule
 from bridge.wire import Delivered
 from transforms import header_block

@@ -229,3 +229,29 @@ async def test_starts(
     async with running(settings_for(url, other.rule(entry=entry))):
         await other.holds(3)
     assert await other.origin_sequences() == [5, 6, 7]
+
+
+async def test_native_sources_of_the_same_end_a_running_rule(
+    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    """A handoff while the sidecar runs, by mistake: it must not go on beside the server."""
+    url = await servers.url(twin_version)
+    here = await Copies.make(await raw_peer(url), unique_name("taken"))
+    config = {"name": here.target, "subjects": [f"{here.target}.>"]}
+    async with running(settings_for(url, here.rule())) as bridge:
+        await here.peer.api(f"STREAM.UPDATE.{here.target}", config | {"sources": [{"name": here.name}]})
+        await until(lambda: bridge.error is not None)
+        assert "sources it natively already" in str(bridge.error)
+
+
+async def test_other_changes_of_the_target_are_taken_note_of(
+    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(twin_version)
+    here = await Copies.make(await raw_peer(url), unique_name("change"), target={"max_msg_size": 400})
+    config = {"name": here.target, "subjects": [f"{here.target}.>"], "max_msg_size": 2000}
+    async with running(settings_for(url, here.rule())) as bridge:
+        await here.peer.api(f"STREAM.UPDATE.{here.target}", config)
+        await until(lambda: bridge.runs[0].counters.as_dict()["rounds"] == 2)
+        await here.peer.store(f"{here.name}.x".encode(), b"x" * 1000)
+        await here.holds(1)

@@ -54,7 +54,8 @@ def compared(
     forgets: bool = False,
     remembered_since_ns: int = 0,
 ) -> Resume:
-    return compare(copies, held, has_gaps=has_gaps, forgets=forgets, remembered_since_ns=remembered_since_ns)
+    ids = {copy.message_id for copy in copies if copy.message_id is not None}
+    return compare(copies, held, ids=ids, has_gaps=has_gaps, forgets=forgets, remembered_since_ns=remembered_since_ns)
 
 
 def test_normally_the_highest_is_the_place() -> None:
