@@ -169,10 +169,10 @@ class Intake:
         await end_tasks(self._watcher, self._worker)
         self._queue.clear()
         position, consumer = self.plan.position, self.consumer
-        if position == "none" and self.link.client.is_connected:
-            await consumer.delete()
         if self._subscription is not None:
             await self._subscription.release()
+        if position == "none" and self.link.client.is_connected:
+            await consumer.delete()
         if position == "sent" and self.link.client.is_connected:
             info = await consumer.info()
             if info is None or not consumer.delivers_here(info):

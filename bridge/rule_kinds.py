@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TypeAlias, assert_never
 
-from bridge.connection import Link
+from bridge.connection import Link, open_link
 from bridge.republish_run import RepublishRun
 from bridge.rule_run import RuleRun
 from bridge.settings import (
@@ -18,6 +19,7 @@ from bridge.settings import (
     SourcesRule,
     SubjectTransformRule,
 )
+from bridge.settings.connect_options import connect_options
 
 __all__ = ["Failed", "make_run"]
 
@@ -42,7 +44,8 @@ def make_run(rule: Rule, settings: Settings, links: Mapping[str, Link], failed: 
         case SourcesRule() | MirrorRule() | KvSourcesRule():
             from bridge.copying.copy_run import CopyRun
 
-            return CopyRun(rule, settings.name, dialect, links, failed)
+            open_target = partial(_open_without_echo, settings, rule.target_connection)
+            return CopyRun(rule, settings.name, dialect, links, open_target, failed)
         case SubjectTransformRule():
             from bridge.ingress_run import IngressRun
 
@@ -53,3 +56,8 @@ def make_run(rule: Rule, settings: Settings, links: Mapping[str, Link], failed: 
             source, target = links[rule.source_connection], links[rule.target_connection]
             return AdvisoriesRun(rule, dialect, source, target, failed)
     assert_never(rule)
+
+
+async def _open_without_echo(settings: Settings, name: str) -> Link:
+    options = connect_options(settings.connections[name], name)
+    return await open_link(name, {**options, "no_echo": True}, client_name=settings.name)

@@ -183,7 +183,7 @@ class Sidecar:
             await self._refuse_loops({run.rule.name})
             run.state = "starting"
             await run.start()
-        except BridgeError as error:
+        except Exception as error:
             run.error, run.state = error, "failed"
             _log.error("rule.failed", rule=run.rule.name, reason=str(error))
             self.finished.set()
@@ -238,6 +238,9 @@ async def run(settings: Settings, config_path: Path) -> int:
     await asyncio.wait({starting, waiting}, return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
         await end_tasks(starting)
+        if sidecar.error is not None:
+            _log.error("sidecar.ended", reason=str(sidecar.error))
+            return sidecar.error.exit_code if isinstance(sidecar.error, BridgeError) else 1
         return 0
     await starting
     await waiting

@@ -42,7 +42,7 @@ def handoff_command(config: Path, rule: str, back: bool, after: tuple[str, ...],
 
     \b
     Example:
-      nats-bridge handoff -c config/eu-sources.yaml eu > update.json
+      nats-bridge handoff -c eu.yaml eu > update.json
       nats request '$JS.API.STREAM.UPDATE.ORDERS_EU' < update.json
     """
     from bridge.settings import load

@@ -19,6 +19,7 @@ __all__ = ["last_sequence_behind"]
 
 _BEYOND = {"Nats-Expected-Last-Sequence": str(2**63 - 1)}
 _ANSWER_WAIT = 1.0  # seconds; a cluster that changes leaders loses requests
+_LOOKS = 50
 _PAUSE = 0.1  # seconds until the next try, while the stream has no leader
 
 
@@ -51,7 +52,9 @@ async def last_sequence_behind(link: Link, stream: str, subject: bytes) -> int:
                     f"subject '{subject.decode()}' is stored by stream '{verdict.stream}', not by '{stream}'"
                 )
             if verdict.last_sequence is not None:
-                return await _shown(link, stream, verdict.last_sequence)
+                shown = await _shown(link, stream, verdict.last_sequence)
+                if shown is not None:
+                    return shown
             if verdict.kind == "refused":
                 raise RuleRefusedError(
                     f"stream '{stream}' takes no messages: {verdict.description} ({verdict.err_code})"
@@ -59,9 +62,12 @@ async def last_sequence_behind(link: Link, stream: str, subject: bytes) -> int:
         await asyncio.sleep(_PAUSE)
 
 
-async def _shown(link: Link, stream: str, last: int) -> int:
-    """Wait until the stream shows what it has agreed on: in a cluster, that can be a moment later."""
-    while True:
+async def _shown(link: Link, stream: str, last: int) -> int | None:
+    """Wait until the stream shows what it has agreed on: in a cluster, that can be a moment later.
+
+    None if it does not: then it is another stream by now.
+    """
+    for _ in range(_LOOKS):
         try:
             shown = int((await link.api.stream_info(stream))["state"]["last_seq"])
         except ApiError as error:
@@ -71,3 +77,4 @@ async def _shown(link: Link, stream: str, last: int) -> int:
         if shown >= last:
             return shown
         await asyncio.sleep(_PAUSE)
+    return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -128,7 +129,8 @@ class CopyEntry:
         }
 
     def begin_anew(self, reason: str) -> None:
-        """Begin another round, which sees what has changed."""
+        """Begin another round, which sees what has changed; also when one is just beginning."""
+        self._interruption.set()
         if self._publisher is not None:
             self._publisher.interrupt(reason)
 
@@ -158,7 +160,7 @@ class CopyEntry:
             await asyncio.gather(
                 appeared(self._target, self.plan.stream), appeared(self._origin, self.plan.source.name)
             )
-        elif error.retriable:
+        elif error.retriable or error.http_code == 503:
             await asyncio.sleep(_PAUSE)
         else:
             raise error
@@ -173,26 +175,27 @@ class CopyEntry:
         created = str(origin_info["created"])
         self._key = entry_key(plan.sourcing, created)
         filters = await consumer_filters(self._origin.api, origin_info, plan.filters)
+        publisher = self._publisher = Publisher(
+            self._target,
+            target,
+            self._counters,
+            self._refused,
+            self._interrupted,
+            self._fail,
+            alone=plan.alone,
+            # A message that is left out would shift all numbers behind it.
+            one_by_one=plan.one_by_one or (plan.keep_sequence and (target.replicas > 1 or target.full_is_refused)),
+            keeps_sequence=plan.keep_sequence,
+        )
+        await publisher.open()
         last = await last_sequence_behind(self._target, plan.stream, plan.probe)
+        publisher.begin(last)
         if plan.keep_sequence:
             resume = await self._resuming.kept_position(self._key, last, origin_info)
             self._keeper = SequenceKeeper(plan.rule, plan.source.name, self._key, plan.filler, last)
         else:
             resume = await self._resuming.position(self._key, target, last, target_info, origin_info, filters)
             self._counters.out_of_order += resume.missing
-        publisher = Publisher(
-            self._target,
-            target,
-            last,
-            self._counters,
-            self._refused,
-            self._interrupted,
-            self._fail,
-            # A message that is left out would shift all numbers behind it.
-            one_by_one=plan.one_by_one or (plan.keep_sequence and (target.replicas > 1 or target.full_is_refused)),
-            keeps_sequence=plan.keep_sequence,
-        )
-        self._publisher = publisher
         self._loop = CopyLoop(
             plan.sourcing,
             self._key,
@@ -202,7 +205,6 @@ class CopyEntry:
             records=not plan.keep_sequence,
         )
         self._loop.there = set(resume.there)
-        await publisher.open()
         consumer = RuleConsumer(
             self._origin.api,
             ConsumerPlan(
@@ -215,7 +217,7 @@ class CopyEntry:
                 description=f" copying into {plan.stream}",
             ),
         )
-        self._intake = Intake(self._origin, consumer, self, self._counters, self._fail)
+        self._intake = Intake(self._origin, consumer, _Round(self, publisher), self._counters, self._fail)
         await self._intake.open(resume.handled, created)
         self._log.info("copying.begins", after_sequence=resume.handled, already_there=len(resume.there))
 
@@ -223,6 +225,7 @@ class CopyEntry:
         intake, publisher = self._intake, self._publisher
         self._intake = self._publisher = None
         if publisher is not None:
+            self._resuming.remember(*publisher.confirmed)
             await publisher.close()
         if intake is not None:
             with contextlib.suppress(BridgeError, OSError):
@@ -240,13 +243,13 @@ class CopyEntry:
         target = Target.of(info, self._target.server_version)
         return target.with_record_header(TWIN_HEADER) if self._twin else target
 
-    # -- batches (BatchSink) -----------------------------------------------------------------------------------------
+    # -- batches, by way of _Round -------------------------------------------------------------------------------------
 
-    def accept(self, batch: list[Delivered], _: int) -> Awaitable[None] | None:
-        """Copy a batch; see `BatchSink`."""
-        loop, publisher = self._loop, self._publisher
-        if loop is None or publisher is None or self._ended:
-            return None  # between two rounds, or behind a message that ended the rule
+    def accept(self, publisher: Publisher, batch: list[Delivered]) -> Awaitable[None] | None:
+        """Copy a batch that was read for the round of a publisher."""
+        loop = self._loop
+        if loop is None or publisher is not self._publisher or self._ended:
+            return None  # the round is over, or a message ended the rule
         self._counters.received += len(batch)
         out: list[Operation] = []
         done, special = loop.run(batch, out)
@@ -254,19 +257,11 @@ class CopyEntry:
             return publisher.send(out)
         return self._carefully(loop, publisher, batch, out, done, special)
 
-    def confirm(self, _: bytes) -> Awaitable[None] | None:
-        """Nothing to acknowledge: the position is in the target; see `BatchSink`."""
-        return None
-
-    async def settled(self) -> None:
-        """Wait until everything sent is answered; see `BatchSink`."""
-        if self._publisher is not None:
-            await self._publisher.settled()
-
     async def stream_recreated(self, info: Json) -> None:
-        """The origin is a new stream of the same name; see `BatchSink`."""
+        """The origin is a new stream of the same name."""
         self._resuming.decide_about_recreated(str(info["created"]))
         assert self._loop is not None
+        self._loop.there.clear()
         self._key = entry_key(self.plan.sourcing, str(info["created"]))
         self._loop.retarget(self._target_of(await self._target.api.stream_info(self.plan.stream)), self._key)
 
@@ -311,6 +306,8 @@ class CopyEntry:
             self._counters.copied -= filled
 
     async def _reject(self, special: Special) -> None:
+        if self._publisher is not None:
+            self._publisher.ask_for_all()  # a dead letter may land in the target, too
         subject, reply, _, payload = special.message
         await self._rejections.handle(
             Rejected(
@@ -343,3 +340,23 @@ class CopyEntry:
                 f"{verdict.description} ({verdict.err_code})",
             )
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """What an intake feeds: its entry, as long as the round lasts for which it reads (see `BatchSink`)."""
+
+    entry: CopyEntry
+    publisher: Publisher
+
+    def accept(self, batch: list[Delivered], _: int) -> Awaitable[None] | None:
+        return self.entry.accept(self.publisher, batch)
+
+    def confirm(self, _: bytes) -> Awaitable[None] | None:
+        return None  # nothing to acknowledge: the position is in the target
+
+    async def settled(self) -> None:
+        await self.publisher.settled()
+
+    async def stream_recreated(self, info: Json) -> None:
+        await self.entry.stream_recreated(info)

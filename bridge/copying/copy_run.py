@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -14,7 +15,7 @@ from bridge.copying.copy_entry import CopyEntry
 from bridge.copying.counters import CopyCounters
 from bridge.copying.entry_plan import EntryPlan
 from bridge.copying.rejections import Rejections
-from bridge.errors import ApiError, BridgeError, ConfigError, RuleRefusedError
+from bridge.errors import ApiError, BridgeError, ConfigError, ConnectionLostError, RuleRefusedError
 from bridge.jetstream_api import STREAM_NOT_FOUND, Json
 from bridge.missing_streams import missing_stream
 from bridge.rule_consumer import consumer_owner
@@ -40,6 +41,7 @@ _SEVERAL_TOKENS = (
     Kind.SLICE_FROM_LEFT,
     Kind.SLICE_FROM_RIGHT,
 )
+_CLOSE = 2.0  # seconds for closing the rule's own connection
 _ANY = b"nats-bridge"
 """Stands for whatever a wildcard or a function can be, in subjects that are only meant to be stored by a stream."""
 
@@ -52,6 +54,7 @@ class CopyRun:
         sidecar: the sidecar's name.
         dialect_text: the dialect asked for, or `native`.
         links: the open connections by name.
+        open_target: opens a connection to the target that hears nothing of what it publishes itself.
         failed: called with this run when it cannot go on.
     """
 
@@ -61,6 +64,7 @@ class CopyRun:
         sidecar: str,
         dialect_text: str,
         links: Mapping[str, Link],
+        open_target: Callable[[], Awaitable[Link]],
         failed: Callable[[RuleRun], None],
     ) -> None:
         self.rule: SourcesRule | MirrorRule | KvSourcesRule = rule
@@ -70,6 +74,8 @@ class CopyRun:
         self._owner = consumer_owner(sidecar, rule.name)
         self._links = links
         self._target = links[rule.target_connection]
+        self._open_target = open_target
+        self._own: Link | None = None
         self._dialect_text = dialect_text
         self._failed = failed
         self._events = StreamEvents(self._target)
@@ -99,6 +105,9 @@ class CopyRun:
     async def start(self) -> None:
         """Begin to copy; see `RuleRun`."""
         rule = self.rule
+        self._own = self._target = await self._open_target()
+        self._own.on_end(self._connection_ended)
+        self._events = StreamEvents(self._target)
         rejections = Rejections(rule.name, rule.target_stream, rule.on_rejected.skip, self._target, self.counters)
         for link in {self._target, *(self._links[plan.source.connection] for plan in self._plans)}:
             link.on_refusal(self._refused)
@@ -126,6 +135,7 @@ class CopyRun:
                 self._log.error("rule.drain_incomplete", reason=str(error))
             elif isinstance(error, BaseException):
                 raise error
+        await self._close_target()
         self.state = "failed" if failed else "stopped"
         self._log.info("rule.stopped", **{name: n for name, n in self.counters.as_dict().items() if n})
 
@@ -133,7 +143,14 @@ class CopyRun:
         """End a `stop` that took too long; see `RuleRun`."""
         for entry in self._entries:
             await entry.abandon()
+        await self._close_target()
         self.state = "stopped"
+
+    async def _close_target(self) -> None:
+        if self._own is not None:
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(_CLOSE):
+                    await self._own.close()
 
     @property
     def ready(self) -> bool:
@@ -167,13 +184,21 @@ class CopyRun:
                 entry.begin_anew("the target's configuration was changed")
 
     def _refused(self, text: str) -> None:
-        if "publish" in text.lower():
+        """A violation of permissions, of whatever rule on the connection; the server's text is in lower case."""
+        subject = text.partition('"')[2].partition('"')[0].encode()
+        mine = [pattern for plan in self._plans for pattern in (*destinations_of(plan.sourcing), plan.probe)]
+        mine += [self.rule.on_rejected.skip.encode()] if self.rule.on_rejected.skip else []
+        if "publish" in text.lower() and any(matches(subject, pattern.lower()) for pattern in mine):
             self._fail(
                 RuleRefusedError(
                     f"rule '{self.rule.name}': the server refuses a publication ({text}):"
                     " allow the user to publish to the rule's destinations"
                 )
             )
+
+    def _connection_ended(self, reason: str) -> None:
+        if self.state == "ready":
+            self._fail(ConnectionLostError(f"connection '{self._target.name}': the server ended it ({reason})"))
 
     def _fail(self, error: BaseException) -> None:
         if self.error is None:
@@ -205,6 +230,11 @@ class CopyRun:
             raise RuleRefusedError(
                 f"{place} has no subjects, so nothing can be published to it: give it those of the rule's destinations"
             )
+        if config.get("retention") != "limits":
+            raise RuleRefusedError(
+                f"{place} is a {config['retention']} stream: its consumers take away the copies that tell the position:"
+                " copy into a stream with limits retention"
+            )
         if config.get("no_ack"):
             raise RuleRefusedError(
                 f"{place} has no_ack: it never tells what it has stored, so nothing can be copied exactly once"
@@ -218,7 +248,7 @@ class CopyRun:
         version = self._target.server_version if self._dialect_text == "native" else self._dialect_text
         sourcing = self._compiled(source, dialect(version))
         subjects = [subject.encode() for subject in target["config"]["subjects"]]
-        destinations = _destinations(sourcing)
+        destinations = destinations_of(sourcing)
         stored = [pattern for pattern in destinations if any(collide(pattern, subject) for subject in subjects)]
         if not stored:
             raise RuleRefusedError(
@@ -229,6 +259,7 @@ class CopyRun:
         if origin["created"] == target["created"] and source.name == rule.target_stream:
             raise RuleRefusedError(f"{place} is the stream itself: detected cycle (10052)")
         self._check_native_sources(place, source, sourcing, target["config"])
+        self._check_filters(place, sourcing, origin["config"], link.server_version)
         if origin["config"].get("retention") != "limits":
             raise RuleRefusedError(
                 f"{place} is a {origin['config']['retention']} stream: copying would have to take messages out of it;"
@@ -252,10 +283,24 @@ class CopyRun:
             probe=probe,
             filters=_consumer_filters(sourcing, origin["config"].get("subjects") or (), link.server_version),
             on_recreated=rule.on_recreated,
+            alone=len(rule.entries) == 1,
             keep_sequence=isinstance(rule, MirrorRule) and rule.keep_sequence,
             filler=rule.filler_subject if isinstance(rule, MirrorRule) else None,
             one_by_one=rule.strict_order,
         )
+
+    def _check_filters(self, place: str, sourcing: Sourcing, origin: Json, server_version: str) -> None:
+        """Whether the origin can hold anything that is selected; 2.9 refuses consumers that ask for nothing."""
+        subjects = [subject.encode() for subject in origin.get("subjects") or ()]
+        if not subjects or origin.get("sources") or origin.get("subject_transform"):
+            return
+        for pattern in sourcing.filters:
+            if any(collide(pattern, subject) for subject in subjects):
+                continue
+            said = f"filter '{pattern.decode()}' overlaps none of its subjects, {', '.join(origin['subjects'])}"
+            if server_version.startswith("2.9."):
+                raise RuleRefusedError(f"{place}: {said}: choose one of these")
+            self._log.warning("rule.selects_nothing", meaning=f"{place}: {said}")
 
     def _check_sequences(self, rule: MirrorRule, place: str, origin: Json, target: Json) -> None:
         """Whether the target's next sequence can be the one that the origin has next."""
@@ -317,7 +362,7 @@ def _consumer_filters(sourcing: Sourcing, subjects: Sequence[str], server_versio
         return ()
 
 
-def _destinations(sourcing: Sourcing) -> list[bytes]:
+def destinations_of(sourcing: Sourcing) -> list[bytes]:
     """Patterns of what the entry stores."""
     patterns = [_pattern(transform) for transform in sourcing.transforms]
     return patterns or list(sourcing.filters) or [b">"]

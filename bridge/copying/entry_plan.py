@@ -24,6 +24,7 @@ class EntryPlan:
         probe: a subject that the target stores, for barriers.
         filters: what the origin's consumer is asked for; none for everything.
         on_recreated: what to do when the origin is a new stream of the same name.
+        alone: whether nothing else of the rule writes to the target.
         keep_sequence: whether copies have the origin's sequence numbers.
         filler: the subject for numbers that the origin lacks.
         one_by_one: whether order is kept at the price of speed.
@@ -37,6 +38,7 @@ class EntryPlan:
     probe: bytes
     filters: tuple[str, ...]
     on_recreated: Literal["stop", "restart"]
+    alone: bool = False
     keep_sequence: bool = False
     filler: str | None = None
     one_by_one: bool = False

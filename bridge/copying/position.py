@@ -12,12 +12,16 @@ go on from. Four things can make it another one, and all show in the comparison:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from bridge.copying.target_tail import StoredCopy
 
 __all__ = ["OriginMessage", "Resume", "compare", "identity_changed", "of_this_origin"]
+
+
+_EVERYTHING = b">"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +48,14 @@ class Resume:
         there: sequences behind it that are not to be sent, because they are in the target or were.
         missing: how many messages before the newest copy are not in the target.
         foreign: how many copies are of messages that the origin lost.
+        assumed: how many messages are not in the target and are taken for deleted there.
     """
 
     handled: int
     there: frozenset[int] = frozenset()
     missing: int = 0
     foreign: int = 0
+    assumed: int = 0
 
 
 def identity_changed(copies: Sequence[StoredCopy], key: bytes, created_ns: int) -> bool:
@@ -64,8 +70,9 @@ def identity_changed(copies: Sequence[StoredCopy], key: bytes, created_ns: int) 
         copy_id = copy.copy_id
         if copy_id is not None and copy_id.is_of(key):
             return copy_id.entry != key
-    # Copies with ids of their publishers only, or inherited ones: then the clocks must tell.
-    return bool(copies) and copies[-1].time_ns < created_ns
+        if copy.time_ns >= created_ns:
+            return False  # with its publisher's id, and too young to be of an earlier one
+    return bool(copies)
 
 
 def of_this_origin(copies: Sequence[StoredCopy], key: bytes, created_ns: int) -> tuple[StoredCopy, ...]:
@@ -89,7 +96,7 @@ def compare(
     *,
     ids: Collection[bytes],
     has_gaps: bool,
-    forgets: bool,
+    kept_per_subject: int,
     remembered_since_ns: int,
 ) -> Resume:
     """Compare the newest copies with the origin.
@@ -97,10 +104,10 @@ def compare(
     Args:
         copies: at least one, in stored order.
         origin: what the entry selects of the origin's messages between the lowest and the highest sequence that
-            the copies name.
+            the copies name; from the first message wanted on, if the copies are all that the target ever had.
         ids: the message ids of everything that is stored between the copies.
         has_gaps: whether the target has lost messages between these copies.
-        forgets: whether it can lose a message because a later one has the same subject.
+        kept_per_subject: how many messages of one subject it keeps; 0 for any number.
         remembered_since_ns: since when the target remembers message ids, in nanoseconds since 1970.
     """
     present: dict[int, StoredCopy] = {}
@@ -113,26 +120,36 @@ def compare(
             present[copy.record.sequence] = copy
     if not present:
         return Resume(min(origin, default=1) - 1, foreign=foreign)
-    lowest, highest = min(present), max(present)
-    newest_of = {copy.subject: sequence for sequence, copy in sorted(present.items())}
+    highest = max(present)
     following_ns = present[highest].time_ns
+    newer: Counter[bytes] = Counter()
+    rolled_up: set[bytes] = set()
     missing: list[int] = []
-    for sequence in sorted((s for s in origin if lowest < s < highest), reverse=True):
+    assumed = 0
+    for sequence in sorted({*present, *(s for s in origin if s < highest)}, reverse=True):
         if sequence in present:
-            following_ns = present[sequence].time_ns
+            copy = present[sequence]
+            following_ns = copy.time_ns
+            newer[copy.subject] += 1
+            if copy.rollup is not None:
+                rolled_up.add(_EVERYTHING if copy.rollup == b"all" else copy.subject)
             continue
         message = origin[sequence]
-        superseded = forgets and newest_of.get(message.destination, 0) > sequence
-        forgotten = has_gaps and following_ns < remembered_since_ns
+        evicted = 0 < kept_per_subject <= newer[message.destination]
+        superseded = evicted or message.destination in rolled_up or _EVERYTHING in rolled_up
         skipped = message.message_id is not None and message.message_id in ids
-        if not (superseded or forgotten or skipped):
+        if superseded or skipped:
+            continue
+        if has_gaps and following_ns < remembered_since_ns:
+            assumed += 1
+        else:
             missing.append(sequence)
     handled = min(missing) - 1 if missing else highest
     left_out = set(missing)
     there = frozenset(
         sequence for sequence in {*origin, *present} if handled < sequence <= highest and sequence not in left_out
     )
-    return Resume(handled, there, len(missing), foreign)
+    return Resume(handled, there, len(missing), foreign, assumed)
 
 
 def _is_of(copy: StoredCopy, message: OriginMessage) -> bool:

@@ -3,10 +3,12 @@
 Operations are written as they come, up to a window of unconfirmed ones. Two ways to know that they are stored:
 
 * every message asks for an answer (a reply subject that ends in the message's sequence in the origin);
-* or only the last of a group does, while the target stores nothing but our messages: its answer tells a sequence, and
-  if that has advanced by exactly the size of the group, all of them are stored. Answers cost the server and us as much
-  as the messages. When the numbers do not fit, the whole pipeline and the groups just before are asked for one by one;
-  message ids keep what was stored from being stored twice. Used for streams with one replica that take everything.
+* or only the last of a group does, while nobody else writes to the target: its answer tells a sequence, and if that
+  has advanced by exactly the size of the group, all of them are stored. Answers cost the server and us as much as the
+  messages. That nobody else writes is heard: the connection, which gets no echo of its own messages, subscribes to the
+  target's subjects. When somebody does, or the numbers do not fit, the whole pipeline and the groups just before are
+  asked for one by one, and everything from then on; message ids keep what was stored from being stored twice. Used for
+  streams with one replica that take everything, by rules with one source.
 
 What can go wrong within a connection is handled here:
 
@@ -25,6 +27,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection
+from typing import TypeAlias
 
 import structlog
 
@@ -51,7 +54,10 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 1.0  # seconds between two tries on a full
 _ALONE = 1000  # messages that are sent one by one after the target was full, before the pipeline opens again
 _GROUP = 64  # messages per answer, while nobody else writes
 _KEPT_GROUPS = 16  # confirmed groups that are asked for again when the numbers stop fitting
-_FIRST_DOUBT, _LONGEST_DOUBT = 10_000, 10_000_000  # messages that are each asked for after that
+_LONGEST_REMEMBERED = 30.0  # seconds for which messages may be sent again
+
+_Group: TypeAlias = tuple[bytes, int, float]
+"""The sequence that is asked for, how many messages it stands for, and when they were sent."""
 
 Refused = Callable[[Operation, Verdict], Awaitable[None]]
 """Called with an operation that the target refused for good; raises what ends the rule, or returns to go on."""
@@ -63,11 +69,11 @@ class Publisher:
     Args:
         link: the connection of the target.
         target: the stream that receives.
-        last: its last sequence, behind everything that was sent to it before.
         counters: where to count.
         refused: the policy.
         interrupted: called once, with the reason, when it is unknown what was stored.
         failed: called once with the error that ends the rule.
+        alone: whether the connection has no echo and nothing else of ours writes to the target by it.
         one_by_one: have each message confirmed before the next one is sent: then none is ever stored before another
             that was left out, whatever happens to the target.
         keeps_sequence: a copy stored under another sequence than its origin's ends the rule.
@@ -80,12 +86,12 @@ class Publisher:
         self,
         link: Link,
         target: Target,
-        last: int,
         counters: CopyCounters,
         refused: Refused,
         interrupted: Callable[[str], None],
         failed: Callable[[BaseException], None],
         *,
+        alone: bool = False,
         one_by_one: bool = False,
         keeps_sequence: bool = False,
     ) -> None:
@@ -99,14 +105,22 @@ class Publisher:
         self._failed = failed
         self._pending: deque[Operation] = deque()
         self._pending_bytes = 0
-        self._groups: deque[tuple[bytes, int]] = deque()  # the sequence that is asked for, and how many it stands for
-        self._may_group = target.replicas == 1 and not target.full_is_refused and target.window_ns > 0
-        self._doubt = _FIRST_DOUBT
-        self._ask_each = 0  # messages that are still to be asked for one by one
+        self._groups: deque[_Group] = deque()
+        self._grouping = (
+            alone
+            and target.replicas == 1
+            and target.window_ns > 0
+            and not target.full_is_refused
+            and not target.copies_natively
+        )
+        self._subjects = target.subjects
         self._bounded = target.full_is_refused
         self._room_left = target.room
-        self._last = last
-        self._confirmed: deque[list[Operation]] = deque(maxlen=_KEPT_GROUPS)
+        self._last = 0
+        self._confirmed: deque[tuple[float, list[Operation]]] = deque(maxlen=_KEPT_GROUPS)
+        self._last_confirmed = 0
+        # Sent again later than this, a message could be stored twice: the target forgets ids.
+        self._remembered = min(target.window_ns / 4e9, _LONGEST_REMEMBERED)
         self._counted: set[bytes] = set()  # sequences asked for again that were counted before
         self._doubted: set[bytes] = set()  # sequences asked for again: a duplicate is what was stored at first
         self._verdicts: dict[bytes, Verdict] = {}
@@ -117,26 +131,36 @@ class Publisher:
         self._keeps = keeps_sequence
         self._alone = 0
         self._over = False
-        self._subscription: BatchSubscription | None = None
+        self._subscriptions: list[BatchSubscription] = []
         self._mending: asyncio.Task[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Begin to listen for answers."""
-        self._subscription = await self._link.client.subscribe_batches(
-            self._inbox.decode() + "*", self._on_answers, lambda *_: None
-        )
+        """Begin to listen for answers, and for others who write to the target."""
         self._link.on_disconnect(self._disconnected)
-        await self._link.flush()  # raw writes would overtake the subscription
+        self._link.on_refusal(self._listening_refused)
+        await self._listen(self._inbox.decode() + "*", self._on_answers)
+        if self._grouping:
+            for subject in self._subjects:
+                await self._listen(subject.decode(), self._on_others)
+        if not await self._link.flush():  # raw writes would overtake the subscription
+            self.interrupt("the connection to the target is lost")
         self._watcher = asyncio.create_task(self._watch())
+
+    def begin(self, last: int) -> None:
+        """Tell the target's last sequence, which was read after `open`: copying may begin."""
+        self._last = last
+
+    async def _listen(self, subject: str, on_batch: Callable[[list[Delivered]], None]) -> None:
+        self._subscriptions.append(await self._link.client.subscribe_batches(subject, on_batch, lambda *_: None))
 
     async def close(self) -> None:
         """Stop; what is not confirmed stays unknown."""
         self._over = True
-        self._link.forget(self._disconnected)
+        self._link.forget(self._disconnected, self._listening_refused)
         await end_tasks(self._watcher, self._mending)
-        if self._subscription is not None:
-            await self._subscription.release()
+        for subscription in self._subscriptions:
+            await subscription.release()
         self._answered.set()
 
     def send(self, operations: list[Operation]) -> Awaitable[None] | None:
@@ -173,6 +197,11 @@ class Publisher:
             await self._next_answer()
 
     @property
+    def confirmed(self) -> tuple[int, int]:
+        """The origin's sequence up to which everything is stored, 0 if nothing was; and the target's then."""
+        return self._last_confirmed, self._last
+
+    @property
     def _usable(self) -> bool:
         return not self._over and self._link.client.is_connected
 
@@ -180,11 +209,7 @@ class Publisher:
 
     def _write(self, operations: list[Operation]) -> None:
         self._pending.extend(operations)
-        if self._may_group and not self._ask_each:
-            data = self._grouped(operations)
-        else:
-            self._ask_each = max(self._ask_each - len(operations), 0)
-            data = self._each_asking(operations)
+        data = self._grouped(operations) if self._grouping else self._each_asking(operations)
         size = sum([len(operation) for _, operation in operations])
         self._pending_bytes += size
         if self._bounded:
@@ -199,15 +224,17 @@ class Publisher:
     def _grouped(self, operations: list[Operation]) -> bytes:
         """The bytes to write where only the last of each group asks for an answer."""
         parts = []
+        now = asyncio.get_running_loop().time()
         for start in range(0, len(operations), _GROUP):
             group = operations[start : start + _GROUP]
-            self._groups.append((group[-1][0], len(group)))
+            self._groups.append((group[-1][0], len(group), now))
             parts += [operation for _, operation in group[:-1]]
             parts.append(self._asking(group[-1]))
         return b"".join(parts)
 
     def _each_asking(self, operations: list[Operation]) -> bytes:
-        self._groups.extend([(sequence, 1) for sequence, _ in operations])
+        now = asyncio.get_running_loop().time()
+        self._groups.extend([(sequence, 1, now) for sequence, _ in operations])
         return b"".join([self._asking(operation) for operation in operations])
 
     def _asking(self, operation: Operation) -> bytes:
@@ -223,7 +250,8 @@ class Publisher:
             while self._mending is not None and not self._over:
                 await self._next_answer()
             if not self._usable:
-                break
+                self.interrupt("the connection to the target is lost")
+                return
             if not self._alone and not self._one_by_one and (not self._bounded or self._fit(left)):
                 self._write(list(left))
                 left.clear()
@@ -272,7 +300,7 @@ class Publisher:
             for subject, _, _, payload in answers:
                 if not groups or not payload.startswith(good):
                     break
-                asked, count = groups[0]
+                asked, count, _ = groups[0]
                 number = payload[digits:-1]
                 if subject[start:] != asked or not number.isdigit():
                     break
@@ -281,13 +309,22 @@ class Publisher:
                     break
                 if self._keeps and last != int(asked):
                     break
-                self._last = last
+                self._last = 0
                 groups.popleft()
                 self._confirm(count)
                 done += 1
         if done < len(answers):
             self._sort_out(answers[done:])
         self._answered.set()
+
+    def _on_others(self, _: list[Delivered]) -> None:
+        """Somebody else has written to the target."""
+        if self._grouping and not self._over:
+            self.ask_for_all()
+
+    def _listening_refused(self, text: str) -> None:
+        if "subscription" in text.lower():
+            self.ask_for_all()
 
     def _confirm(self, count: int) -> None:
         """Forget the first operations: they are stored."""
@@ -299,13 +336,14 @@ class Publisher:
             self._counted -= again
             count -= len(again)
         self._counters.copied += count
-        if self._may_group:
-            self._confirmed.append(group)
+        self._last_confirmed = int(group[-1][0])
+        if self._grouping:
+            self._confirmed.append((asyncio.get_running_loop().time(), group))
 
     def _sort_out(self, answers: list[Delivered]) -> None:
         """Answers that are not simply "stored" for the next message or group."""
         start = len(self._inbox)
-        expected = {asked for asked, _ in self._groups}
+        expected = {asked for asked, *_ in self._groups}
         told: dict[bytes, Verdict] = {}
         for subject, _, block, payload in answers:
             asked = subject[start:]
@@ -334,8 +372,8 @@ class Publisher:
             told[asked] = verdict
         self._verdicts |= told
         self._take_off()
-        if any(count > 1 for _, count in self._groups) and self._verdicts:
-            self._ask_for_all()
+        if self._grouping and self._verdicts:
+            self.ask_for_all()
         if self._mending is None and any(verdict.kind in ("later", "refused") for verdict in told.values()):
             self._mending = asyncio.create_task(self._mend())
 
@@ -354,7 +392,7 @@ class Publisher:
         """Forget what is stored, as far as nothing unknown is before it."""
         groups, verdicts = self._groups, self._verdicts
         while groups:
-            asked, count = groups[0]
+            asked, count, _ = groups[0]
             verdict = verdicts.get(asked)
             if verdict is None or verdict.kind not in ("stored", "duplicate"):
                 return
@@ -371,19 +409,25 @@ class Publisher:
                 self._counted.add(asked)
             self._confirm(count)
 
-    def _ask_for_all(self) -> None:
-        """The numbers do not fit: somebody else writes, or something was not stored. Ask for every message."""
-        known = [operation for group in self._confirmed for operation in group]
+    def ask_for_all(self) -> None:
+        """Somebody else writes, or something was not stored: ask for every message, from the newest groups on."""
+        if not self._grouping:
+            return
+        self._grouping = False
+        since = asyncio.get_running_loop().time() - self._remembered
+        if self._groups and self._groups[0][2] < since:
+            self.interrupt("the target's count does not fit, and it may have forgotten the ids of what is under way")
+            return
+        known = [operation for sent, group in self._confirmed if sent > since for operation in group]
         self._confirmed.clear()
         self._counted |= {sequence for sequence, _ in known}
         self._pending.extendleft(reversed(known))
         self._doubted = {sequence for sequence, _ in self._pending}
         self._groups.clear()
         self._verdicts.clear()
-        self._ask_each, self._doubt = self._doubt, min(self._doubt * 2, _LONGEST_DOUBT)
         self._pending_bytes = sum([len(operation) for _, operation in self._pending])
         self._counters.asked_again += len(self._pending)
-        if self._usable:
+        if self._usable and self._pending:
             # The ids let nothing be stored twice.
             self._transmit(self._each_asking(list(self._pending)))
 
@@ -391,7 +435,7 @@ class Publisher:
 
     async def _mend(self) -> None:
         """Bring everything pending to an end, in order."""
-        pause = _FIRST_PAUSE
+        pause, said_late = _FIRST_PAUSE, b""
         try:
             while self._pending:
                 if not await self._all_told():
@@ -406,13 +450,17 @@ class Publisher:
                     if not self._usable:
                         return self.interrupt("the connection to the target is lost")
                     self._groups.popleft()
-                    self._pending_bytes -= len(self._pending.popleft()[1])
+                    sequence, data = self._pending.popleft()
+                    self._last_confirmed = int(sequence)
+                    self._pending_bytes -= len(data)
                     continue
                 self._say_waiting(verdict)
                 await asyncio.sleep(pause)
                 if not self._usable:
                     return self.interrupt("the connection to the target is lost")
-                if any(later.kind == "stored" for later in self._verdicts.values()):
+                late = any(later.kind == "stored" for later in self._verdicts.values())
+                if late and operation[0] != said_late:
+                    said_late = operation[0]
                     self._counters.out_of_order += 1
                 self._transmit(self._asking(operation))
                 if not await self._all_told():
@@ -444,7 +492,7 @@ class Publisher:
 
     async def _all_told(self) -> bool:
         """Wait until everything pending has a verdict; False if an answer is overdue."""
-        while any(asked not in self._verdicts for asked, _ in self._groups):
+        while any(asked not in self._verdicts for asked, *_ in self._groups):
             try:
                 async with asyncio.timeout(_ANSWER_WAIT):
                     await self._next_answer()

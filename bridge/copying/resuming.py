@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 
 import structlog
 
@@ -13,16 +15,18 @@ from bridge.copying.message_ids import CopyId
 from bridge.copying.position import OriginMessage, Resume, compare, identity_changed, of_this_origin
 from bridge.copying.publisher import MOST_UNCONFIRMED
 from bridge.copying.target import Target
-from bridge.copying.target_tail import TargetTail, read_tail
+from bridge.copying.target_tail import StoredCopy, TargetTail, read_tail
 from bridge.errors import RuleRefusedError
 from bridge.jetstream_api import JetStreamApi, Json
 from bridge.replay import Replay
 from bridge.republish_loop import AckReply
+from bridge.settings import Source
 from transforms import header_block
+from transforms.republish import StoredMessage
 from transforms.sourcing import Sourcing
 from transforms.timestamp import nanoseconds_of
 
-__all__ = ["Resuming", "compared"]
+__all__ = ["Resuming", "begin_of", "compared"]
 
 _log = structlog.get_logger("bridge.copying")
 
@@ -40,7 +44,8 @@ class Resuming:
         self._plan = plan
         self._origin = origin
         self._target = target
-        self._target_created = ""
+        self._streams: tuple[bytes, str] = (b"", "")  # the entry's key and the target's creation time
+        self._confirmed = (0, 0)  # the origin's sequence up to which all is stored, and the target's then
         self._log = _log.bind(rule=plan.rule, stream=plan.stream, origin=plan.source.name)
 
     async def position(
@@ -67,26 +72,45 @@ class Resuming:
             ApiError: a server cannot be asked.
         """
         plan = self._plan
-        tail = await read_tail(self._target, plan.stream, last, plan.sourcing.is_own, MOST_UNCONFIRMED)
+        tail = await read_tail(self._target, plan.stream, last, plan.sourcing.is_own, 2 * MOST_UNCONFIRMED)
         created_ns = nanoseconds_of(str(origin_info["created"]))
+        known, self._streams = self._streams, (key, target.created)
+        confirmed, self._confirmed = self._confirmed, (0, 0)
         if identity_changed(tail.copies, key, created_ns):
             self.decide_about_recreated(str(origin_info["created"]))
             return Resume(0)
         copies = of_this_origin(tail.copies, key, created_ns)
-        before, self._target_created = self._target_created, target.created
+        trusted = known == self._streams and confirmed[0] and last >= confirmed[1]
+        if trusted and await self._origin_holds(key, copies, origin_info):
+            # The target is what it was, so what it has confirmed is or was there, whatever became of it since.
+            self._confirmed = confirmed
+            there = frozenset(c.record.sequence for c in copies if c.record.sequence > confirmed[0])
+            return Resume(min(confirmed[0], int(origin_info["state"]["last_seq"])), there)
         if not copies:
             return Resume(await self._first_position(target_info, origin_info))
-        if before not in ("", target.created):
+        if known[0] == key and known[1] != target.created:
             # It was deleted and made anew under our hands: what it holds is what was just on its way.
             there = frozenset(copy.record.sequence for copy in copies)
             return Resume(await self._first_position(target_info, origin_info), there, missing=len(there))
         resume = await compared(
-            self._origin, plan.source.name, filters, plan.sourcing, target, replace(tail, copies=copies)
+            self._origin,
+            plan.source.name,
+            filters,
+            plan.sourcing,
+            target,
+            replace(tail, copies=copies),
+            begin_of(plan.source),
         )
         origin_last = int(origin_info["state"]["last_seq"])
         if resume.handled > origin_last:
             self._log.warning("copying.origin_shorter", position=resume.handled, last_sequence=origin_last)
             return Resume(origin_last)
+        if resume.assumed:
+            self._log.warning(
+                "copying.assumed_deleted",
+                messages=resume.assumed,
+                meaning="not in the target, which has lost messages there: deleted by somebody, or never stored",
+            )
         if resume.missing or resume.foreign:
             self._log.warning(
                 "copying.incomplete",
@@ -95,6 +119,21 @@ class Resuming:
                 meaning="an interruption left copies out; they are made now, behind later ones",
             )
         return resume
+
+    async def _origin_holds(self, key: bytes, copies: Sequence[StoredCopy], origin_info: Json) -> bool:
+        """Whether the origin still holds the newest message that was copied, and not another one in its place."""
+        newest = max((c for c in copies if c.copy_id is not None and c.copy_id.entry == key), default=None, key=_order)
+        if newest is None or newest.copy_id is None:
+            return True
+        message = await self._origin.stored_message(self._plan.source.name, newest.record.sequence)
+        if message is None:
+            return newest.record.sequence <= int(origin_info["state"]["last_seq"])
+        return message.time_ns == newest.copy_id.time_ns
+
+    def remember(self, confirmed: int, target_last: int) -> None:
+        """Take note of what the round that ends has confirmed: the origin's sequence, and the target's last then."""
+        if confirmed:
+            self._confirmed = (confirmed, target_last)
 
     async def kept_position(self, key: bytes, last: int, origin_info: Json) -> Resume:
         """With the origin's numbers, the target's last one is the position; unless it is not of the origin."""
@@ -108,12 +147,20 @@ class Resuming:
                 f"rule '{plan.rule}': stream '{plan.source.name}' is a new one, and '{plan.stream}' holds copies of the"
                 " old one under the same sequences: empty it by deleting and creating it anew"
             )
-        if last > origin_last or (copy_id is not None and copy_id.sequence != last):
+        foreign = newest is not None and copy_id is None and not await self._is_copy(newest)
+        if last > origin_last or foreign or (copy_id is not None and copy_id.sequence != last):
             raise RuleRefusedError(
                 f"rule '{plan.rule}': stream '{plan.stream}' has sequence {last}, which is not a copy of that message"
                 f" of '{plan.source.name}' (last sequence {origin_last}), so sequences can be kept no longer"
             )
         return Resume(last)
+
+    async def _is_copy(self, stored: StoredMessage) -> bool:
+        """Whether a message without an id of ours is a copy of the origin's message of the same sequence."""
+        message = await self._origin.stored_message(self._plan.source.name, stored.sequence)
+        if message is None:
+            return True  # nobody can tell any more
+        return (self._plan.sourcing.destination(message.subject), message.payload) == (stored.subject, stored.payload)
 
     async def remove_fillers(self) -> None:
         """Purge what took the place of numbers that the origin lacks."""
@@ -128,9 +175,9 @@ class Resuming:
         earliest = None
         if source.opt_start_time is not None:
             earliest = source.opt_start_time
-            if int(state["messages"]) and nanoseconds_of(state["last_ts"]) > nanoseconds_of(earliest):
+            if int(state["messages"]) and nanoseconds_of(state["last_ts"]) > _moment_ns(earliest):
                 earliest = str(state["last_ts"])
-        elif int(state["first_seq"]) > 1 and int(state["last_seq"]) >= int(state["first_seq"]):
+        elif int(state["first_seq"]) > 1 and nanoseconds_of(state["last_ts"]) > 0:
             earliest = str(state["last_ts"])
         if earliest is None:
             return 0
@@ -155,8 +202,21 @@ class Resuming:
         self._log.warning("copying.origin_recreated", created=created, meaning="copied from its start")
 
 
+def begin_of(source: Source) -> int:
+    """The first sequence that an entry wants; far behind everything where a time decides."""
+    if source.opt_start_seq is not None:
+        return source.opt_start_seq
+    return 1 if source.opt_start_time is None else 2**63
+
+
 async def compared(
-    origin: JetStreamApi, name: str, filters: tuple[str, ...], sourcing: Sourcing, target: Target, tail: TargetTail
+    origin: JetStreamApi,
+    name: str,
+    filters: tuple[str, ...],
+    sourcing: Sourcing,
+    target: Target,
+    tail: TargetTail,
+    begin: int,
 ) -> Resume:
     """Compare the newest copies with the origin, which is read for that.
 
@@ -167,14 +227,17 @@ async def compared(
         sourcing: the entry.
         target: the stream that receives.
         tail: its newest copies of this origin, at least one.
+        begin: the origin's first sequence that was wanted.
 
     Raises:
         ApiError: the server cannot be asked.
     """
     sequences = [copy.record.sequence for copy in tail.copies]
+    # Where the target holds all that it ever got, what is missing before the first copy was left out, too.
+    lowest = begin if tail.whole and not tail.has_gaps and begin < min(sequences) else min(sequences)
     messages: dict[int, OriginMessage] = {}
     replay = Replay(origin, name, filters, headers_only=True)
-    async with contextlib.aclosing(replay.between(min(sequences), max(sequences))) as batches:
+    async with contextlib.aclosing(replay.between(lowest, max(sequences))) as batches:
         async for batch in batches:
             for subject, reply, block, _ in batch:
                 destination = sourcing.destination(subject)
@@ -187,6 +250,17 @@ async def compared(
         messages,
         ids=tail.ids,
         has_gaps=tail.has_gaps,
-        forgets=target.forgets,
+        kept_per_subject=target.kept_per_subject,
         remembered_since_ns=time.time_ns() - target.window_ns // 2,
     )
+
+
+def _order(copy: StoredCopy) -> int:
+    return copy.record.sequence
+
+
+def _moment_ns(time_text: str) -> int:
+    """A configured time, which may be in any zone, in nanoseconds since 1970, exact to the second."""
+    whole, _, rest = time_text.partition(".")
+    zone = rest.lstrip("0123456789") if rest else ""
+    return int(datetime.fromisoformat(f"{whole}{zone}".replace("Z", "+00:00")).timestamp()) * 10**9

@@ -29,11 +29,12 @@ class Target:
         window_ns: how long it remembers message ids, in nanoseconds; 0 if it does not.
         record_header: the name under which it takes source records from clients.
         withheld: beginnings of header lines that it would refuse a message for.
-        forgets: whether it can lose messages in its middle: by limits per subject, rollups or deletes.
+        kept_per_subject: how many messages of one subject it keeps; 0 for any number.
         full_is_refused: whether it refuses messages when it is full (discard new).
         room: how many messages, and bytes, it takes until it is full, as far as limits for the whole stream tell; 0
             messages where limits per subject decide.
         transforms: whether it stores other subjects than it is sent.
+        copies_natively: whether the server stores messages in it by itself.
         replicas: how many servers hold it.
         created: which stream of that name it is.
     """
@@ -44,10 +45,11 @@ class Target:
     window_ns: int
     record_header: bytes
     withheld: tuple[bytes, ...]
-    forgets: bool
+    kept_per_subject: int
     full_is_refused: bool
     room: tuple[float, float]
     transforms: bool
+    copies_natively: bool
     replicas: int
     created: str
 
@@ -78,12 +80,11 @@ class Target:
             window_ns=int(config.get("duplicate_window") or _DEFAULT_WINDOW) if has_window else 0,
             record_header=TWIN_HEADER if server.source_record_is_refused_from_clients else HEADER,
             withheld=tuple(withheld),
-            forgets=int(config.get("max_msgs_per_subject", -1)) > 0
-            or bool(config.get("allow_rollup_hdrs"))
-            or config.get("retention") != "limits",
+            kept_per_subject=max(int(config.get("max_msgs_per_subject", -1)), 0),
             full_is_refused=config.get("discard") == "new",
             room=_room(config, info["state"]),
             transforms=bool(config.get("subject_transform")),
+            copies_natively=bool(config.get("sources")),
             replicas=int(config.get("num_replicas", 1)),
             created=str(info["created"]),
         )

@@ -39,12 +39,14 @@ class StoredCopy:
         time_ns: when it was stored, in nanoseconds since 1970.
         record: where it comes from.
         message_id: its `Nats-Msg-Id`; None without one.
+        rollup: its `Nats-Rollup`; None without one.
     """
 
     subject: bytes
     time_ns: int
     record: SourceRecord
     message_id: bytes | None
+    rollup: bytes | None = None
 
     @property
     def copy_id(self) -> CopyId | None:
@@ -60,11 +62,13 @@ class TargetTail:
         copies: the entry's newest copies, in the order in which they are stored.
         has_gaps: whether sequences between them hold nothing any more.
         ids: the message ids of everything between them, others' messages included.
+        whole: whether these are all that the target holds, and it never lost its first messages.
     """
 
     copies: tuple[StoredCopy, ...]
     has_gaps: bool
     ids: frozenset[bytes] = frozenset()
+    whole: bool = False
 
 
 async def read_tail(
@@ -97,10 +101,12 @@ async def read_tail(
             high = low - 1
             break
         high, size = low - 1, size * _GROWTH
+        if not copies:
+            ids.clear()  # what is behind all copies tells nothing about them, and it can be much
         if not copies and last - high > 16 * _FIRST_PIECE * (told + 1):
             told = (last - high) // (16 * _FIRST_PIECE)
             _log.info("copying.searching_position", stream=stream, searched=last - high, left=high - first + 1)
-    return TargetTail(tuple(copies), has_gaps=seen < last - high, ids=frozenset(ids))
+    return TargetTail(tuple(copies), has_gaps=seen < last - high, ids=frozenset(ids), whole=first == 1 and high < first)
 
 
 async def _piece(
@@ -127,7 +133,9 @@ async def _piece(
                         ids.add(message_id)
                     record = _own_record(block, is_own)
                     if record is not None:
-                        copies.append(StoredCopy(subject, AckReply.parse(reply).time_ns, record, message_id))
+                        time_ns = AckReply.parse(reply).time_ns
+                        rollup = header_block.read(block, b"Nats-Rollup")
+                        copies.append(StoredCopy(subject, time_ns, record, message_id, rollup))
         # A consumer may sit on a replica that lags behind; unless the end was deleted, it must show up.
         if not newest or end == high or not patience or await api.stored_message(stream, high) is None:
             break

@@ -9,7 +9,16 @@ from typing import Literal
 __all__ = ["SOURCE_RECORD_REFUSED", "Verdict"]
 
 SOURCE_RECORD_REFUSED = 10227
-_ID_IN_PROCESS = 10158  # a cluster has the same id under way and cannot tell yet
+_NOT_NOW = frozenset(
+    {
+        10002,  # the account's resources are used up
+        10023,  # the server's
+        10028,  # the account's storage
+        10047,  # the server's storage
+        10158,  # a cluster has the same id under way and cannot tell yet
+        10167,  # too many messages wait for the stream
+    }
+)
 _WRONG_LAST_SEQUENCE = 10071
 
 
@@ -46,7 +55,7 @@ class Verdict:
         except (ValueError, AttributeError, TypeError, OverflowError, RecursionError):
             return _strange(payload)
         if error:
-            passing = code == 503 or err_code == _ID_IN_PROCESS
+            passing = code == 503 or err_code in _NOT_NOW
             return cls("later" if passing else "refused", stream, 0, err_code, str(error.get("description", "")))
         if not stream or sequence < 0:
             return _strange(payload)  # anybody can listen on the subject and answer

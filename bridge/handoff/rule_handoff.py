@@ -121,10 +121,15 @@ async def _applied(
 def _mirror(rule: MirrorRule) -> Handoff:
     filtered = rule.mirror.filter_subject or rule.mirror.subject_transforms
     how = "with the same filter or transforms " if filtered else ""
+    # Copies that keep the origin's sequences carry no record that anything else could go on from.
+    other = (
+        ""
+        if rule.keep_sequence
+        else "; or write the rule as kind: sources (it goes on from the same copies) and hand that over"
+    )
     return refused(
         f"stream '{rule.stream}' cannot become a native mirror: servers refuse that (10055). Create a native mirror of"
-        f" '{rule.mirror.name}' {how}beside it and let readers move there; or, if the origin's sequences do not matter,"
-        " write the rule as kind: sources (it goes on from the same copies) and hand that over"
+        f" '{rule.mirror.name}' {how}beside it and let readers move there{other}"
     )
 
 

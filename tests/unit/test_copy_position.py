@@ -55,7 +55,9 @@ def compared(
     remembered_since_ns: int = 0,
 ) -> Resume:
     ids = {copy.message_id for copy in copies if copy.message_id is not None}
-    return compare(copies, held, ids=ids, has_gaps=has_gaps, forgets=forgets, remembered_since_ns=remembered_since_ns)
+    return compare(
+        copies, held, ids=ids, has_gaps=has_gaps, kept_per_subject=int(forgets), remembered_since_ns=remembered_since_ns
+    )
 
 
 def test_normally_the_highest_is_the_place() -> None:
@@ -108,7 +110,7 @@ def test_copies_that_were_deleted_in_the_target_long_ago_are_not_made_again() ->
     copies = [copy(1, stored=STORED), copy(2, stored=STORED + 10), copy(5, stored=STORED + 20)]
     held = origin(*range(1, 6))
     # The ids of 3 and 4 may be forgotten: sending them again would store what somebody deleted.
-    assert compared(copies, held, has_gaps=True, remembered_since_ns=STORED + 21) == Resume(5)
+    assert compared(copies, held, has_gaps=True, remembered_since_ns=STORED + 21) == Resume(5, assumed=2)
     # Here they are remembered: nothing that was deleted can come back, and what is missing does.
     expected = Resume(2, frozenset({5}), missing=2)
     assert compared(copies, held, has_gaps=True, remembered_since_ns=STORED + 20) == expected
