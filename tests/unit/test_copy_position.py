@@ -212,7 +212,9 @@ CREATED = START  # the origin's creation
         # The newest copy with an id of ours decides.
         ([copy(9, key=OTHER), copy(1)], False),
         ([copy(1), copy(9, key=OTHER)], True),
-        ([copy(9, key=OTHER), copy(1, own_id=b"order-1")], True),
+        # ... unless a newer one, with its publisher's id, is too young to be of an earlier origin.
+        ([copy(9, key=OTHER), copy(1, own_id=b"order-1", stored=CREATED + 1)], False),
+        ([copy(9, key=OTHER), copy(1, own_id=b"order-1", stored=CREATED - 1)], True),
         ([copy(9), copy(1, own_id=b"order-1")], False),
         # Without any, the clocks do. An id of another entry came with the message.
         ([copy(1, key=ELSEWHERE, stored=CREATED - 1)], True),
