@@ -41,6 +41,7 @@ _SEVERAL_TOKENS = (
     Kind.SLICE_FROM_LEFT,
     Kind.SLICE_FROM_RIGHT,
 )
+_LOOK = 2.0  # seconds until a look at the target without an advisory
 _CLOSE = 2.0  # seconds for closing the rule's own connection
 _ANY = b"nats-bridge"
 """Stands for whatever a wildcard or a function can be, in subjects that are only meant to be stored by a stream."""
@@ -164,7 +165,7 @@ class CopyRun:
     async def _follow_target(self) -> None:
         """Take note of changes of the target's configuration; the server may copy by itself from now on."""
         while True:
-            await self._events.next()
+            await self._events.next(_LOOK)  # 2.9 and 2.10 now and then lose an advisory
             try:
                 config = (await self._target.api.stream_info(self.rule.target_stream))["config"]
             except ApiError:

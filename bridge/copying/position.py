@@ -104,7 +104,7 @@ def compare(
     Args:
         copies: at least one, in stored order.
         origin: what the entry selects of the origin's messages between the lowest and the highest sequence that
-            the copies name; from the first message wanted on, if the copies are all that the target ever had.
+            the copies name.
         ids: the message ids of everything that is stored between the copies.
         has_gaps: whether the target has lost messages between these copies.
         kept_per_subject: how many messages of one subject it keeps; 0 for any number.

@@ -20,13 +20,12 @@ from bridge.errors import RuleRefusedError
 from bridge.jetstream_api import JetStreamApi, Json
 from bridge.replay import Replay
 from bridge.republish_loop import AckReply
-from bridge.settings import Source
 from transforms import header_block
 from transforms.republish import StoredMessage
 from transforms.sourcing import Sourcing
 from transforms.timestamp import nanoseconds_of
 
-__all__ = ["Resuming", "begin_of", "compared"]
+__all__ = ["Resuming", "compared"]
 
 _log = structlog.get_logger("bridge.copying")
 
@@ -93,13 +92,7 @@ class Resuming:
             there = frozenset(copy.record.sequence for copy in copies)
             return Resume(await self._first_position(target_info, origin_info), there, missing=len(there))
         resume = await compared(
-            self._origin,
-            plan.source.name,
-            filters,
-            plan.sourcing,
-            target,
-            replace(tail, copies=copies),
-            begin_of(plan.source),
+            self._origin, plan.source.name, filters, plan.sourcing, target, replace(tail, copies=copies)
         )
         origin_last = int(origin_info["state"]["last_seq"])
         if resume.handled > origin_last:
@@ -202,13 +195,6 @@ class Resuming:
         self._log.warning("copying.origin_recreated", created=created, meaning="copied from its start")
 
 
-def begin_of(source: Source) -> int:
-    """The first sequence that an entry wants; far behind everything where a time decides."""
-    if source.opt_start_seq is not None:
-        return source.opt_start_seq
-    return 1 if source.opt_start_time is None else 2**63
-
-
 async def compared(
     origin: JetStreamApi,
     name: str,
@@ -216,7 +202,6 @@ async def compared(
     sourcing: Sourcing,
     target: Target,
     tail: TargetTail,
-    begin: int,
 ) -> Resume:
     """Compare the newest copies with the origin, which is read for that.
 
@@ -227,17 +212,14 @@ async def compared(
         sourcing: the entry.
         target: the stream that receives.
         tail: its newest copies of this origin, at least one.
-        begin: the origin's first sequence that was wanted.
 
     Raises:
         ApiError: the server cannot be asked.
     """
     sequences = [copy.record.sequence for copy in tail.copies]
-    # Where the target holds all that it ever got, what is missing before the first copy was left out, too.
-    lowest = begin if tail.whole and not tail.has_gaps and begin < min(sequences) else min(sequences)
     messages: dict[int, OriginMessage] = {}
     replay = Replay(origin, name, filters, headers_only=True)
-    async with contextlib.aclosing(replay.between(lowest, max(sequences))) as batches:
+    async with contextlib.aclosing(replay.between(min(sequences), max(sequences))) as batches:
         async for batch in batches:
             for subject, reply, block, _ in batch:
                 destination = sourcing.destination(subject)

@@ -62,13 +62,11 @@ class TargetTail:
         copies: the entry's newest copies, in the order in which they are stored.
         has_gaps: whether sequences between them hold nothing any more.
         ids: the message ids of everything between them, others' messages included.
-        whole: whether these are all that the target holds, and it never lost its first messages.
     """
 
     copies: tuple[StoredCopy, ...]
     has_gaps: bool
     ids: frozenset[bytes] = frozenset()
-    whole: bool = False
 
 
 async def read_tail(
@@ -106,7 +104,7 @@ async def read_tail(
         if not copies and last - high > 16 * _FIRST_PIECE * (told + 1):
             told = (last - high) // (16 * _FIRST_PIECE)
             _log.info("copying.searching_position", stream=stream, searched=last - high, left=high - first + 1)
-    return TargetTail(tuple(copies), has_gaps=seen < last - high, ids=frozenset(ids), whole=first == 1 and high < first)
+    return TargetTail(tuple(copies), has_gaps=seen < last - high, ids=frozenset(ids))
 
 
 async def _piece(

@@ -15,7 +15,7 @@ from bridge.connection import Link
 from bridge.copying.message_ids import entry_key
 from bridge.copying.position import identity_changed, of_this_origin
 from bridge.copying.publisher import MOST_UNCONFIRMED
-from bridge.copying.resuming import begin_of, compared
+from bridge.copying.resuming import compared
 from bridge.copying.target import Target
 from bridge.copying.target_tail import read_tail
 from bridge.handoff.native_search import Found
@@ -123,13 +123,7 @@ async def copied_up_to(entry: EntryAtTarget) -> int | Waiting | None:
         return None
     target = Target.of(entry.target_info, entry.target.server_version)
     resume = await compared(
-        entry.origin.api,
-        source.name,
-        entry.filters,
-        entry.sourcing,
-        target,
-        replace(tail, copies=copies),
-        begin_of(source),
+        entry.origin.api, source.name, entry.filters, entry.sourcing, target, replace(tail, copies=copies)
     )
     if resume.missing:
         return Waiting(
