@@ -309,7 +309,7 @@ class Publisher:
                     break
                 if self._keeps and last != int(asked):
                     break
-                self._last = 0
+                self._last = last
                 groups.popleft()
                 self._confirm(count)
                 done += 1
