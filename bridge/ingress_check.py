@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bridge.connection import Link
-from bridge.errors import ApiError, ConfigError, RuleRefusedError
-from bridge.jetstream_api import STREAM_NOT_FOUND
+from bridge.errors import ConfigError, RuleRefusedError
 from bridge.landing import first_matching
-from bridge.missing_streams import missing_stream
+from bridge.missing_streams import existing_stream
 from bridge.settings import SubjectTransformRule
 from transforms.dialect import Dialect
 from transforms.errors import TransformError
@@ -79,12 +78,7 @@ async def look_at_stream(rule: SubjectTransformRule, transform: Transform, link:
         ApiError: the server refuses, or does not answer.
     """
     place = f"rule '{rule.name}'"
-    try:
-        config = (await link.api.stream_info(rule.stream))["config"]
-    except ApiError as error:
-        if error.err_code == STREAM_NOT_FOUND:
-            raise await missing_stream(link, rule.name, rule.stream) from None
-        raise
+    config = (await existing_stream(link, rule.name, rule.stream))["config"]
     subjects = config.get("subjects") or []
     source, destination = rule.subject_transform.src, rule.subject_transform.dest
     if first_matching(transform, subjects) is None:

@@ -7,15 +7,29 @@ import difflib
 
 from bridge.connection import Link
 from bridge.errors import ApiError, StreamMissingError
-from bridge.jetstream_api import STREAM_NOT_FOUND
+from bridge.jetstream_api import STREAM_NOT_FOUND, Json
 
-__all__ = ["appeared", "missing_stream"]
+__all__ = ["appeared", "existing_stream"]
 
 _LOOK = 2.0  # seconds until a look without an advisory: those are sent once, to whoever listens at that moment
 
 
-async def missing_stream(link: Link, rule: str, stream: str) -> StreamMissingError:
-    """The error that says so, with what there is instead."""
+async def existing_stream(link: Link, rule: str, stream: str) -> Json:
+    """`STREAM.INFO` of a stream that a rule needs.
+
+    Raises:
+        StreamMissingError: there is no such stream; with what there is instead.
+        ApiError: the server refuses, or does not answer.
+    """
+    try:
+        return await link.api.stream_info(stream)
+    except ApiError as error:
+        if error.err_code == STREAM_NOT_FOUND:
+            raise await _missing(link, rule, stream) from None
+        raise
+
+
+async def _missing(link: Link, rule: str, stream: str) -> StreamMissingError:
     names = await link.api.stream_names()
     alike = difflib.get_close_matches(stream, sorted(names), 5, 0.0)
     known = f"of {len(names)} streams the most alike are {', '.join(alike)}" if names else "the account has none"

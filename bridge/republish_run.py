@@ -13,8 +13,8 @@ from bridge.counters import RuleCounters
 from bridge.delivery import Delivery
 from bridge.errors import ApiError, BridgeError, ConfigError, RuleRefusedError
 from bridge.intake import Intake
-from bridge.jetstream_api import STREAM_NOT_FOUND, Json
-from bridge.missing_streams import missing_stream
+from bridge.jetstream_api import Json
+from bridge.missing_streams import existing_stream
 from bridge.removals import AUDIT_SUBJECT, Changed, Deleted, Purged, read_audit
 from bridge.replay import Replay
 from bridge.republish_loop import RepublishLoop, Suspect
@@ -101,12 +101,7 @@ class RepublishRun:
         """
         rule = self.rule
         place = f"rule '{rule.name}': stream '{rule.stream}'"
-        try:
-            self._info = await self._source.api.stream_info(rule.stream)
-        except ApiError as error:
-            if error.err_code == STREAM_NOT_FOUND:
-                raise await missing_stream(self._source, rule.name, rule.stream) from None
-            raise
+        self._info = await existing_stream(self._source, rule.name, rule.stream)
         config = self._info["config"]
         try:
             self._republish = compile_republish(

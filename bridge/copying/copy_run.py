@@ -16,8 +16,8 @@ from bridge.copying.counters import CopyCounters
 from bridge.copying.entry_plan import EntryPlan
 from bridge.copying.rejections import Rejections
 from bridge.errors import ApiError, BridgeError, ConfigError, ConnectionLostError, RuleRefusedError
-from bridge.jetstream_api import STREAM_NOT_FOUND, Json
-from bridge.missing_streams import missing_stream
+from bridge.jetstream_api import Json
+from bridge.missing_streams import existing_stream
 from bridge.rule_consumer import consumer_owner
 from bridge.rule_run import RuleRun, RunState
 from bridge.settings import KvSourcesRule, MirrorRule, Source, SourcesRule
@@ -91,7 +91,7 @@ class CopyRun:
     async def check(self) -> None:
         """Look at target and origins; see `RuleRun`."""
         rule = self.rule
-        target = await self._stream(self._target, rule.target_stream)
+        target = await existing_stream(self._target, rule.name, rule.target_stream)
         self._target_config = target["config"]
         self._check_target(self._target_config)
         self._plans = [await self._plan(source, target) for source in rule.entries]
@@ -211,14 +211,6 @@ class CopyRun:
 
     # -- what must not run -------------------------------------------------------------------------------------------
 
-    async def _stream(self, link: Link, name: str) -> Json:
-        try:
-            return await link.api.stream_info(name)
-        except ApiError as error:
-            if error.err_code == STREAM_NOT_FOUND:
-                raise await missing_stream(link, self.rule.name, name) from None
-            raise
-
     def _check_target(self, config: Json) -> None:
         place = f"rule '{self.rule.name}': stream '{self.rule.target_stream}'"
         if config.get("mirror"):
@@ -244,7 +236,7 @@ class CopyRun:
     async def _plan(self, source: Source, target: Json) -> EntryPlan:
         rule = self.rule
         link = self._links[source.connection]
-        origin = await self._stream(link, source.name)
+        origin = await existing_stream(link, rule.name, source.name)
         place = f"rule '{rule.name}': source '{source.name}'"
         version = self._target.server_version if self._dialect_text == "native" else self._dialect_text
         sourcing = self._compiled(source, dialect(version))

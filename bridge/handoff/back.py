@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bridge.connection import Link
-from bridge.errors import ApiError
 from bridge.handoff.answer import Handoff, refused
 from bridge.handoff.copying import names_of
 from bridge.handoff.destination_pattern import destination_pattern
 from bridge.handoff.spelling import as_transforms
 from bridge.handoff.stream_body import body_of, examined
-from bridge.jetstream_api import STREAM_NOT_FOUND, Json
-from bridge.missing_streams import missing_stream
+from bridge.jetstream_api import Json
+from bridge.missing_streams import existing_stream
 from bridge.settings import KvSourcesRule, SourcesRule
 from transforms.dialect import NEWEST
 from transforms.errors import EngineError
@@ -36,12 +35,7 @@ async def copying_back(rule: SourcesRule | KvSourcesRule, links: Mapping[str, Li
         BridgeError: a server cannot be asked, or the stream does not exist.
     """
     link = links[rule.target_connection]
-    try:
-        config = (await link.api.stream_info(rule.target_stream))["config"]
-    except ApiError as error:
-        if error.err_code == STREAM_NOT_FOUND:
-            raise await missing_stream(link, rule.name, rule.target_stream) from None
-        raise
+    config = (await existing_stream(link, rule.name, rule.target_stream))["config"]
     body = body_of(config)
     sources: list[Json] = list(body.get("sources") or ())
     problems, needed = [], []

@@ -25,7 +25,7 @@ from bridge.handoff.running import copying_consumer
 from bridge.handoff.spelling import as_transforms, spellings
 from bridge.handoff.stream_body import body_of, examined, server_dialect
 from bridge.jetstream_api import STREAM_NOT_FOUND, Json
-from bridge.missing_streams import missing_stream
+from bridge.missing_streams import existing_stream
 from bridge.rule_consumer import consumer_owner
 from bridge.settings import KvSourcesRule, Source, SourcesRule
 from transforms.dialect import Dialect, dialect
@@ -98,7 +98,7 @@ class CopyingHandoff:
             BridgeError: a server cannot be asked, or a stream does not exist.
         """
         rule, target = self._rule, self._target
-        info = await self._stream(target, rule.target_stream)
+        info = await existing_stream(target, self._rule.name, rule.target_stream)
         problems = self._unsuitable(info["config"])
         if problems:
             return refused(*problems)
@@ -123,14 +123,6 @@ class CopyingHandoff:
         return Handoff(body, (*steps, *(f"Warning: {each}." for each in verdict.warnings)))
 
     # -- what cannot be handed over at all ---------------------------------------------------------------------------
-
-    async def _stream(self, link: Link, name: str) -> Json:
-        try:
-            return await link.api.stream_info(name)
-        except ApiError as error:
-            if error.err_code == STREAM_NOT_FOUND:
-                raise await missing_stream(link, self._rule.name, name) from None
-            raise
 
     def _unsuitable(self, config: Json) -> list[str]:
         place = f"stream '{config['name']}'"
@@ -180,7 +172,7 @@ class CopyingHandoff:
             )
         origin = self._links[source.connection]
         try:
-            origin_info = await self._stream(origin, source.name)
+            origin_info = await existing_stream(origin, self._rule.name, source.name)
             sourcing = compile_sourcing(source.native(), self._dialect)
         except EngineError as error:
             return _Decision(None, "", (f"{name}: {error}",))

@@ -7,11 +7,10 @@ that. While both are there, a message is stored twice: the sidecar must be stopp
 from __future__ import annotations
 
 from bridge.connection import Link
-from bridge.errors import ApiError
 from bridge.handoff.answer import Handoff, refused
 from bridge.handoff.stream_body import body_of, examined, server_dialect
-from bridge.jetstream_api import STREAM_NOT_FOUND, Json
-from bridge.missing_streams import missing_stream
+from bridge.jetstream_api import Json
+from bridge.missing_streams import existing_stream
 from bridge.settings import SubjectTransformRule
 from transforms.subject import collide, is_subset
 
@@ -28,7 +27,7 @@ async def ingress_handoff(rule: SubjectTransformRule, link: Link) -> Handoff:
     Raises:
         BridgeError: a server cannot be asked, or the stream does not exist.
     """
-    config = (await _stream(rule, link))["config"]
+    config = (await existing_stream(link, rule.name, rule.stream))["config"]
     place = f"stream '{rule.stream}'"
     transform = rule.subject_transform
     wanted = {"src": transform.src or ">", "dest": transform.dest}
@@ -79,7 +78,7 @@ async def ingress_handoff(rule: SubjectTransformRule, link: Link) -> Handoff:
 
 async def ingress_back(rule: SubjectTransformRule, link: Link) -> Handoff:
     """The configuration without the native transform that the rule repeats; see `ingress_handoff`."""
-    config = (await _stream(rule, link))["config"]
+    config = (await existing_stream(link, rule.name, rule.stream))["config"]
     place = f"stream '{rule.stream}'"
     present = config.get("subject_transform")
     wanted = {"src": rule.subject_transform.src or ">", "dest": rule.subject_transform.dest}
@@ -115,15 +114,6 @@ async def ingress_back(rule: SubjectTransformRule, link: Link) -> Handoff:
             "Start the sidecar; it answers them from then on.",
         ),
     )
-
-
-async def _stream(rule: SubjectTransformRule, link: Link) -> Json:
-    try:
-        return await link.api.stream_info(rule.stream)
-    except ApiError as error:
-        if error.err_code == STREAM_NOT_FOUND:
-            raise await missing_stream(link, rule.name, rule.stream) from None
-        raise
 
 
 def _same(one: Json, other: Json) -> bool:

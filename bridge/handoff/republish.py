@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bridge.connection import Link
-from bridge.errors import ApiError
 from bridge.handoff.answer import Handoff, refused
 from bridge.handoff.stream_body import body_of, examined, server_dialect
-from bridge.jetstream_api import STREAM_NOT_FOUND, Json
-from bridge.missing_streams import missing_stream
+from bridge.jetstream_api import Json
+from bridge.missing_streams import existing_stream
 from bridge.rule_consumer import durable_name
 from bridge.same_account import hear_each_other
 from bridge.settings import RepublishRule
@@ -33,7 +32,7 @@ async def republish_handoff(rule: RepublishRule, sidecar: str, links: Mapping[st
         BridgeError: a server cannot be asked, or the stream does not exist.
     """
     source, target = links[rule.source_connection], links[rule.target_connection]
-    info = await _stream(source, rule)
+    info = await existing_stream(source, rule.name, rule.stream)
     config, place = info["config"], f"stream '{rule.stream}'"
     wanted: Json = {"src": rule.republish.src or ">", "dest": rule.republish.dest}
     if rule.republish.headers_only:
@@ -74,7 +73,7 @@ async def republish_handoff(rule: RepublishRule, sidecar: str, links: Mapping[st
 async def republish_back(rule: RepublishRule, sidecar: str, links: Mapping[str, Link]) -> Handoff:
     """The configuration without the native republish that the rule repeats; see `republish_handoff`."""
     source = links[rule.source_connection]
-    info = await _stream(source, rule)
+    info = await existing_stream(source, rule.name, rule.stream)
     config, place = info["config"], f"stream '{rule.stream}'"
     present = config.get("republish")
     wanted = {
@@ -116,15 +115,6 @@ async def republish_back(rule: RepublishRule, sidecar: str, links: Mapping[str, 
             "Start the publishers again.",
         ),
     )
-
-
-async def _stream(link: Link, rule: RepublishRule) -> Json:
-    try:
-        return await link.api.stream_info(rule.stream)
-    except ApiError as error:
-        if error.err_code == STREAM_NOT_FOUND:
-            raise await missing_stream(link, rule.name, rule.stream) from None
-        raise
 
 
 def _same(one: Json, other: Json) -> bool:
