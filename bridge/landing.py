@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from transforms.destination import Kind
+from transforms.destination import CUTTING, Kind
 from transforms.part import Part
 from transforms.subject import ANY, REST, tokens
 from transforms.transform import Transform
 
 __all__ = ["covering_filter", "first_matching", "may_land_on"]
-
-_ONE_TOKEN = frozenset((Kind.WILDCARD, Kind.PARTITION, Kind.RANDOM, Kind.LEFT, Kind.RIGHT))
 
 
 def may_land_on(transform: Transform, pattern: bytes) -> bool:
@@ -28,7 +26,9 @@ def first_matching(transform: Transform, patterns: Sequence[str]) -> str | None:
 
 
 def covering_filter(transform: Transform) -> str:
-    """A subject with wildcards that stands for every result of the transform."""
+    """A subject with wildcards that stands for every result of the transform; its source, if it changes nothing."""
+    if not transform.parts:
+        return transform.pattern.decode()
     shapes = [_shape(part) for part in transform.parts]
     if REST in shapes:
         shapes = shapes[: shapes.index(REST) + 1]
@@ -39,7 +39,7 @@ def _shape(part: Part) -> bytes:
     """A literal token as it is, `*` for any one token, `>` for one or more, also in the middle."""
     if part.kind is Kind.LITERAL:
         return part.text
-    return ANY if part.kind in _ONE_TOKEN else REST
+    return REST if part.kind is Kind.REST or part.kind in CUTTING else ANY
 
 
 def _may(made: Sequence[bytes], pattern: Sequence[bytes]) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from transforms.destination import Kind
+from transforms.destination import CUTTING, Kind
 from transforms.functions import modulus_of
 from transforms.part import Part
 from transforms.subject import ANY, DOT, REST
@@ -33,16 +33,6 @@ class _Number:
 
 
 _Token: TypeAlias = bytes | _Number
-
-_MANY_TOKENS: Final = frozenset(
-    (
-        Kind.SPLIT,
-        Kind.SPLIT_FROM_LEFT,
-        Kind.SPLIT_FROM_RIGHT,
-        Kind.SLICE_FROM_LEFT,
-        Kind.SLICE_FROM_RIGHT,
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +106,7 @@ class Pattern:
             return None if result is None else Pattern.of(result)
         tokens: list[_Token] = []
         for part in transform.parts:
-            if part.kind in _MANY_TOKENS:
+            if part.kind in CUTTING:
                 return Pattern(tuple(tokens), rest=True)
             if part.kind is Kind.REST:
                 return Pattern((*tokens, *matching.tokens[part.positions[0] :]), matching.rest)

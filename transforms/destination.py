@@ -18,6 +18,7 @@ from transforms.errors import TransformError
 from transforms.subject import DOT, REST, WHITE_SPACE
 
 __all__ = [
+    "CUTTING",
     "DestinationToken",
     "Kind",
     "check_mapping_destination",
@@ -47,6 +48,12 @@ class Kind(Enum):
     LEFT = "left"
     SPLIT = "split"
     RANDOM = "random"
+
+
+CUTTING = frozenset(
+    (Kind.SPLIT, Kind.SPLIT_FROM_LEFT, Kind.SPLIT_FROM_RIGHT, Kind.SLICE_FROM_LEFT, Kind.SLICE_FROM_RIGHT)
+)
+"""Functions that may give several tokens."""
 
 
 @dataclass(frozen=True, slots=True)

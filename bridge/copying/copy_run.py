@@ -17,30 +17,22 @@ from bridge.copying.entry_plan import EntryPlan
 from bridge.copying.rejections import Rejections
 from bridge.errors import ApiError, BridgeError, ConfigError, ConnectionLostError, RuleRefusedError
 from bridge.jetstream_api import Json
+from bridge.landing import covering_filter
 from bridge.missing_streams import existing_stream
 from bridge.rule_consumer import consumer_owner
 from bridge.rule_run import RuleRun, RunState
 from bridge.settings import KvSourcesRule, MirrorRule, Source, SourcesRule
 from bridge.stream_events import StreamEvents
-from transforms.destination import Kind
 from transforms.dialect import Dialect, dialect
 from transforms.errors import EngineError
 from transforms.sourcing import Sourcing, compile_sourcing
 from transforms.subject import collide, is_subset, matches
-from transforms.transform import Transform
 
 __all__ = ["CopyRun"]
 
 _log = structlog.get_logger("bridge.rule")
 
 _MOST_FIRST_FILLERS = 1_000_000  # sequences
-_SEVERAL_TOKENS = (
-    Kind.SPLIT,
-    Kind.SPLIT_FROM_LEFT,
-    Kind.SPLIT_FROM_RIGHT,
-    Kind.SLICE_FROM_LEFT,
-    Kind.SLICE_FROM_RIGHT,
-)
 _LOOK = 2.0  # seconds until a look at the target without an advisory
 _CLOSE = 2.0  # seconds for closing the rule's own connection
 _ANY = b"nats-bridge"
@@ -187,7 +179,7 @@ class CopyRun:
     def _refused(self, text: str) -> None:
         """A violation of permissions, of whatever rule on the connection; the server's text is in lower case."""
         subject = text.partition('"')[2].partition('"')[0].encode()
-        mine = [pattern for plan in self._plans for pattern in (*destinations_of(plan.sourcing), plan.probe)]
+        mine = [pattern for plan in self._plans for pattern in (*_destinations(plan.sourcing), plan.probe)]
         mine += [self.rule.on_rejected.skip.encode()] if self.rule.on_rejected.skip else []
         if "publish" in text.lower() and any(matches(subject, pattern.lower()) for pattern in mine):
             self._fail(
@@ -241,7 +233,7 @@ class CopyRun:
         version = self._target.server_version if self._dialect_text == "native" else self._dialect_text
         sourcing = self._compiled(source, dialect(version))
         subjects = [subject.encode() for subject in target["config"]["subjects"]]
-        destinations = destinations_of(sourcing)
+        destinations = _destinations(sourcing)
         stored = [pattern for pattern in destinations if any(collide(pattern, subject) for subject in subjects)]
         if not stored:
             raise RuleRefusedError(
@@ -355,21 +347,10 @@ def _consumer_filters(sourcing: Sourcing, subjects: Sequence[str], server_versio
         return ()
 
 
-def destinations_of(sourcing: Sourcing) -> list[bytes]:
+def _destinations(sourcing: Sourcing) -> list[bytes]:
     """Patterns of what the entry stores."""
-    patterns = [_pattern(transform) for transform in sourcing.transforms]
+    patterns = [covering_filter(transform).encode() for transform in sourcing.transforms]
     return patterns or list(sourcing.filters) or [b">"]
-
-
-def _pattern(transform: Transform) -> bytes:
-    if transform.is_empty or not transform.destination:
-        return transform.pattern
-    tokens: list[bytes] = []
-    for part in transform.parts:
-        if part.kind in _SEVERAL_TOKENS:
-            return b".".join([*tokens, b">"])
-        tokens.append(part.text if part.kind in (Kind.LITERAL, Kind.REST) else b"*")
-    return b".".join(tokens)
 
 
 def _literal(pattern: bytes) -> bytes:

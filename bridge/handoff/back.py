@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from bridge.connection import Link
 from bridge.handoff.answer import Handoff, refused
 from bridge.handoff.copying import names_of
-from bridge.handoff.destination_pattern import destination_pattern
 from bridge.handoff.spelling import as_transforms
 from bridge.handoff.stream_body import body_of, examined
 from bridge.jetstream_api import Json
+from bridge.landing import covering_filter
 from bridge.missing_streams import existing_stream
 from bridge.settings import KvSourcesRule, SourcesRule
 from transforms.dialect import NEWEST
@@ -102,4 +102,4 @@ def _destinations(sourcing: Sourcing) -> list[str]:
     """Patterns of what the bridge stores for an entry."""
     if not sourcing.transforms:
         return [(sourcing.filters[0] if sourcing.filters else b">").decode()]
-    return [destination_pattern(transform) for transform in sourcing.transforms]
+    return [covering_filter(transform) for transform in sourcing.transforms]

@@ -12,8 +12,8 @@ import asyncio
 from collections.abc import Awaitable, Mapping
 
 from bridge.connection import Link
-from bridge.handoff.destination_pattern import destination_pattern
 from bridge.jetstream_api import Json
+from bridge.landing import covering_filter
 from bridge.republish_loop import AckReply
 from bridge.republish_run import RepublishRun
 from bridge.rule_consumer import durable_name
@@ -93,7 +93,7 @@ async def take_over_from_sidecar(
         await run.settled()
         await target.flush()
         first = _First(rule.stream)
-        pattern = destination_pattern(
+        pattern = covering_filter(
             compile_transform((rule.republish.src or ">").encode(), rule.republish.dest.encode(), NEWEST)
         )
         subscription = await source.client.subscribe_batches(pattern, first.see, lambda *_: None)

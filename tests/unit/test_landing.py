@@ -64,3 +64,17 @@ def test_what_lands_may_land(destination: list[str], one: str, other: str, patte
     assert matches(result, covering_filter(transform).encode())
     if matches(result, wanted.encode()):
         assert may_land_on(transform, wanted.encode())
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "pattern"),
+    [
+        (b"a.*", b"", "a.*"),
+        (b">", b">", ">"),
+        (b"a.>", b"b.>", "b.>"),
+        (b"a.*.*", b"b.$2.x", "b.*.x"),
+        (b"a.*", b"b.{{split(1,-)}}.c", "b.>"),
+    ],
+)
+def test_every_result_is_covered(source: bytes, destination: bytes, pattern: str) -> None:
+    assert covering_filter(compile_transform(source, destination)) == pattern

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from transforms.destination import Kind
+from transforms.destination import CUTTING, Kind
 from transforms.part import Part
 from transforms.subject import is_valid_filter, is_valid_pattern
 from transforms.transform import Transform
@@ -94,16 +94,7 @@ def reserved_prefix(destination: str, reserved: Iterable[str] = RESERVED) -> str
     return next((space for space in reserved if destination.startswith(space.removesuffix(">"))), None)
 
 
-_SEVERAL_TOKENS: Final = frozenset(
-    {
-        Kind.REST,
-        Kind.SPLIT,
-        Kind.SPLIT_FROM_LEFT,
-        Kind.SPLIT_FROM_RIGHT,
-        Kind.SLICE_FROM_LEFT,
-        Kind.SLICE_FROM_RIGHT,
-    }
-)
+_SEVERAL_TOKENS: Final = CUTTING | {Kind.REST}
 
 
 def _may_be(part: Part, token: bytes) -> bool:
