@@ -93,19 +93,22 @@ class Replay:
 
     async def before(self, time: str) -> int:
         """The sequence just before the first message stored at or after a time (RFC 3339)."""
+        info = await self._standing({"deliver_policy": "by_start_time", "opt_start_time": time})
+        return int(info["delivered"]["stream_seq"])
+
+    async def selected(self) -> int:
+        """How many messages of the stream the filters let pass."""
+        return int((await self._standing({"deliver_policy": "all"}))["num_pending"])
+
+    async def _standing(self, policy: Json) -> Json:
+        """What the server tells of a pull consumer that nobody pulls from, gone afterwards."""
         config = ephemeral_config("", filters=self.filters, headers_only=True, direct=False)
         for name in ("deliver_subject", "flow_control", "idle_heartbeat"):
             del config[name]
-        # A pull consumer that nobody pulls from: its starting point is all that is wanted.
-        config |= {
-            "ack_policy": "explicit",
-            "max_deliver": -1,
-            "deliver_policy": "by_start_time",
-            "opt_start_time": time,
-        }
+        config |= {"ack_policy": "explicit", "max_deliver": -1, **policy}
         info = await self.api.create_ephemeral(self.stream, config)
         await self.api.delete_consumer(self.stream, info["name"])
-        return int(info["delivered"]["stream_seq"])
+        return info
 
     async def last_per_subject(self) -> AsyncIterator[list[Delivered]]:
         """Batches of the last message of each subject, then of what was stored meanwhile, up to the stream's end.

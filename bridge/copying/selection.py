@@ -8,7 +8,7 @@ selected anyway, reading all of it and dropping the rest is faster.
 from __future__ import annotations
 
 from bridge.jetstream_api import JetStreamApi, Json
-from bridge.replay import ephemeral_config
+from bridge.replay import Replay
 
 __all__ = ["consumer_filters"]
 
@@ -29,11 +29,5 @@ async def consumer_filters(api: JetStreamApi, info: Json, filters: tuple[str, ..
     messages = int(info["state"]["messages"])
     if not filters or not messages or info["config"].get("storage") == "memory":
         return filters
-    # A pull consumer that nobody pulls from: how many messages there are for it is all that is wanted.
-    config = ephemeral_config("", filters=filters, headers_only=True, direct=False)
-    for name in ("deliver_subject", "flow_control", "idle_heartbeat"):
-        del config[name]
-    config |= {"ack_policy": "explicit", "max_deliver": -1}
-    consumer = await api.create_ephemeral(info["config"]["name"], config)
-    await api.delete_consumer(info["config"]["name"], consumer["name"])
-    return () if int(consumer["num_pending"]) * _WORTH_READING_ALL >= messages else filters
+    selected = await Replay(api, str(info["config"]["name"]), filters).selected()
+    return () if selected * _WORTH_READING_ALL >= messages else filters
