@@ -19,6 +19,7 @@ from bridge.errors import ApiError, BridgeError, ConfigError, ConnectionLostErro
 from bridge.jetstream_api import Json
 from bridge.landing import covering_filter
 from bridge.missing_streams import existing_stream
+from bridge.refused_subjects import refused_publication
 from bridge.rule_consumer import consumer_owner
 from bridge.rule_run import RuleRun, RunState
 from bridge.settings import KvSourcesRule, MirrorRule, Source, SourcesRule
@@ -178,10 +179,10 @@ class CopyRun:
 
     def _refused(self, text: str) -> None:
         """A violation of permissions, of whatever rule on the connection; the server's text is in lower case."""
-        subject = text.partition('"')[2].partition('"')[0].encode()
+        subject = refused_publication(text)
         mine = [pattern for plan in self._plans for pattern in (*_destinations(plan.sourcing), plan.probe)]
         mine += [self.rule.on_rejected.skip.encode()] if self.rule.on_rejected.skip else []
-        if "publish" in text.lower() and any(matches(subject, pattern.lower()) for pattern in mine):
+        if subject and any(matches(subject, pattern.lower()) for pattern in mine):
             self._fail(
                 RuleRefusedError(
                     f"rule '{self.rule.name}': the server refuses a publication ({text}):"

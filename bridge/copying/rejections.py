@@ -11,6 +11,7 @@ from bridge.connection import Link
 from bridge.copying.counters import CopyCounters
 from bridge.copying.verdict import Verdict
 from bridge.errors import RuleRefusedError
+from bridge.raw_requests import publication
 from bridge.wire import Delivered
 from transforms import header_block
 
@@ -88,8 +89,6 @@ class Rejections:
     async def _publish(self, rejected: Rejected, where: str) -> None:
         assert self._skip is not None
         block, payload = self._letter(rejected)
-        subject = self._skip.encode()
-        sizes = b"%d %d" % (len(block), len(block) + len(payload))
         while True:
             await self._link.connected()
             captured = bool(await self._link.api.stream_names(subject=self._skip))
@@ -104,9 +103,7 @@ class Rejections:
             try:
                 if not await self._link.flush():  # raw writes would overtake the subscription
                     continue
-                self._link.client.write_raw(
-                    b"HPUB %b %b %b\r\n%b%b\r\n" % (subject, inbox.encode(), sizes, block, payload)
-                )
+                self._link.client.write_raw(publication(self._skip.encode(), inbox.encode(), block, payload))
                 # If nobody listens, the server says so before it answers the flush; plain subscribers do not answer.
                 flushed = await self._link.flush()
                 if not captured and flushed and not answered.done():

@@ -11,7 +11,6 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bridge.errors import ApiError
 from bridge.jetstream_api import JetStreamApi, Json
 from bridge.replay import Replay
 from bridge.republish_loop import AckReply
@@ -111,7 +110,7 @@ async def find(api: JetStreamApi, stream: str, last: int, wanted: Sequence[Wante
         for patience in range(_PATIENCE, -1, -1):
             newest = await _piece(api, stream, low, high, wanted)
             # A consumer may sit on a replica that lags behind; unless the end was deleted, it must show up.
-            if newest.end == high or high != last or not patience or not await exists(api, stream, high):
+            if newest.end == high or high != last or not patience or await api.stored_message(stream, high) is None:
                 break
             await asyncio.sleep(_LAG_PAUSE)
         found = [before or now for before, now in zip(found, newest.found, strict=True)]
@@ -138,14 +137,3 @@ async def _piece(api: JetStreamApi, stream: str, low: int, high: int, wanted: Se
                         piece.found[index] = Found(AckReply.parse(reply).stream_sequence, sequence)
             piece.end = AckReply.parse(batch[-1][1]).stream_sequence
     return piece
-
-
-async def exists(api: JetStreamApi, stream: str, sequence: int) -> bool:
-    """Whether a stream still holds the message with this sequence."""
-    try:
-        await api.request(f"STREAM.MSG.GET.{stream}", {"seq": sequence})
-    except ApiError as error:
-        if error.http_code == 404:
-            return False
-        raise
-    return True
