@@ -201,8 +201,6 @@ class AdvisoriesRun:
                 await self._publisher.publish([message for message in made if message is not None])
                 self._window = 0
                 self._idle.set()
-        except asyncio.CancelledError:
-            raise
         except Exception as error:
             self._fail(error)
             self._idle.set()

@@ -149,8 +149,6 @@ class CopyEntry:
                         await self._wait_out(error)
                     else:
                         break
-        except asyncio.CancelledError:
-            raise
         except Exception as error:
             self._fail(error)
 

@@ -471,8 +471,6 @@ class Publisher:
                 self.waiting = False
                 self._alone = _ALONE
                 _log.info("copying.continues", stream=self._stream)
-        except asyncio.CancelledError:
-            raise
         except Exception as error:
             self._fail(error)
         finally:

@@ -33,7 +33,6 @@ class Target:
         full_is_refused: whether it refuses messages when it is full (discard new).
         room: how many messages, and bytes, it takes until it is full, as far as limits for the whole stream tell; 0
             messages where limits per subject decide.
-        transforms: whether it stores other subjects than it is sent.
         copies_natively: whether the server stores messages in it by itself.
         replicas: how many servers hold it.
         created: which stream of that name it is.
@@ -48,7 +47,6 @@ class Target:
     kept_per_subject: int
     full_is_refused: bool
     room: tuple[float, float]
-    transforms: bool
     copies_natively: bool
     replicas: int
     created: str
@@ -83,7 +81,6 @@ class Target:
             kept_per_subject=max(int(config.get("max_msgs_per_subject", -1)), 0),
             full_is_refused=config.get("discard") == "new",
             room=_room(config, info["state"]),
-            transforms=bool(config.get("subject_transform")),
             copies_natively=bool(config.get("sources")),
             replicas=int(config.get("num_replicas", 1)),
             created=str(info["created"]),
