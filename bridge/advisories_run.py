@@ -25,7 +25,7 @@ from bridge.pacing import Pace
 from bridge.queue_group import queue_group
 from bridge.refused_subjects import refused_publication, refused_subscription
 from bridge.republish_run import rule_dialect
-from bridge.rule_run import RunState
+from bridge.rule_run import FailingRun, RunState
 from bridge.target_streams import TargetStreams
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _WINDOW = 32  # advisories whose messages are fetched and published at a time
 _ADVISORIES = b"$JS.EVENT.ADVISORY."
 
 
-class AdvisoriesRun:
+class AdvisoriesRun(FailingRun):
     """One advisories rule.
 
     Args:
@@ -138,7 +138,7 @@ class AdvisoriesRun:
             self._log.error("rule.drain_incomplete", reason=str(error))
         await self._end()
         self.state = "failed" if failed else "stopped"
-        self._log.info("rule.stopped", **{name: n for name, n in self.counters.as_dict().items() if n})
+        self._log.info("rule.stopped", **self._counted())
 
     async def abandon(self) -> None:
         """End a `stop` that was cancelled because it took too long: what is in hand is lost, and counted."""
@@ -146,7 +146,7 @@ class AdvisoriesRun:
             return
         await self._end()
         self.state = "stopped"
-        self._log.error("rule.abandoned", **{name: n for name, n in self.counters.as_dict().items() if n})
+        self._log.error("rule.abandoned", **self._counted())
 
     @property
     def ready(self) -> bool:
@@ -274,10 +274,3 @@ class AdvisoriesRun:
     def _warn(self, event: str, **what: Any) -> None:
         if self._warned.setdefault(event, Pace()).due():
             self._log.warning(event, **what)
-
-    def _fail(self, error: BaseException) -> None:
-        if self.error is None:
-            self.error = error
-            self.state = "failed"
-            self._log.error("rule.failed", reason=str(error) or type(error).__name__)
-            self._failed(self)

@@ -26,7 +26,7 @@ from bridge.pacing import Pace
 from bridge.queue_group import queue_group
 from bridge.refused_subjects import refused_publication, refused_subscription
 from bridge.republish_run import rule_dialect
-from bridge.rule_run import RunState
+from bridge.rule_run import FailingRun, RunState
 from bridge.stream_events import StreamEvents
 from transforms.subject import matches
 
@@ -46,7 +46,7 @@ _LOOK_AGAIN = 0.25  # seconds until the next look when the server could not tell
 _MOST_WAITING = 64 << 20  # bytes that may wait to be written
 
 
-class IngressRun:
+class IngressRun(FailingRun):
     """One ingress rule.
 
     Args:
@@ -135,7 +135,7 @@ class IngressRun:
             self._log.error("rule.drain_incomplete", reason=str(error))
         await self._delivery.stop()
         self.state = "failed" if failed else "stopped"
-        self._log.info("rule.stopped", **{name: n for name, n in self.counters.as_dict().items() if n})
+        self._log.info("rule.stopped", **self._counted())
 
     async def abandon(self) -> None:
         """End a `stop` that was cancelled because it took too long: what waits to be written is lost, and counted."""
@@ -148,7 +148,7 @@ class IngressRun:
         self.state = "stopped"
         held = self._held if self._delivery.held else 0
         lost = held + sum(len(operations) for operations, _ in self._waiting)
-        self._log.error("rule.abandoned", lost=lost, **{name: n for name, n in self.counters.as_dict().items() if n})
+        self._log.error("rule.abandoned", lost=lost, **self._counted())
 
     @property
     def ready(self) -> bool:
@@ -295,10 +295,3 @@ class IngressRun:
     def _warn(self, event: str, **what: Any) -> None:
         if self._warned.setdefault(event, Pace()).due():
             self._log.warning(event, **what)
-
-    def _fail(self, error: BaseException) -> None:
-        if self.error is None:
-            self.error = error
-            self.state = "failed"
-            self._log.error("rule.failed", reason=str(error))
-            self._failed(self)

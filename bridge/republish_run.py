@@ -20,7 +20,7 @@ from bridge.replay import Replay
 from bridge.republish_loop import RepublishLoop, Suspect
 from bridge.retention import Retention, StreamLimits
 from bridge.rule_consumer import ConsumerPlan, RuleConsumer, consumer_owner, durable_name
-from bridge.rule_run import RunState
+from bridge.rule_run import FailingRun, RunState
 from bridge.seeding import Seeding
 from bridge.side_effects import CONSUMER_RETENTIONS, reason_against_watching
 from transforms.dialect import Dialect, dialect
@@ -50,7 +50,7 @@ def rule_dialect(text: str, link: Link) -> Dialect:
     return dialect(link.server_version if text == "native" else text)
 
 
-class RepublishRun:
+class RepublishRun(FailingRun):
     """One republish rule.
 
     Args:
@@ -223,7 +223,7 @@ class RepublishRun:
             self._log.error("rule.drain_incomplete", reason=str(error))
         await self._delivery.stop()
         self.state = "failed" if failed else "stopped"
-        self._log.info("rule.stopped", **{name: n for name, n in self.counters.as_dict().items() if n})
+        self._log.info("rule.stopped", **self._counted())
 
     async def abandon(self) -> None:
         """End a `stop` that was cancelled because it took too long: what is in hand stays for the next start."""
@@ -236,7 +236,7 @@ class RepublishRun:
             self._log.error("rule.abandon_incomplete", reason=str(error))
         await self._delivery.stop()
         self.state = "stopped"
-        self._log.error("rule.abandoned", **{name: n for name, n in self.counters.as_dict().items() if n})
+        self._log.error("rule.abandoned", **self._counted())
 
     @property
     def filtered(self) -> bool:
@@ -436,13 +436,6 @@ class RepublishRun:
                 )
             )
 
-    def _fail(self, error: BaseException) -> None:
-        if self.error is None:
-            self.error = error
-            self.state = "failed"
-            self._log.error("rule.failed", reason=str(error) or type(error).__name__, exc_info=_trace_of(error))
-            self._failed(self)
-
     # -- facts -------------------------------------------------------------------------------------------------------
 
     def _filter_subject(self, limits: StreamLimits) -> str | None:
@@ -466,8 +459,3 @@ class RepublishRun:
         except ApiError:
             return False
         return bool(other["created"] == self._info["created"])
-
-
-def _trace_of(error: BaseException) -> BaseException | None:
-    """Errors raised on purpose say all there is to say; others need their traceback."""
-    return None if isinstance(error, BridgeError) else error

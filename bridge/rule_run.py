@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+from bridge.errors import BridgeError
 
 if TYPE_CHECKING:
     from bridge.settings import Rule
 
-__all__ = ["Counters", "RuleRun", "RunState"]
+__all__ = ["Counters", "FailingRun", "RuleRun", "RunState"]
 
 RunState: TypeAlias = Literal["starting", "waiting", "ready", "draining", "stopped", "failed"]
 """`waiting`: a stream that the rule needs does not exist; the rule starts when it appears."""
@@ -62,3 +65,27 @@ class RuleRun(Protocol):
 
     def status(self) -> dict[str, Any]:
         """Where it stands, as plain data: `stream`, `position` and what else its kind has to tell."""
+
+
+class FailingRun:
+    """What every kind of run does when it cannot go on, and what it tells at its end."""
+
+    state: RunState
+    error: BaseException | None
+    counters: Any  # the kind's own; see `Counters`
+    _failed: Callable[[Any], None]
+    _log: Any
+
+    def _fail(self, error: BaseException) -> None:
+        """End with an error; only the first one counts."""
+        if self.error is None:
+            self.error = error
+            self.state = "failed"
+            # Errors raised on purpose say all there is to say; others need their traceback.
+            trace = None if isinstance(error, BridgeError) else error
+            self._log.error("rule.failed", reason=str(error) or type(error).__name__, exc_info=trace)
+            self._failed(self)
+
+    def _counted(self) -> dict[str, int]:
+        """What was counted, without the noughts."""
+        return {name: n for name, n in self.counters.as_dict().items() if n}

@@ -238,16 +238,17 @@ async def run(settings: Settings, config_path: Path) -> int:
     await asyncio.wait({starting, waiting}, return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
         await end_tasks(starting)
-        if sidecar.error is not None:
-            _log.error("sidecar.ended", reason=str(sidecar.error))
-            return sidecar.error.exit_code if isinstance(sidecar.error, BridgeError) else 1
-        return 0
+        return 0 if sidecar.error is None else _ended(sidecar.error)
     await starting
     await waiting
     finished = await sidecar.stop()
-    error = sidecar.error
-    if error is not None:
-        _log.error("sidecar.ended", reason=str(error))
-        return error.exit_code if isinstance(error, BridgeError) else 1
+    if sidecar.error is not None:
+        return _ended(sidecar.error)
     _log.info("sidecar.stopped")
     return 0 if finished else 1
+
+
+def _ended(error: BaseException) -> int:
+    """Say what ended the sidecar; the exit code."""
+    _log.error("sidecar.ended", reason=str(error))
+    return error.exit_code if isinstance(error, BridgeError) else 1

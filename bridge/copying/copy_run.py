@@ -21,7 +21,7 @@ from bridge.landing import covering_filter
 from bridge.missing_streams import existing_stream
 from bridge.refused_subjects import refused_publication
 from bridge.rule_consumer import consumer_owner
-from bridge.rule_run import RuleRun, RunState
+from bridge.rule_run import FailingRun, RuleRun, RunState
 from bridge.settings import KvSourcesRule, MirrorRule, Source, SourcesRule
 from bridge.stream_events import StreamEvents
 from transforms.dialect import Dialect, dialect
@@ -40,7 +40,7 @@ _ANY = b"nats-bridge"
 """Stands for whatever a wildcard or a function can be, in subjects that are only meant to be stored by a stream."""
 
 
-class CopyRun:
+class CopyRun(FailingRun):
     """One copying rule.
 
     Args:
@@ -131,7 +131,7 @@ class CopyRun:
                 raise error
         await self._close_target()
         self.state = "failed" if failed else "stopped"
-        self._log.info("rule.stopped", **{name: n for name, n in self.counters.as_dict().items() if n})
+        self._log.info("rule.stopped", **self._counted())
 
     async def abandon(self) -> None:
         """End a `stop` that took too long; see `RuleRun`."""
@@ -193,14 +193,6 @@ class CopyRun:
     def _connection_ended(self, reason: str) -> None:
         if self.state == "ready":
             self._fail(ConnectionLostError(f"connection '{self._target.name}': the server ended it ({reason})"))
-
-    def _fail(self, error: BaseException) -> None:
-        if self.error is None:
-            self.error = error
-            self.state = "failed"
-            trace = None if isinstance(error, BridgeError) else error
-            self._log.error("rule.failed", reason=str(error) or type(error).__name__, exc_info=trace)
-            self._failed(self)
 
     # -- what must not run -------------------------------------------------------------------------------------------
 
