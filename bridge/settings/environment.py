@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, NestedSecretsSettingsSource, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError
 
-from bridge.settings.document import Path
+from marked_yaml import Path
 from bridge.settings.model_walk import allowed_keys
 from bridge.settings.models import Settings
 from bridge.settings.problems import did_you_mean, is_close

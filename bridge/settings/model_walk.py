@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, get_args, get_origin
 
 from pydantic import BaseModel
 
-from bridge.settings.document import Path
+from marked_yaml import Path
 from bridge.settings.models import Settings
 from bridge.settings.rules import KINDS, Rule
 

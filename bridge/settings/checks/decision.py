@@ -15,7 +15,7 @@ from bridge.settings.checks.dialects import candidates, with_transforms
 from bridge.settings.checks.origins import CopyingRules, Origin
 from bridge.settings.checks.patterns import in_bytes, overlap
 from bridge.settings.checks.transforming import between, crash, remedy
-from bridge.settings.document import Path
+from marked_yaml import Path
 from bridge.settings.problems import Problem
 from bridge.settings.rules import MirrorRule, SubjectTransform
 from transforms.dialect import Dialect

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from bridge.settings.checks.patterns import covers, filter_problem
-from bridge.settings.document import Path
+from marked_yaml import Path
 from bridge.settings.problems import Problem
 
 __all__ = ["exclusion_problems"]

@@ -15,7 +15,7 @@ from bridge.settings.checks.patterns import (
     reserved_prefix,
 )
 from bridge.settings.checks.transforming import between, crash, remedy
-from bridge.settings.document import Path
+from marked_yaml import Path
 from bridge.settings.problems import Problem
 from bridge.settings.rules import SubjectTransformRule
 from transforms.dialect import Dialect

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bridge.settings.document import Path
+from marked_yaml import Path
 from bridge.settings.rules import KvSourcesRule, MirrorRule, Source, SourcesRule, SubjectTransform
 
 __all__ = ["CopyingRules", "Origin", "origins_of"]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from bridge.settings.document import Path
+from marked_yaml import Path
 from bridge.settings.problems import Problem, did_you_mean
 
 __all__ = ["reference_problems"]

@@ -1,0 +1,194 @@
+"""The stage on which a case is played: one connection to a real server, in an account where nobody else is.
+
+Nothing here waits for a length of time to be sure that nothing more comes. A server republishes before it answers the
+publisher, so what a PONG behind the last answer has not brought does not come; a copying stream is waited for until it
+holds what is expected and says that it lags behind no origin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from conformance.catalogue.case import (
+    Case,
+    Create,
+    Delete,
+    Drop,
+    Expectation,
+    Json,
+    Message,
+    Publish,
+    Purge,
+    Refusal,
+    Settle,
+    Step,
+    Update,
+)
+from conformance.errors import SubjectError
+from conformance.observation import Decision, Observation, Stored
+from conformance.raw_client import RawClient
+from conformance.subjects.relocation import HERE, Relocation
+
+__all__ = ["Stage"]
+
+_SETTLE_LIMIT = 20.0
+"""Seconds until a copying stream that has not got what is expected is looked at as it is."""
+_LOOK = 0.01
+_NEVER = -1
+
+
+class Stage:
+    """Plays cases on one connection, one after the other.
+
+    Args:
+        client: connected; only this stage uses it.
+        relocation: where names and subjects are moved to, on a server that others use.
+    """
+
+    def __init__(self, client: RawClient, relocation: Relocation = HERE) -> None:
+        self.client = client
+        self._moved = relocation
+        self._created: list[str] = []
+
+    async def play(self, case: Case, expectation: Expectation) -> Observation:
+        """Play a case; what it created is gone afterwards.
+
+        ``expectation`` only says how much to wait for.
+
+        Raises:
+            SubjectError: the set-up was refused, or the server does not answer.
+        """
+        self._created = []
+        listening = [await self.client.subscribe(self._moved.subject(subject)) for subject in case.listen]
+        try:
+            for config in case.streams:
+                await self._set_up(config)
+            decisions: list[Decision] = []
+            acks: list[Mapping[str, Json] | None] = []
+            for step in case.steps:
+                await self._carry_out(step, decisions, acks)
+            stored = {}
+            for stream, messages in (expectation.stored or {}).items():
+                await self.settle(stream, len(messages))
+                stored[stream] = await self.stored(stream)
+            times = expectation.received is not None and not stored
+            for stream in self._names_of(case) if times else ():
+                stored[stream] = await self.stored(stream)
+            await self.client.flush()
+            received = tuple(self._moved.message_back(each) for heard in listening for each in heard.messages)
+            return Observation(tuple(decisions), received, stored, tuple(acks))
+        finally:
+            for heard in listening:
+                self.client.unsubscribe(heard)
+            await self._clean_up()
+
+    async def _set_up(self, config: Mapping[str, Json]) -> None:
+        decision = await self._decide("CREATE", config)
+        if decision.refusal is not None:
+            raise SubjectError(f"the set-up stream {config.get('name')!r} was refused: {decision.refusal.description}")
+
+    async def _carry_out(self, step: Step, decisions: list[Decision], acks: list[Mapping[str, Json] | None]) -> None:
+        match step:
+            case Create(config):
+                decisions.append(await self._decide("CREATE", config))
+            case Update(config):
+                decisions.append(await self._decide("UPDATE", config))
+            case Publish(message):
+                acks.append(await self._publish(message))
+            case Delete(stream, sequence):
+                await self._request(f"STREAM.MSG.DELETE.{self._moved.name(stream)}", {"seq": sequence})
+            case Purge(stream, request):
+                moved = self._moved.config(request)
+                if "filter" in moved and isinstance(moved["filter"], str):
+                    moved["filter"] = self._moved.subject(moved["filter"].encode()).decode()
+                await self._request(f"STREAM.PURGE.{self._moved.name(stream)}", moved)
+            case Drop(stream):
+                await self._request(f"STREAM.DELETE.{self._moved.name(stream)}")
+            case Settle(stream, messages):
+                await self.settle(stream, messages)
+
+    async def _decide(self, verb: str, config: Mapping[str, Json]) -> Decision:
+        moved = self._moved.config(config)
+        name = moved.get("name")
+        if verb == "CREATE" and isinstance(name, str):
+            self._created.append(name)
+        # The name of the API subject has to be one token, whatever the configuration says.
+        addressed = name if isinstance(name, str) and name and not set(name) & set(" .*>\t\r\n") else "_"
+        answer = self._moved.json_back(await self.client.api(f"STREAM.{verb}.{addressed}", moved))
+        error = answer.get("error")
+        if error is None:
+            return Decision(config=answer["config"])
+        return Decision(refusal=Refusal(error.get("code"), error.get("err_code"), error.get("description")))
+
+    async def _publish(self, message: Message) -> Mapping[str, Json] | None:
+        found = await self.client.ask(self._moved.message(message))
+        if found is None:
+            return None
+        answer = self._moved.json_back(json.loads(found.message.payload))
+        error = answer.get("error")
+        if error is not None:
+            return {"err_code": error.get("err_code"), "description": error.get("description")}
+        return {name: answer[name] for name in ("stream", "seq", "duplicate", "val", "batch", "count") if name in answer}
+
+    async def _request(self, subject: str, body: Mapping[str, Json] | None = None) -> dict[str, Any]:
+        answer = await self.client.api(subject, body)
+        if "error" in answer:
+            raise SubjectError(f"{subject}: {answer['error'].get('description')}")
+        return answer
+
+    async def settle(self, stream: str, messages: int) -> None:
+        """Wait until a stream holds so many messages and lags behind no origin; not for ever."""
+        async with asyncio.timeout(_SETTLE_LIMIT) as limit:
+            try:
+                while True:
+                    answer = await self.client.api(f"STREAM.INFO.{self._moved.name(stream)}")
+                    if "error" in answer:
+                        return
+                    origins = [*(answer.get("sources") or ()), *([answer["mirror"]] if answer.get("mirror") else ())]
+                    behind = [each for each in origins if each.get("lag") or each.get("active", _NEVER) == _NEVER]
+                    if answer["state"]["messages"] >= messages and not behind:
+                        return
+                    await asyncio.sleep(_LOOK)
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+
+    async def stored(self, stream: str) -> tuple[Stored, ...]:
+        """What a stream holds, as bytes; nothing, where there is no such stream."""
+        name = self._moved.name(stream)
+        info = await self.client.api(f"STREAM.INFO.{name}")
+        if "error" in info or not info["state"]["messages"]:
+            return ()
+        inbox = f"_INBOX.conform.{name}"
+        heard = await self.client.subscribe(inbox.encode())
+        try:
+            config = {"deliver_subject": inbox, "ack_policy": "none", "mem_storage": True}
+            if info["config"].get("retention", "limits") != "limits":
+                config = {"deliver_subject": inbox, "ack_policy": "none", "direct": True}
+            await self._request(f"CONSUMER.CREATE.{name}", {"stream_name": name, "config": config})
+            wanted = info["state"]["messages"]
+            async with asyncio.timeout(_SETTLE_LIMIT):
+                while len(heard.deliveries) < wanted:
+                    await self.client.flush()
+                    await asyncio.sleep(0)
+        except TimeoutError:
+            raise SubjectError(f"stream {stream!r}: {len(heard.deliveries)} of {wanted} messages were read") from None
+        finally:
+            self.client.unsubscribe(heard)
+        found = []
+        for each in heard.deliveries:
+            fields = each.reply.split(b".")
+            found.append(Stored(self._moved.message_back(each.message), int(fields[5]), int(fields[7])))
+        return tuple(found)
+
+    def _names_of(self, case: Case) -> list[str]:
+        """The streams of a case that exist, by the names that the case uses."""
+        configs = [*case.streams, *(step.config for step in case.steps if isinstance(step, Create))]
+        return [config["name"] for config in configs if isinstance(config.get("name"), str) and config["name"]]
+
+    async def _clean_up(self) -> None:
+        for name in reversed(self._created):
+            await self.client.api(f"STREAM.DELETE.{name}")
