@@ -37,6 +37,7 @@ __all__ = ["Stage"]
 _SETTLE_LIMIT = 20.0
 """Seconds until a copying stream that has not got what is expected is looked at as it is."""
 _LOOK = 0.01
+_STORE_TRIES = 200
 _NEVER = -1
 
 
@@ -118,6 +119,11 @@ class Stage:
         # The name of the API subject has to be one token, whatever the configuration says.
         addressed = name if isinstance(name, str) and name and not set(name) & set(" .*>\t\r\n") else "_"
         answer = self._moved.json_back(await self.client.api(f"STREAM.{verb}.{addressed}", moved))
+        for _ in range(_STORE_TRIES):
+            if verb != "CREATE" or not _is_store_busy(answer):
+                break
+            await asyncio.sleep(_LOOK)
+            answer = self._moved.json_back(await self.client.api(f"STREAM.{verb}.{addressed}", moved))
         error = answer.get("error")
         if error is None:
             return Decision(config=answer["config"])
@@ -131,7 +137,9 @@ class Stage:
         error = answer.get("error")
         if error is not None:
             return {"err_code": error.get("err_code"), "description": error.get("description")}
-        return {name: answer[name] for name in ("stream", "seq", "duplicate", "val", "batch", "count") if name in answer}
+        return {
+            name: answer[name] for name in ("stream", "seq", "duplicate", "val", "batch", "count") if name in answer
+        }
 
     async def _request(self, subject: str, body: Mapping[str, Json] | None = None) -> dict[str, Any]:
         answer = await self.client.api(subject, body)
@@ -192,3 +200,9 @@ class Stage:
     async def _clean_up(self) -> None:
         for name in reversed(self._created):
             await self.client.api(f"STREAM.DELETE.{name}")
+
+
+def _is_store_busy(answer: Mapping[str, Json]) -> bool:
+    """Whether the files of a deleted stream of this name are still being removed, which goes on behind the answer."""
+    error = answer.get("error") or {}
+    return error.get("err_code") == 10049 and error.get("description") == "error creating store for stream"
