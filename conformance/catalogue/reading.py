@@ -214,7 +214,9 @@ def _without(expectation: Expectation, header: bytes) -> Expectation:
 
 
 def _in_memory(step: Step) -> Step:
-    return Create({"storage": "memory", **step.config}) if isinstance(step, Create) else step
+    if isinstance(step, Create | Update):
+        return type(step)({"storage": "memory", **step.config})
+    return step
 
 
 def _transform(text: CaseText) -> Transform | None:
