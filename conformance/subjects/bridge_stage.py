@@ -92,7 +92,7 @@ class BridgeStage:
         if rule.decision is None:
             self.error = SubjectError(f"the bridge refuses the set-up: {text}")
             return
-        if rule.decision in self._off or rule.decision >= len(self._decisions):
+        if rule.decision >= len(self._decisions):
             return
         code = _ERROR_CODE.search(text)
         self._off.add(rule.decision)
