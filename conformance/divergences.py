@@ -77,22 +77,37 @@ def reconciled(
 # -- rules that are refused ------------------------------------------------------------------------------------------
 
 
+_ERROR_NUMBER: Final = re.compile(r"\(10[0-9]{3}\)")
+
+
 def _refused_with(*words: str) -> Normaliser:
     """A rule that servers take and the bridge refuses, saying one of these words."""
 
     def normalise(pair: Pair) -> Pair:
         if pair.expectation.refusal is None and any(word in text for text in pair.refusals for word in words):
-            return replace(pair, expectation=Expectation(refusal=Refusal()))
+            return _as_refused(pair)
         return pair
 
     return normalise
 
 
+def _refused_before_2_10(pair: Pair) -> Pair:
+    """What 2.9 does not know or does not check is checked as 2.10 does it, which is said with an error's number."""
+    is_old = pair.subject.version < (2, 10, 0)
+    if is_old and pair.expectation.refusal is None and any(_ERROR_NUMBER.search(text) for text in pair.refusals):
+        return _as_refused(pair)
+    return pair
+
+
 def _refused_update(pair: Pair) -> Pair:
     last = next((step for step in reversed(pair.case.steps) if isinstance(step, Create | Update)), None)
     if pair.expectation.refusal is None and pair.refusals and isinstance(last, Update):
-        return replace(pair, expectation=Expectation(refusal=Refusal()))
+        return _as_refused(pair)
     return pair
+
+
+def _as_refused(pair: Pair) -> Pair:
+    return replace(pair, expectation=Expectation(refusal=Refusal()))
 
 
 # -- copies ----------------------------------------------------------------------------------------------------------
@@ -199,7 +214,7 @@ def _white_space(pair: Pair) -> Pair:
     received = pair.expectation.received
     if received is None:
         return pair
-    kept = tuple(each for each in received if not set(each.subject) & WHITE_SPACE)
+    kept = tuple(each for each in received if not set(each.subject) & set(WHITE_SPACE))
     return replace(pair, expectation=replace(pair.expectation, received=kept))
 
 
@@ -280,6 +295,11 @@ NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(
         "kd/refused/idle": _refused_with("nothing would be republished", "nothing would be transformed"),
         "kd/refused/loop": _refused_with("detected cycle", "loop:", "forms a cycle"),
         "kd/refused/crash": _refused_with("partition of 0 ends"),
+        "kd/refused/name": _refused_with("cannot be a stream's name", "'name' is missing"),
+        "kd/refused/unknown-key": _refused_with("unknown key"),
+        "kd/refused/selects-nothing": _refused_with("overlaps none of its subjects"),
+        "kd/copy/same-stream-twice-2.9": _refused_with("servers before 2.10 keep one position for both"),
+        "kd/refused/before-2.10": _refused_before_2_10,
         "kd/refused/update": _refused_update,
         "kd/copy/message-id": _message_id,
         "kd/copy/record-name": _record_name,

@@ -49,6 +49,7 @@ class BridgeStage:
         self._stages = stages
         self.connections = connections
         self._off: set[int] = set()
+        self._refused: dict[int, int | None] = {}
         self._decisions: list[Decision] = []
         self._acks: list[Mapping[str, Json] | None] = []
         self._facts: dict[str, Json] = {}
@@ -94,9 +95,13 @@ class BridgeStage:
             return
         if rule.decision >= len(self._decisions):
             return
-        code = _ERROR_CODE.search(text)
+        found = _ERROR_CODE.search(text)
+        code = int(found[1]) if found else None
+        if rule.decision in self._refused and self._refused[rule.decision] != code:
+            code = None  # a server would say one of the two, depending on what it looks at first
+        self._refused[rule.decision] = code
         self._off.add(rule.decision)
-        self._decisions[rule.decision] = Decision(refusal=Refusal(None, int(code[1]) if code else None, None))
+        self._decisions[rule.decision] = Decision(refusal=Refusal(None, code, None))
         if any(isinstance(step, Create) and step.config.get("name") == rule.stream for step in self.plan.case.steps):
             await self._stages[rule.account].client.api(f"STREAM.DELETE.{rule.stream}")
 
