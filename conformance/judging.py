@@ -54,7 +54,7 @@ def mismatches(expectation: Expectation, observation: Observation) -> Iterator[M
         yield from _message_mismatches("received", expectation.received, observation.received)
         yield from _time_mismatches(observation)
     for stream, expected in (expectation.stored or {}).items():
-        stored = observation.stored.get(stream, ())
+        stored: Sequence[Stored] = observation.stored.get(stream, ())
         where = f"stored.{stream}"
         if stream in expectation.any_order:
             stored = _in_order_of(expected, stored)
@@ -107,7 +107,9 @@ def _config_mismatches(expected: Mapping[str, Any], seen: Mapping[str, Any]) -> 
     for name, value in expected.items():
         found = seen.get(name)
         if found != value:
-            yield Mismatch(f"config.{name}", _ABSENT if value is None else repr(value), _ABSENT if found is None else repr(found))
+            yield Mismatch(
+                f"config.{name}", _ABSENT if value is None else repr(value), _ABSENT if found is None else repr(found)
+            )
 
 
 def _ack_mismatches(
@@ -128,9 +130,7 @@ def _ack_text(ack: Mapping[str, Any] | None) -> str:
     return "no answer" if ack is None else repr(dict(ack))
 
 
-def _message_mismatches(
-    where: str, expected: Sequence[ExpectedMessage], seen: Sequence[Message]
-) -> Iterator[Mismatch]:
+def _message_mismatches(where: str, expected: Sequence[ExpectedMessage], seen: Sequence[Message]) -> Iterator[Mismatch]:
     for at in range(max(len(expected), len(seen))):
         place = f"{where}[{at}]"
         if at >= len(seen):

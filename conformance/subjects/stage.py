@@ -31,6 +31,7 @@ from conformance.errors import SubjectError
 from conformance.observation import Decision, Observation, Stored
 from conformance.raw_client import RawClient
 from conformance.subjects.relocation import HERE, Relocation
+from transforms.subject import matches
 
 __all__ = ["Stage"]
 
@@ -52,6 +53,7 @@ class Stage:
         self.client = client
         self._moved = relocation
         self._created: list[str] = []
+        self._listening: tuple[bytes, ...] = ()
 
     async def play(self, case: Case, expectation: Expectation) -> Observation:
         """Play a case; what it created is gone afterwards.
@@ -62,6 +64,7 @@ class Stage:
             SubjectError: the set-up was refused, or the server does not answer.
         """
         self._created = []
+        self._listening = case.listen
         listening = [await self.client.subscribe(self._moved.subject(subject)) for subject in case.listen]
         try:
             for config in case.streams:
@@ -124,14 +127,29 @@ class Stage:
         return Decision(refusal=Refusal(error.get("code"), error.get("err_code"), error.get("description")))
 
     async def _publish(self, message: Message) -> Mapping[str, Json] | None:
-        found = await self.client.ask(self._moved.message(message))
+        moved = self._moved.message(message)
+        if self._is_heard(message.subject) and not await self._is_taken(moved.subject):
+            # Our own listening hides from the server that nobody else is there, so it would not say so.
+            self.client.publish(moved)
+            return None
+        found = await self.client.ask(moved)
         if found is None:
             return None
         answer = self._moved.json_back(json.loads(found.message.payload))
         error = answer.get("error")
         if error is not None:
             return {"err_code": error.get("err_code"), "description": error.get("description")}
-        return {name: answer[name] for name in ("stream", "seq", "duplicate", "val", "batch", "count") if name in answer}
+        return {
+            name: answer[name] for name in ("stream", "seq", "duplicate", "val", "batch", "count") if name in answer
+        }
+
+    def _is_heard(self, subject: bytes) -> bool:
+        return any(matches(subject, pattern) for pattern in self._listening)
+
+    async def _is_taken(self, subject: bytes) -> bool:
+        """Whether a stream takes the subject."""
+        answer = await self.client.api("STREAM.NAMES", {"subject": subject.decode("utf-8", "surrogateescape")})
+        return bool(answer.get("streams"))
 
     async def _request(self, subject: str, body: Mapping[str, Json] | None = None) -> dict[str, Any]:
         answer = await self.client.api(subject, body)
