@@ -61,7 +61,7 @@ class Answer:
             return (f"refused: {self.refusal.err_code} {self.refusal.description}",)
         return (
             "accepted",
-            *(f"ignored: {name}" for name in self.ignored),
+            *(f"ignored: {name}" for name in self.ignored if not any(name in text for text in self.warnings)),
             *(f"changed: {name}: {given} became {back}" for name, given, back in self.changed),
             *(f"beware: {text}" for text in self.warnings),
             *self.becomes,
