@@ -177,7 +177,12 @@ def _case(text: CaseText, clause: str, file: Path, line: int) -> Case:
 
 
 def _in_memory(step: Step) -> Step:
-    return Create({"storage": "memory", **step.config}) if isinstance(step, Create) else step
+    match step:
+        case Create(config):
+            return Create({"storage": "memory", **config})
+        case Update(config):
+            return Update({"storage": "memory", **config})  # an update cannot change the storage
+    return step
 
 
 def _transform(text: CaseText) -> Transform | None:

@@ -2,7 +2,9 @@
 
 Nothing here waits for a length of time to be sure that nothing more comes. A server republishes before it answers the
 publisher, so what a PONG behind the last answer has not brought does not come; a copying stream is waited for until it
-holds what is expected and says that it lags behind no origin.
+holds what is expected, says that it lags behind no origin, and shows the same once more. What was in the origin before
+the target was created is in its lag; a case whose point is that something is *not* copied has a message behind it
+that is.
 """
 
 from __future__ import annotations
@@ -39,6 +41,9 @@ _SETTLE_LIMIT = 20.0
 """Seconds until a copying stream that has not got what is expected is looked at as it is."""
 _LOOK = 0.01
 _NEVER = -1
+_NO_TOKEN = frozenset(" .*>\t\r\n")
+_STORE_IS_BUSY = "error creating store for stream"
+"""What a server says while the folder of a stream of the same name, deleted just before, is still on its way out."""
 
 
 class Stage:
@@ -75,7 +80,7 @@ class Stage:
                 await self._carry_out(step, decisions, acks)
             stored = {}
             for stream, messages in (expectation.stored or {}).items():
-                await self.settle(stream, len(messages))
+                await self.settle(stream, len(messages), max((each.sequence or 0 for each in messages), default=0))
                 stored[stream] = await self.stored(stream)
             times = expectation.received is not None and not stored
             for stream in self._names_of(case) if times else ():
@@ -116,15 +121,25 @@ class Stage:
     async def _decide(self, verb: str, config: Mapping[str, Json]) -> Decision:
         moved = self._moved.config(config)
         name = moved.get("name")
-        if verb == "CREATE" and isinstance(name, str):
-            self._created.append(name)
         # The name of the API subject has to be one token, whatever the configuration says.
-        addressed = name if isinstance(name, str) and name and not set(name) & set(" .*>\t\r\n") else "_"
-        answer = self._moved.json_back(await self.client.api(f"STREAM.{verb}.{addressed}", moved))
+        addressed = name if isinstance(name, str) and name and not set(name) & _NO_TOKEN else "_"
+        if verb == "CREATE":
+            self._created.append(addressed)
+        answer = await self._answer(f"STREAM.{verb}.{addressed}", moved)
         error = answer.get("error")
         if error is None:
             return Decision(config=answer["config"])
         return Decision(refusal=Refusal(error.get("code"), error.get("err_code"), error.get("description")))
+
+    async def _answer(self, subject: str, config: Mapping[str, Json]) -> Json:
+        """The answer to a configuration, as the case speaks; asked again while the store is busy."""
+        clock = asyncio.get_running_loop().time
+        limit = clock() + _SETTLE_LIMIT
+        while True:
+            answer = self._moved.json_back(await self.client.api(subject, config))
+            if answer.get("error", {}).get("description") != _STORE_IS_BUSY or clock() > limit:
+                return answer
+            await asyncio.sleep(_LOOK)
 
     async def _publish(self, message: Message) -> Mapping[str, Json] | None:
         moved = self._moved.message(message)
@@ -157,8 +172,12 @@ class Stage:
             raise SubjectError(f"{subject}: {answer['error'].get('description')}")
         return answer
 
-    async def settle(self, stream: str, messages: int) -> None:
-        """Wait until a stream holds so many messages and lags behind no origin; not for ever."""
+    async def settle(self, stream: str, messages: int, last_sequence: int = 0) -> None:
+        """Wait until a stream holds so many messages and lags behind no origin; not for ever.
+
+        ``last_sequence`` is that of the last message to wait for, where limits of the stream make room on the way.
+        """
+        before: Json = None
         async with asyncio.timeout(_SETTLE_LIMIT) as limit:
             try:
                 while True:
@@ -167,8 +186,11 @@ class Stage:
                         return
                     origins = [*(answer.get("sources") or ()), *([answer["mirror"]] if answer.get("mirror") else ())]
                     behind = [each for each in origins if each.get("lag") or each.get("active", _NEVER) == _NEVER]
-                    if answer["state"]["messages"] >= messages and not behind:
+                    state = answer["state"]
+                    is_there = state["messages"] >= messages and state["last_seq"] >= last_sequence
+                    if is_there and not behind and (state == before or not origins):
                         return
+                    before = state
                     await asyncio.sleep(_LOOK)
             except TimeoutError:
                 if not limit.expired():
