@@ -22,7 +22,9 @@ from transforms.timestamp import rfc3339_nano
 __all__ = ["judge", "mismatches"]
 
 _ABSENT = "(absent)"
-_TIME_LINE = re.compile(rb"\r\nNats-Sequence: ([0-9]+)\r\nNats-Time-Stamp: ([^\r]*)\r\n")
+_TIME_LINE = re.compile(
+    rb"\r\nNats-Stream: ([^\r]*)\r\nNats-Subject: [^\r]*\r\nNats-Sequence: ([0-9]+)\r\nNats-Time-Stamp: ([^\r]*)(?=\r\n)"
+)
 
 
 def judge(case: Case, subject: Identity, observation: Observation) -> Verdict:
@@ -149,20 +151,20 @@ def _message_mismatches(where: str, expected: Sequence[ExpectedMessage], seen: S
 
 
 def _time_mismatches(observation: Observation) -> Iterator[Mismatch]:
-    """The time stamp of a republished message is the stored one, wherever that is known."""
-    times = {
-        (stream.encode(), each.sequence): each.time_ns
-        for stream, messages in observation.stored.items()
-        for each in messages
-    }
+    """The time stamp of a republished message is the stored one, wherever that is known.
+
+    A stream that was deleted and created again has the same sequences once more: what it holds are the last ones.
+    """
+    told: dict[tuple[bytes, int], tuple[int, bytes]] = {}
     for at, message in enumerate(observation.received):
-        found = _TIME_LINE.search(message.header_block)
-        for (stream, sequence), time_ns in times.items():
-            head = b"Nats-Stream: %b\r\n" % stream
-            if found and int(found[1]) == sequence and head in message.header_block and time_ns:
-                wanted = rfc3339_nano(time_ns)
-                if wanted != found[2]:
-                    yield Mismatch(f"received[{at}].Nats-Time-Stamp", shown(wanted), shown(found[2]))
+        for found in _TIME_LINE.finditer(message.header_block):
+            told[found[1], int(found[2])] = at, found[3]
+    for stream, messages in observation.stored.items():
+        for each in messages:
+            at, time = told.get((stream.encode(), each.sequence), (-1, b""))
+            wanted = rfc3339_nano(each.time_ns)
+            if time and each.time_ns and time != wanted:
+                yield Mismatch(f"received[{at}].Nats-Time-Stamp", shown(wanted), shown(time))
 
 
 def _in_order_of(expected: Sequence[ExpectedMessage], stored: Sequence[Stored]) -> list[Stored]:

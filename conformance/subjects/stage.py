@@ -123,22 +123,24 @@ class Stage:
         name = moved.get("name")
         # The name of the API subject has to be one token, whatever the configuration says.
         addressed = name if isinstance(name, str) and name and not set(name) & _NO_TOKEN else "_"
+        is_new = verb == "CREATE" and addressed not in self._created
         if verb == "CREATE":
             self._created.append(addressed)
-        answer = await self._answer(f"STREAM.{verb}.{addressed}", moved)
+        answer = await self._answer(verb, addressed, moved, is_new=is_new)
         error = answer.get("error")
         if error is None:
             return Decision(config=answer["config"])
         return Decision(refusal=Refusal(error.get("code"), error.get("err_code"), error.get("description")))
 
-    async def _answer(self, subject: str, config: Mapping[str, Json]) -> Json:
-        """The answer to a configuration, as the case speaks; asked again while the store is busy."""
+    async def _answer(self, verb: str, addressed: str, config: Mapping[str, Json], *, is_new: bool) -> Json:
+        """The answer to a configuration, as the case speaks; of a new stream, without what is left of a deleted one."""
         clock = asyncio.get_running_loop().time
         limit = clock() + _SETTLE_LIMIT
         while True:
-            answer = self._moved.json_back(await self.client.api(subject, config))
-            if answer.get("error", {}).get("description") != _STORE_IS_BUSY or clock() > limit:
+            answer = self._moved.json_back(await self.client.api(f"STREAM.{verb}.{addressed}", config))
+            if not is_new or not _has_remains(config, answer) or clock() > limit:
                 return answer
+            await self.client.api(f"STREAM.DELETE.{addressed}")
             await asyncio.sleep(_LOOK)
 
     async def _publish(self, message: Message) -> Mapping[str, Json] | None:
@@ -232,3 +234,16 @@ class Stage:
     async def _clean_up(self) -> None:
         for name in reversed(self._created):
             await self.client.api(f"STREAM.DELETE.{name}")
+
+
+def _has_remains(config: Mapping[str, Json], answer: Mapping[str, Json]) -> bool:
+    """Whether a stream of this name that was deleted just before is in the way.
+
+    A server removes files behind its answer. Until they are gone it can refuse a stream of the same name, or, where
+    the name was used twice in a moment, give it the messages of the deleted one (seen on 2.11 and newer).
+    """
+    error = answer.get("error")
+    if error is not None:
+        return bool(error.get("err_code") == 10049 and error.get("description") == _STORE_IS_BUSY)
+    copies = config.keys() & {"sources", "mirror", "first_seq"}
+    return not copies and bool(answer.get("state", {}).get("last_seq"))
