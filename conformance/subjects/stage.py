@@ -73,11 +73,11 @@ class Stage:
         listening = [await self.client.subscribe(self._moved.subject(subject)) for subject in case.listen]
         try:
             for config in case.streams:
-                await self._set_up(config)
+                await self.set_up(config)
             decisions: list[Decision] = []
             acks: list[Mapping[str, Json] | None] = []
             for step in case.steps:
-                await self._carry_out(step, decisions, acks)
+                await self.carry_out(step, decisions, acks)
             stored = {}
             for stream, messages in (expectation.stored or {}).items():
                 await self.settle(stream, len(messages), max((each.sequence or 0 for each in messages), default=0))
@@ -91,14 +91,16 @@ class Stage:
         finally:
             for heard in listening:
                 self.client.unsubscribe(heard)
-            await self._clean_up()
+            await self.clean_up()
 
-    async def _set_up(self, config: Mapping[str, Json]) -> None:
+    async def set_up(self, config: Mapping[str, Json]) -> None:
+        """Create a stream; raises SubjectError where the server refuses it."""
         decision = await self._decide("CREATE", config)
         if decision.refusal is not None:
             raise SubjectError(f"the set-up stream {config.get('name')!r} was refused: {decision.refusal.description}")
 
-    async def _carry_out(self, step: Step, decisions: list[Decision], acks: list[Mapping[str, Json] | None]) -> None:
+    async def carry_out(self, step: Step, decisions: list[Decision], acks: list[Mapping[str, Json] | None]) -> None:
+        """One step; what it shows is added to the decisions or the answers."""
         match step:
             case Create(config):
                 decisions.append(await self._decide("CREATE", config))
@@ -156,9 +158,7 @@ class Stage:
         error = answer.get("error")
         if error is not None:
             return {"err_code": error.get("err_code"), "description": error.get("description")}
-        return {
-            name: answer[name] for name in ("stream", "seq", "duplicate", "val", "batch", "count") if name in answer
-        }
+        return {name: answer[name] for name in ("stream", "seq", "duplicate", "val", "batch", "count") if name in answer}
 
     def _is_heard(self, subject: bytes) -> bool:
         return any(matches(subject, pattern) for pattern in self._listening)
@@ -231,7 +231,8 @@ class Stage:
         configs = [*case.streams, *(step.config for step in case.steps if isinstance(step, Create))]
         return [config["name"] for config in configs if isinstance(config.get("name"), str) and config["name"]]
 
-    async def _clean_up(self) -> None:
+    async def clean_up(self) -> None:
+        """Delete what was created."""
         for name in reversed(self._created):
             await self.client.api(f"STREAM.DELETE.{name}")
 
