@@ -22,7 +22,9 @@ from transforms.timestamp import rfc3339_nano
 __all__ = ["judge", "mismatches"]
 
 _ABSENT = "(absent)"
-_TIME_LINE = re.compile(rb"\r\nNats-Sequence: ([0-9]+)\r\nNats-Time-Stamp: ([^\r]*)\r\n")
+_LINES_OF_A_STREAM = re.compile(
+    rb"\r\nNats-Stream: ([^\r]*)\r\nNats-Subject: [^\r]*\r\nNats-Sequence: ([0-9]+)\r\nNats-Time-Stamp: ([^\r]*)\r\n"
+)
 
 
 def judge(case: Case, subject: Identity, observation: Observation) -> Verdict:
@@ -156,13 +158,11 @@ def _time_mismatches(observation: Observation) -> Iterator[Mismatch]:
         for each in messages
     }
     for at, message in enumerate(observation.received):
-        found = _TIME_LINE.search(message.header_block)
-        for (stream, sequence), time_ns in times.items():
-            head = b"Nats-Stream: %b\r\n" % stream
-            if found and int(found[1]) == sequence and head in message.header_block and time_ns:
-                wanted = rfc3339_nano(time_ns)
-                if wanted != found[2]:
-                    yield Mismatch(f"received[{at}].Nats-Time-Stamp", shown(wanted), shown(found[2]))
+        # A message that was captured and republished again has the lines of each stream.
+        for stream, sequence, time in _LINES_OF_A_STREAM.findall(message.header_block):
+            time_ns = times.get((stream, int(sequence)))
+            if time_ns and rfc3339_nano(time_ns) != time:
+                yield Mismatch(f"received[{at}].Nats-Time-Stamp", shown(rfc3339_nano(time_ns)), shown(time))
 
 
 def _in_order_of(expected: Sequence[ExpectedMessage], stored: Sequence[Stored]) -> list[Stored]:
