@@ -160,20 +160,21 @@ class AccountModel:
 
     async def _ingest(self, name: str, stream: StreamModel, message: Message, depth: int) -> Mapping[str, Json] | None:
         """A published message comes into a stream: its answer to the publisher."""
+        renamed = await self._at_ingress(stream, message)
+        known = stream.duplicate(renamed)
+        if known:
+            return {"stream": name, "seq": known, "duplicate": True}
         try:
-            if self._dialect.source_record_is_refused_from_clients and header(
-                message.header_block, b"Nats-Stream-Source"
-            ):
-                raise Refused(10227, "message stream source header is not allowed")
-            renamed = await self._at_ingress(stream, message)
-            known = stream.duplicate(renamed)
-            if known:
-                return {"stream": name, "seq": known, "duplicate": True}
+            self._check_record(renamed)
             stream.check(renamed)
         except Refused as refused:
             return None if stream.config.get("no_ack") else refused.ack
         stored = await self._store(name, stream, renamed, self._clock.now(), None, depth)
         return None if stream.config.get("no_ack") else {"stream": name, "seq": stored.sequence}
+
+    def _check_record(self, message: Message) -> None:
+        if self._dialect.source_record_is_refused_from_clients and header(message.header_block, b"Nats-Stream-Source"):
+            raise Refused(10227, "message stream source header is not allowed")
 
     async def _at_ingress(self, stream: StreamModel, message: Message) -> Message:
         pair = stream.config.get("subject_transform")

@@ -7,14 +7,15 @@ business of ``account_model``; so a wrong engine is one that answers one of thes
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from conformance.catalogue.case import Json, Message, Place, Refusal
+from conformance.errors import SubjectError
 from conformance.observation import Decision, Stored
 from transforms.dialect import Dialect
 from transforms.errors import StreamConfigError, TransformError
-from transforms.republish import Republish, StoredMessage, compile_republish
+from transforms.republish import Republish, compile_republish
 from transforms.sourcing import Sourcing, compile_sourcing
 from transforms.stream_config import validate
 from transforms.transform import Transform, compile_mapping, compile_transform
@@ -24,6 +25,7 @@ __all__ = ["Config", "EngineOperations", "Results", "TransformsEngine"]
 Config: TypeAlias = Mapping[str, Json]
 Results: TypeAlias = tuple[bytes | None, ...] | Refusal
 """What becomes of each subject, None for nothing; or that the transform itself is refused."""
+_Compiled = TypeVar("_Compiled", Republish, Sourcing)
 
 
 class EngineOperations(Protocol):
@@ -127,11 +129,15 @@ class TransformsEngine:
         """Compile an entry of ``sources``, or ``mirror``; raises TransformError."""
         return compile_sourcing(entry, self.dialect, mirrors=mirrors)
 
-    def _kept(self, key: object, compile_it: Any) -> Any:
+    def _kept(self, key: object, build: Callable[[], _Compiled]) -> _Compiled:
         text = json.dumps(key)
         if text not in self._compiled:
-            self._compiled[text] = compile_it()
-        return self._compiled[text]
+            try:
+                self._compiled[text] = build()
+            except TransformError as error:
+                raise SubjectError(f"a rule that was accepted is refused at work: {error.reason}") from None
+        found: _Compiled = self._compiled[text]
+        return found
 
 
 def _published(rule: Republish, subject: bytes) -> bytes | None:

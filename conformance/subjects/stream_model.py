@@ -74,7 +74,9 @@ class StreamModel:
 
     def takes(self, subject: bytes) -> bool:
         """Whether messages published on a subject come into this stream."""
-        return any(matches(subject, each.encode("utf-8", "surrogateescape")) for each in self.config.get("subjects", ()))
+        return any(
+            matches(subject, each.encode("utf-8", "surrogateescape")) for each in self.config.get("subjects", ())
+        )
 
     def newest(self, subject: bytes) -> int:
         """The sequence of the newest message with this subject that is still there; 0 for none."""
