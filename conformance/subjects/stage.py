@@ -158,7 +158,9 @@ class Stage:
         error = answer.get("error")
         if error is not None:
             return {"err_code": error.get("err_code"), "description": error.get("description")}
-        return {name: answer[name] for name in ("stream", "seq", "duplicate", "val", "batch", "count") if name in answer}
+        return {
+            name: answer[name] for name in ("stream", "seq", "duplicate", "val", "batch", "count") if name in answer
+        }
 
     def _is_heard(self, subject: bytes) -> bool:
         return any(matches(subject, pattern) for pattern in self._listening)
