@@ -64,7 +64,9 @@ async def _play_on(subject: Subject, cases: Sequence[Case], writer: HistoryWrite
             workers.create_task(work())
 
 
-async def _play_together(subject: BatchSubject, cases: Sequence[Case], add: Callable[[Played | Unplayed], None]) -> None:
+async def _play_together(
+    subject: BatchSubject, cases: Sequence[Case], add: Callable[[Played | Unplayed], None]
+) -> None:
     """Give a subject all cases at once; a case's seconds are those since the answer before it."""
     label = subject.identity.label
     left = {case.id: case for case in cases}

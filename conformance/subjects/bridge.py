@@ -123,7 +123,7 @@ class BridgeSubject:
                 places.append((at, number))
         if not rules:
             return found
-        checked = await check(self._write(rules, {name: None for name in names}), servers=False)
+        checked = await check(self._write(rules, dict.fromkeys(names)), servers=False)
         if checked.elsewhere:
             raise SubjectError(f"nats-bridge check: {checked.elsewhere}")
         for position, text in checked.problems.items():

@@ -288,9 +288,7 @@ class _Draft:
             entries = rule.native if rule.kind == "sources" else [rule.native]
             if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
                 raise CannotPlay("its sources are no list of entries")
-            found["origins"] = tuple(
-                (_text(entry, "name"), accounts.get(_text(entry, "name"), 0)) for entry in entries
-            )
+            found["origins"] = tuple((_text(entry, "name"), accounts.get(_text(entry, "name"), 0)) for entry in entries)
         return found
 
     def subjects(self, name: str) -> tuple[str, ...]:

@@ -61,7 +61,9 @@ class BridgeStage:
         if self.error is not None:
             return {}
         return {
-            name: rule for name, rule in self.rules.items() if rule in self.plan.running and rule.decision not in self._off
+            name: rule
+            for name, rule in self.rules.items()
+            if rule in self.plan.running and rule.decision not in self._off
         }
 
     def document(self, name: str, dialect: str) -> dict[str, Json]:
@@ -193,7 +195,9 @@ class BridgeStage:
             for name, rule in self.running().items()
             if rule.kind == "republish" and isinstance(step, Delete | Purge) and rule.stream == step.stream
         ]
-        before = {name: rule["counters"]["removals"] for name, rule in (await sidecar.status()).items() if name in watching}
+        before = {
+            name: rule["counters"]["removals"] for name, rule in (await sidecar.status()).items() if name in watching
+        }
         await self._carry_out(step)
         for name in watching:
             with contextlib.suppress(TimeoutError):
@@ -203,7 +207,9 @@ class BridgeStage:
         created = step.config.get("name") if isinstance(step, Create) else None
         mine = [name for name, rule in self.running().items() if created and rule.stream == created]
         if mine:
-            await sidecar.until(lambda rules: all(rules[name]["state"] == "ready" for name in mine), "rules of a stream")
+            await sidecar.until(
+                lambda rules: all(rules[name]["state"] == "ready" for name in mine), "rules of a stream"
+            )
 
     def _is_short_lived(self, step: Publish) -> bool:
         """Whether a message may be gone, or take others with it, before a rule has read it."""
