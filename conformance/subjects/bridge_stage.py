@@ -77,6 +77,8 @@ class BridgeStage:
             SubjectError: the server refuses the set-up.
         """
         case = self.plan.case
+        for account, stage in enumerate(self._stages):
+            stage.prepare(() if account else case.listen)
         self._heard = [await self._stages[0].client.subscribe(subject) for subject in case.listen]
         for stage in self._stages[1:]:
             self._letters.append((stage, await stage.client.subscribe(DEAD_LETTERS.encode())))
