@@ -10,6 +10,7 @@ that is.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -196,8 +197,9 @@ class Stage:
         ``last_sequence`` is that of the last message to wait for, where limits of the stream make room on the way.
         """
         before: Json = None
-        async with asyncio.timeout(_SETTLE_LIMIT) as limit:
-            try:
+        # What the client waits for has limits of its own, which are no TimeoutError: here is only this one.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_SETTLE_LIMIT):
                 while True:
                     answer = await self.client.api(f"STREAM.INFO.{self._moved.name(stream)}")
                     if "error" in answer:
@@ -210,9 +212,6 @@ class Stage:
                         return
                     before = state
                     await asyncio.sleep(_LOOK)
-            except TimeoutError:
-                if not limit.expired():
-                    raise
 
     async def stored(self, stream: str) -> tuple[Stored, ...]:
         """What a stream holds, as bytes; nothing, where there is no such stream."""
