@@ -15,9 +15,9 @@ from bridge.settings.checks.patterns import (
     reserved_prefix,
 )
 from bridge.settings.checks.transforming import between, crash, remedy
-from marked_yaml import Path
 from bridge.settings.problems import Problem
 from bridge.settings.rules import SubjectTransformRule
+from marked_yaml import Path
 from transforms.dialect import Dialect
 from transforms.errors import StreamConfigError, TransformError
 from transforms.stream_config import validate
