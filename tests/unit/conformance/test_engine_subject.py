@@ -16,8 +16,11 @@ from tests.unit.conformance.playing import outcomes
 VERSIONS = ("2.9.10", "2.10.27", "2.11.17", "2.12.15", "2.14.9", "2.15.1")
 
 
+HEAD = "clause: a clause\ncases:\n  - id: native/test/1\n    title: a title of it\n    level: must\n"
+
+
 def case_of(text: str) -> Case:
-    (case,) = read_text(f"clause: a clause\ncases:\n  - id: native/test/1\n    title: a title of it\n    level: must\n{text}", Path("x"))
+    (case,) = read_text(HEAD + text, Path("x"))
     return case
 
 
