@@ -18,13 +18,13 @@ class Miniature:
     Attributes:
         name: with hyphens.
         description: what it does wrong, in one line.
-        caught_by: the id of the case that it must fail.
+        case: the id of the case that must find it out.
         build: makes it.
     """
 
     name: str
     description: str
-    caught_by: str
+    case: str
     build: Callable[[Dialect], EngineOperations]
 
     def engine(self) -> EngineOperations:

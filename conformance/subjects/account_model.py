@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from conformance.catalogue.case import (
@@ -31,6 +32,7 @@ from conformance.catalogue.case import (
 from conformance.errors import SubjectError
 from conformance.observation import Decision, Observation, Stored
 from conformance.subjects.engine_operations import Config, EngineOperations
+from conformance.subjects.ingest_model import ingested
 from conformance.subjects.stream_model import Clock, Refused, StreamModel, header
 from transforms.dialect import Dialect, Feature
 from transforms.subject import matches, tokens
@@ -43,6 +45,8 @@ _DEEPEST = 32
 
 _SKIPS_DUPLICATE_COPIES = Feature(since=((2, 12, 6), (2, 14, 0)))
 """Of a copy whose Nats-Msg-Id the target knows, only itself is left out; before, it and all that follows."""
+_WAITS_FOR_ITS_START = Feature(since=((2, 15, 0),))
+"""A start behind the origin's end is waited for; before, it is the next new message, whatever its sequence."""
 _MIRRORS_TAKE_DUPLICATES = Feature(since=((2, 12, 8), (2, 14, 0)))
 
 
@@ -160,15 +164,15 @@ class AccountModel:
 
     async def _ingest(self, name: str, stream: StreamModel, message: Message, depth: int) -> Mapping[str, Json] | None:
         """A published message comes into a stream: its answer to the publisher."""
-        renamed = await self._at_ingress(stream, message)
-        known = stream.duplicate(renamed)
-        if known:
-            return {"stream": name, "seq": known, "duplicate": True}
+        block = ingested(message.header_block, self._dialect.version)
+        renamed = await self._at_ingress(stream, replace(message, header_block=block))
         try:
             self._check_record(renamed)
-            stream.check(renamed)
+            known = stream.check(renamed)
         except Refused as refused:
             return None if stream.config.get("no_ack") else refused.ack
+        if known:
+            return {"stream": name, "seq": known, "duplicate": True}
         stored = await self._store(name, stream, renamed, self._clock.now(), None, depth)
         return None if stream.config.get("no_ack") else {"stream": name, "seq": stored.sequence}
 
@@ -185,7 +189,7 @@ class AccountModel:
         )
         if isinstance(results, Refusal):
             raise SubjectError(f"a transform that was accepted is refused at work: {results.description}")
-        return message if results[0] is None else Message(results[0], message.header_block, message.payload)
+        return message if results[0] is None else replace(message, subject=results[0])
 
     async def _store(
         self, name: str, stream: StreamModel, message: Message, time_ns: int, sequence: int | None, depth: int
@@ -217,7 +221,7 @@ class AccountModel:
         if origin is None or entry.get("external"):
             return False
         key = json.dumps([entry["name"], entry.get("filter_subject"), entry.get("subject_transforms")])
-        position = stream.positions.setdefault(key, _start(entry, origin))
+        position = stream.positions.setdefault(key, self._start(entry, origin))
         for stored in [each for sequence, each in origin.messages.items() if sequence >= position]:
             copy = await self._engine.copy(entry, stored, origin.identity, mirrors=mirrors)
             if copy is not None and not await self._take(name, stream, copy, stored, mirrors=mirrors):
@@ -229,15 +233,27 @@ class AccountModel:
         """Store a copy; False: it cannot be, and waits, and so do all behind it."""
         takes_duplicates = mirrors and _MIRRORS_TAKE_DUPLICATES.holds(self._dialect.version)
         renamed = await self._at_ingress(stream, copy)
-        if not takes_duplicates and stream.duplicate(renamed):
-            return _SKIPS_DUPLICATE_COPIES.holds(self._dialect.version)
         try:
-            stream.check(renamed, rollups=False)
+            known = stream.check(renamed, is_copy=True, takes_duplicates=takes_duplicates)
         except Refused:
             return False
+        if known:
+            return _SKIPS_DUPLICATE_COPIES.holds(self._dialect.version)
         time_ns, sequence = (origin.time_ns, origin.sequence) if mirrors else (self._clock.now(), None)
         await self._store(name, stream, renamed, time_ns, sequence, 0)
         return True
+
+    def _start(self, entry: Config, origin: StreamModel) -> int:
+        """The sequence at which an entry begins that has copied nothing."""
+        if entry.get("opt_start_seq"):
+            start = int(entry["opt_start_seq"])
+            waits = _WAITS_FOR_ITS_START.holds(self._dialect.version)
+            return start if waits else min(start, origin.last_sequence + 1)
+        if entry.get("opt_start_time"):
+            begin = nanoseconds_of(entry["opt_start_time"])
+            later = (sequence for sequence, each in origin.messages.items() if each.time_ns >= begin)
+            return next(later, origin.last_sequence + 1)
+        return 0
 
 
 def _entries(config: Config) -> Iterator[tuple[Config, bool]]:
@@ -245,17 +261,6 @@ def _entries(config: Config) -> Iterator[tuple[Config, bool]]:
         yield config["mirror"], True
     for entry in config.get("sources") or ():
         yield entry, False
-
-
-def _start(entry: Config, origin: StreamModel) -> int:
-    """The sequence at which an entry begins that has copied nothing."""
-    if entry.get("opt_start_seq"):
-        return int(entry["opt_start_seq"])
-    if entry.get("opt_start_time"):
-        begin = nanoseconds_of(entry["opt_start_time"])
-        later = (sequence for sequence, each in origin.messages.items() if each.time_ns >= begin)
-        return next(later, origin.last_sequence + 1)
-    return 0
 
 
 def _raw(text: Any) -> bytes:

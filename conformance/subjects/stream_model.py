@@ -1,7 +1,8 @@
 """A stream as a server keeps it, in memory: sequences, times, limits, duplicates, rollups, removals.
 
 It knows what decides about republish and copies, and no more: consumers, ages, TTLs, batches, counters and schedules
-are not here; cases about those are for servers (``needs: [store]``).
+are not here, nor what old versions do wrong when they look for a last sequence; cases about those are for servers
+(``needs: [store]``).
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ __all__ = ["Clock", "Refused", "StreamModel"]
 
 _START_NS = 1_767_225_600_000_000_000
 _STEP_NS = 250_000_000
+
+_IN_MEMORY, _IN_FILE, _HEADERS_IN_FILE = 16, 30, 4
+"""Bytes that a store adds to a message, for all of them and for one with headers."""
 
 
 class Clock:
@@ -82,41 +86,59 @@ class StreamModel:
         """The sequence of the newest message with this subject that is still there; 0 for none."""
         return next((at for at, each in reversed(self.messages.items()) if each.message.subject == subject), 0)
 
-    def duplicate(self, message: Message) -> int:
-        """The sequence under which a message with the same id was stored; 0 for none.
+    def check(self, message: Message, *, is_copy: bool = False, takes_duplicates: bool = False) -> int:
+        """What a stream looks at before it stores a message, in a server's order.
 
-        Windows are taken to be longer than a case takes.
-        """
-        if not self.config.get("duplicate_window"):
-            return 0
-        return self._ids.get(header(message.header_block, b"Nats-Msg-Id"), 0)
-
-    def check(self, message: Message, *, rollups: bool = True) -> None:
-        """What a stream looks at before it stores a message; ``rollups``: also whether it may roll up.
+        ``is_copy``: a rollup that is not permitted is stored like any message. ``takes_duplicates``: ids do not count.
+        The sequence under which a message with the same id is stored, 0 for none; windows are taken to be longer than
+        a case takes.
 
         Raises:
             Refused: it does not take it.
         """
-        rollup = header(message.header_block, b"Nats-Rollup")
-        if rollups and rollup:
+        if self.config.get("sealed"):
+            raise Refused(10109, "invalid operation on sealed stream")
+        block = message.header_block
+        expected = header(block, b"Nats-Expected-Stream")
+        if expected and expected != self.config["name"].encode():
+            raise Refused(10060, "expected stream does not match")
+        known = self._ids.get(header(block, b"Nats-Msg-Id"), 0) if self.config.get("duplicate_window") else 0
+        if known and not takes_duplicates:
+            return known
+        self._check_expectations(message)
+        rollup = header(block, b"Nats-Rollup").lower()
+        if rollup and not is_copy:
             if not self.config.get("allow_rollup_hdrs"):
                 raise Refused(10111, "rollup not permitted")
-            if rollup.lower() not in (b"sub", b"all"):
-                shown = rollup.lower().decode("utf-8", "replace")
-                raise Refused(10111, f'rollup value invalid: "{shown}"')
-        size = len(message.header_block) + len(message.payload)
-        if 0 <= self.config.get("max_msg_size", -1) < size:
+            if rollup not in (b"sub", b"all"):
+                raise Refused(10111, f'rollup value invalid: "{rollup.decode("utf-8", "replace")}"')
+        if 0 <= self._limit("max_msg_size") < len(block) + len(message.payload):
             raise Refused(10054, "message size exceeds maximum allowed")
         if self.config.get("discard") == "new":
-            self._check_room(message.subject)
+            self._check_room(message)
+        return 0
 
-    def _check_room(self, subject: bytes) -> None:
+    def _check_expectations(self, message: Message) -> None:
+        of_subject = header(message.header_block, b"Nats-Expected-Last-Subject-Sequence")
+        of_stream = header(message.header_block, b"Nats-Expected-Last-Sequence")
+        for expected, found in ((of_subject, self.newest(message.subject)), (of_stream, self.last_sequence)):
+            if expected.isdigit() and int(expected) != found:
+                raise Refused(10071, f"wrong last sequence: {found}")
+        last_id = next(reversed(self._ids), b"")
+        expected = header(message.header_block, b"Nats-Expected-Last-Msg-Id")
+        if expected and expected != last_id:
+            raise Refused(10070, f"wrong last msg ID: {last_id.decode('utf-8', 'replace')}")
+
+    def _check_room(self, message: Message) -> None:
+        subject = message.subject
         per_subject, most = self._limit("max_msgs_per_subject"), self._limit("max_msgs")
         is_full = 0 < per_subject <= sum(1 for each in self.messages.values() if each.message.subject == subject)
         if is_full and self.config.get("discard_new_per_subject"):
             raise Refused(10077, "maximum messages per subject exceeded")
         if 0 < most <= len(self.messages) and not is_full:
             raise Refused(10077, "maximum messages exceeded")
+        if 0 < self._limit("max_bytes") < self._bytes() + self._size(message):
+            raise Refused(10077, "maximum bytes exceeded")
 
     def store(self, message: Message, time_ns: int, sequence: int | None = None) -> Stored:
         """Keep a message, under the next sequence where none is given, and remove what it displaces."""
@@ -156,6 +178,8 @@ class StreamModel:
         if most > 0:
             for sequence in list(self.messages)[:-most]:
                 del self.messages[sequence]
+        while 0 < self._limit("max_bytes") < self._bytes():
+            del self.messages[next(iter(self.messages))]
 
     def delete(self, sequence: int) -> bool:
         """Remove one message; whether it was there."""
@@ -171,6 +195,15 @@ class StreamModel:
             chosen = chosen[: -request["keep"]]
         for sequence in chosen:
             del self.messages[sequence]
+
+    def _bytes(self) -> int:
+        return sum(self._size(each.message) for each in self.messages.values())
+
+    def _size(self, message: Message) -> int:
+        """What max_bytes counts for a message."""
+        in_memory = self.config.get("storage") == "memory"
+        overhead = _IN_MEMORY if in_memory else _IN_FILE + (_HEADERS_IN_FILE if message.header_block else 0)
+        return len(message.subject) + len(message.header_block) + len(message.payload) + overhead
 
     def _limit(self, name: str) -> int:
         return int(self.config.get(name, -1))
