@@ -12,7 +12,6 @@ from conformance.differential.engine import Engine
 from conformance.differential.trial import Kind, Trial
 from conformance.judging import shown
 from conformance.observation import Decision, Observation, Stored
-from transforms.header_block import read
 from transforms.source_record import HEADER, SourceRecord
 from transforms.subject import tokens
 
@@ -174,7 +173,7 @@ def _republished(
 
 def _sequence(message: Message) -> int:
     """The sequence that the server wrote; 0: this is no republished message."""
-    value = read(message.header_block, b"Nats-Sequence") or b""
+    value = message.header_block.rpartition(b"Nats-Sequence: ")[2].partition(b"\r\n")[0]
     return int(value) if value.isdigit() else 0
 
 
@@ -210,9 +209,9 @@ def _copies(
 
 
 def _record(stored: Stored) -> SourceRecord | None:
-    """The record that the server wrote: it is the last one."""
-    value = read(stored.message.header_block, HEADER)
-    return None if value is None else SourceRecord.parse(value)
+    """The record that the server wrote: it is the last one, in an odd block not at the beginning of a line."""
+    _, name, value = stored.message.header_block.rpartition(HEADER + b": ")
+    return SourceRecord.parse(value.partition(b"\r\n")[0]) if name else None
 
 
 def _texts_of(record: SourceRecord | None, whole: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
