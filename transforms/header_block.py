@@ -33,10 +33,10 @@ def append(block: bytes, lines: Iterable[tuple[bytes, bytes]]) -> bytes:
     """The block with ``(name, value)`` lines added at its end, one space after each colon.
 
     Nothing is replaced: a name that is there already is there twice afterwards. Without lines the block is
-    returned as it is.
+    returned as it is. A block of two bytes counts as none, as where servers append a source record (2.9 to 2.15).
     """
     added = b"".join([b"%b: %b\r\n" % line for line in lines])
-    return opened(block) + added + _CRLF if added else block
+    return opened(block if len(block) > len(_CRLF) else b"") + added + _CRLF if added else block
 
 
 def read(block: bytes, name: bytes) -> bytes | None:
