@@ -119,6 +119,9 @@ def test_what_is_copied_or_not_selected_has_no_refusal() -> None:
         ({**PLAIN, "filter_subject": "a.*"}, b"S", (b"a.*",), (b">",)),
         (entry(("a.*", "b.$1"), ("c", "")), b"S", (b"a.*", b"c"), (b"b.$1", b">")),
         (entry(("", "b.>")), b"S", (b">",), (b"b.>",)),
+        # Field 4 ends at the first space, whatever comes behind it.
+        (entry(("a.*", "b.{{split(1, -)}}.$1")), b"S", (b"a.*",), (b"b.{{split(1,",)),
+        (entry(("a.*", "b.$1"), ("c.*", "{{ wildcard(1)}}"), ("d", "e")), b"S", (b"a.*", b"c.*", b"d"), (b"b.$1", b"{{")),
         ({**PLAIN, "external": {"api": "JSA.API"}}, b"S:4i8oqjfX", (b">",), (b">",)),
         ({**PLAIN, "external": {"api": "JSA.API", "deliver": "d"}}, b"S:4i8oqjfX", (b">",), (b">",)),
         ({**PLAIN, "external": None, "subject_transforms": None}, b"S", (b">",), (b">",)),
