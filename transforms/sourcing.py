@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from transforms.dialect import NEWEST, Dialect
-from transforms.header_block import append, remove, remove_prefix
+from transforms.header_block import append, remove, remove_first, remove_prefix
 from transforms.republish import Refusal, StoredMessage, unpublishable
 from transforms.source_record import HEADER, JOINT, SEPARATOR, TWIN_HEADER, SourceRecord, external_name
 from transforms.subject import REST, matches
@@ -92,8 +92,12 @@ class Sourcing:
         return remove_prefix(stored, b"Nats-Batch-") if self.dialect.copies_lose_batch_headers else stored
 
     def without_records(self, stored: bytes) -> bytes:
-        """A header block without the records of earlier copies: of a chain of copies the last one's counts."""
-        return remove(remove(stored, HEADER), TWIN_HEADER)
+        """A header block without the records of earlier copies: of a chain of copies the last one's counts.
+
+        Servers before 2.11 take out the first line alone; a chain of copies never has more than that one.
+        """
+        without = remove if self.dialect.copies_lose_every_earlier_record else remove_first
+        return remove(without(stored, HEADER), TWIN_HEADER)
 
     def block(self, stored: bytes, record: bytes) -> bytes:
         """The copy's header block: what may not travel taken out, the record appended."""
