@@ -59,7 +59,9 @@ class Bench:
                 self.client.unsubscribe(each)
             await asyncio.gather(*(self.client.api(f"STREAM.DELETE.{name}") for name in self._there))
 
-    async def _played(self, trial: Trial, heard: list[Collected], expected: Expected, *, with_messages: bool) -> Observation:
+    async def _played(
+        self, trial: Trial, heard: list[Collected], expected: Expected, *, with_messages: bool
+    ) -> Observation:
         for config in trial.others:
             decision = await self._decide("CREATE", config)
             if decision.refusal is not None:
@@ -88,7 +90,9 @@ class Bench:
         name = config.get("name")
         named = name if isinstance(name, str) and name else "_"
         # A stream in files may still be on its way out: that is no answer to the configuration.
-        while (answer := await self.client.api(f"STREAM.{verb}.{named}", config)).get("error", {}).get("description") == _STORE_IS_BUSY:
+        while (answer := await self.client.api(f"STREAM.{verb}.{named}", config)).get("error", {}).get(
+            "description"
+        ) == _STORE_IS_BUSY:
             await asyncio.sleep(0)
         error = answer.get("error")
         if error is not None:

@@ -128,9 +128,7 @@ def _value(config: Mapping[str, Json], name: str) -> str:
     return json.dumps(config[name], ensure_ascii=False) if name in config else _ABSENT
 
 
-def _ingress(
-    trial: Trial, config: Mapping[str, Json], native: Observation, engine: Engine
-) -> Iterator[Comparison]:
+def _ingress(trial: Trial, config: Mapping[str, Json], native: Observation, engine: Engine) -> Iterator[Comparison]:
     if trial.config.get("subject_transform") is None:
         return
     stored = {each.sequence: each for each in native.stored.get(TARGET, ())}
@@ -144,12 +142,12 @@ def _ingress(
         if found == expected:
             yield Comparison(Kind.INGRESS, key, "stored")
         else:
-            yield Comparison(Kind.INGRESS, key, "stored", True, f"stored[{at}].subject", _bytes(found), _bytes(expected))
+            yield Comparison(
+                Kind.INGRESS, key, "stored", True, f"stored[{at}].subject", _bytes(found), _bytes(expected)
+            )
 
 
-def _republished(
-    trial: Trial, config: Mapping[str, Json], native: Observation, engine: Engine
-) -> Iterator[Comparison]:
+def _republished(trial: Trial, config: Mapping[str, Json], native: Observation, engine: Engine) -> Iterator[Comparison]:
     received: dict[int, list[Message]] = {}
     for message in native.received:
         received.setdefault(_sequence(message), []).append(message)
@@ -168,7 +166,9 @@ def _republished(
         yield Comparison(Kind.REPUBLISH, (), "received", True, "received", _bytes(extra[0].subject), _NOTHING)
     order = [_sequence(message) for message in native.received]
     if len(listening(trial, engine)) == 1 and order != sorted(order):
-        yield Comparison(Kind.REPUBLISH, (), "order", True, "order of what was received", str(order), str(sorted(order)))
+        yield Comparison(
+            Kind.REPUBLISH, (), "order", True, "order of what was received", str(order), str(sorted(order))
+        )
 
 
 def _sequence(message: Message) -> int:
@@ -177,9 +177,7 @@ def _sequence(message: Message) -> int:
     return int(value) if value.isdigit() else 0
 
 
-def _copies(
-    trial: Trial, config: Mapping[str, Json], native: Observation, engine: Engine
-) -> Iterator[Comparison]:
+def _copies(trial: Trial, config: Mapping[str, Json], native: Observation, engine: Engine) -> Iterator[Comparison]:
     mirrors = trial.kind is Kind.MIRROR
     target = native.stored.get(TARGET, ())
     left = list(target)
@@ -246,7 +244,9 @@ def _message(
             if found != wanted:
                 return Comparison(kind, key, aspect, True, f"{place}: {member}", _bytes(found), _bytes(wanted))
     native = " and ".join(_bytes(message.subject) for message in seen) or _NOTHING
-    return Comparison(kind, key, aspect, True, place, native, _NOTHING if expected is None else _bytes(expected.subject))
+    return Comparison(
+        kind, key, aspect, True, place, native, _NOTHING if expected is None else _bytes(expected.subject)
+    )
 
 
 def _bytes(raw: bytes | None) -> str:

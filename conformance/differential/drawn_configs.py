@@ -30,8 +30,8 @@ _WRONG_TYPES = (0, 1, -1, 1.5, "", "x", True, False, None, [], {}, ["x"], {"x": 
 _DURATIONS = (0, 1, 99_999_999, 100_000_000, 1_000_000_000, 120_000_000_000, 10**13, -1, -(10**9))
 _LIMITS = (0, -1, -2, 1, 5, 1000, -1000)
 _TIMES = (
-    "2024-01-02T03:04:05Z", "2024-01-02T03:04:05.120Z", "2024-01-02T03:04:05+02:00", "2024-02-30T00:00:00Z", "yesterday", "",
-    "2024-01-02 03:04:05Z", "2024-01-02T03:04:05.123456789123Z", "2024-13-02T03:04:05Z", "2024-01-02T24:04:05Z",
+    "2024-01-02T03:04:05Z", "2024-01-02T03:04:05.120Z", "2024-01-02T03:04:05+02:00", "2024-02-30T00:00:00Z", "yesterday",
+    "2024-01-02 03:04:05Z", "2024-01-02T03:04:05.123456789123Z", "2024-13-02T03:04:05Z", "2024-01-02T24:04:05Z", "",
 )  # fmt: skip
 
 
@@ -124,7 +124,9 @@ def _origin(random: Random) -> Any:
     if random.random() < 0.12:
         origin["external"] = _external(random)
     if random.random() < 0.04:
-        origin["consumer"] = random.choice(({"name": "c", "deliver_subject": "x.c"}, {"name": "c"}, {}, {"name": "a b", "deliver_subject": "y"}))
+        origin["consumer"] = random.choice(
+            ({"name": "c", "deliver_subject": "x.c"}, {"name": "c"}, {}, {"name": "a b", "deliver_subject": "y"})
+        )
     return _with_odd_member(random, origin)
 
 
@@ -137,7 +139,11 @@ def _origin_pair(random: Random) -> Any:
 
 
 def _filter(random: Random) -> str:
-    return random.choice(("a.*", "a.x", "b.x", "zzz", "s.b", "", "a..b", "a b", ">")) if random.random() < 0.7 else draw_filter(random, head="a")
+    return (
+        random.choice(("a.*", "a.x", "b.x", "zzz", "s.b", "", "a..b", "a b", ">"))
+        if random.random() < 0.7
+        else draw_filter(random, head="a")
+    )
 
 
 def _external(random: Random) -> Any:
@@ -202,5 +208,5 @@ _MEMBERS: Mapping[str, _Draw] = {
     "metadata": _one_of({}, {"k": "v"}, {"k": 1}, {"k": None}, {"é": ""}),
     "pedantic": _FLAG,
 }
-"""Members and the values drawn for them. Consumer limits, message TTLs, counters, batches, schedules, placement and more
-than one replica are not drawn: what servers check of them is outside of what the engine decides."""
+"""Members and the values drawn for them. Consumer limits, message TTLs, counters, batches, schedules, placement and
+more than one replica are not drawn: what servers check of them is outside of what the engine decides."""

@@ -1,4 +1,4 @@
-"""Random header blocks and payloads: what applications send, what they could send, and what fakes the server's lines."""
+"""Random header blocks and payloads: what applications send, what they could send, fakes of the server's lines."""
 
 from __future__ import annotations
 
@@ -8,9 +8,21 @@ from conformance.catalogue.case import Message
 
 __all__ = ["draw_message"]
 
-_NAMES = (b"A", b"a", b"B", b"x-lower", b"X-Spaces", b"Name", b"traceparent", b"KV-Operation", b"Content-Type", b"Nats-Streams")
+_NAMES = (
+    b"A",
+    b"a",
+    b"B",
+    b"x-lower",
+    b"X-Spaces",
+    b"Name",
+    b"traceparent",
+    b"KV-Operation",
+    b"Content-Type",
+    b"Nats-Streams",
+)
 _VALUES = (
-    b"1", b"2", b"", b"two  words", b"a:b:c", b"DEL", "Zoë, 日本".encode(), b"\xe9\xff", b"\tx\t", b"z" * 70, b"\\r\\n", b'"q"',
+    b"1", b"2", b"", b"two  words", b"a:b:c", b"DEL", "Zoë, 日本".encode(), b"\xe9\xff", b"\tx\t", b"z" * 70, b"\\r\\n",
+    b'"q"',
 )  # fmt: skip
 _COLONS = (b": ",) * 8 + (b":", b":  ", b" : ", b":\t", b" ")
 _FAKES = (
@@ -19,13 +31,25 @@ _FAKES = (
 )  # fmt: skip
 _ACTING = (
     b"Nats-Expected-Stream: S", b"Nats-Expected-Stream: O", b"Nats-Expected-Last-Sequence: 99", b"Nats-Expected-x: 1",
-    b"Nats-Rollup: sub", b"Nats-TTL: 5s", b"Nats-Stream-Source: X 7 > >", b"Nats-Stream-Source: X 7", b"Nats-Batch-Id: b",
-    b"Nats-Batch-x: b", b"Nats-Request-Info: {}", b"Nats-Incr: 1", b"Nats-Marker-Reason: MaxAge", b"Nats-Schedule: @at x",
+    b"Nats-Rollup: sub", b"Nats-TTL: 5s", b"Nats-Stream-Source: X 7 > >", b"Nats-Stream-Source: X 7",
+    b"Nats-Batch-Id: b",
+    b"Nats-Batch-x: b", b"Nats-Request-Info: {}", b"Nats-Incr: 1", b"Nats-Marker-Reason: MaxAge",
+    b"Nats-Schedule: @at x",
 )  # fmt: skip
-_STATUS = (b"NATS/1.0 503 Not Today", b"NATS/1.0 404", b"NATS/1.0 100 Idle", b"NATS/1.0  200", b"NATS/1.0 x", b"nats/1.0", b"NATS/2.0")
+_STATUS = (
+    b"NATS/1.0 503 Not Today",
+    b"NATS/1.0 404",
+    b"NATS/1.0 100 Idle",
+    b"NATS/1.0  200",
+    b"NATS/1.0 x",
+    b"nats/1.0",
+    b"NATS/2.0",
+)
 _ODD_BLOCKS = (
-    b"NATS/1.0\r\n\r\n", b"Foo: bar\r\n\r\n", b"\r\n", b"NATS/1.0\r\nA: 1", b"NATS/1.0\r\nA: 1\r\n", b"NATS/1.0\nA: 1\n\n", b"xy",
-    b"NATS/1.0\r\n\r\nA: 1\r\n\r\n", b"NATS/1.0\r\nNoColon\r\n\r\n", b"NATS/1.0\r\n: v\r\n\r\n", b"abc", b"NATS/1.0\r\n",
+    b"NATS/1.0\r\n\r\n", b"Foo: bar\r\n\r\n", b"\r\n", b"NATS/1.0\r\nA: 1", b"NATS/1.0\r\nA: 1\r\n", b"NATS/1.0\nA: 1\n\n",
+    b"xy",
+    b"NATS/1.0\r\n\r\nA: 1\r\n\r\n", b"NATS/1.0\r\nNoColon\r\n\r\n", b"NATS/1.0\r\n: v\r\n\r\n", b"abc",
+    b"NATS/1.0\r\n",
 )  # fmt: skip
 _PAYLOADS = (b"", b"x", b"\r\n", b"MSG fake 1 5\r\n", b"0" * 40, bytes(range(256)))
 

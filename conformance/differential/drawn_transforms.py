@@ -10,7 +10,27 @@ __all__ = ["DrawnTransform", "draw_destination", "draw_filter", "draw_subject", 
 
 _LITERALS = ("foo", "a", "b-c", "$x", "*x", ">x", "é", "{{}}", "日本", "$", "$$", "x{{wildcard(1)}}", "A", "x>")
 _SPACED = ("a b", "x\ty", " ", "x ", "x\x0cy", "x\ny")
-_PIECES = ("a", "b", "ab", "-", "--", "@", "_", "é", "日", "$", "*", ">", "0", "Z", "_-", "q" * 11, "xyz", "~", "\U0001f600")
+_PIECES = (
+    "a",
+    "b",
+    "ab",
+    "-",
+    "--",
+    "@",
+    "_",
+    "é",
+    "日",
+    "$",
+    "*",
+    ">",
+    "0",
+    "Z",
+    "_-",
+    "q" * 11,
+    "xyz",
+    "~",
+    "\U0001f600",
+)
 _DELIMITERS = ("-", "-", "--", "@", "é", "ab", "", " ", "_-", "日", "a", "x\t", "{", ")", "'-'", "*")
 _ODD_NUMBERS = (
     "0", "-1", "+2", "02", "x", "1.5", "", " 2 ", "\t2", "1_0", "0x1", "1e3", "2147483647", "2147483648", "-2147483648",
@@ -142,7 +162,9 @@ def _function(random: Random, wildcards: int) -> str:
         name, arguments = "wildcard", [_index(random, wildcards)]
     elif chance < 0.4:
         name = "partition"
-        arguments = [_number(random, 1, 200)] + [_index(random, wildcards) for _ in range(random.choice((0, 1, 1, 1, 2, 2, 3)))]
+        arguments = [_number(random, 1, 200)] + [
+            _index(random, wildcards) for _ in range(random.choice((0, 1, 1, 1, 2, 2, 3)))
+        ]
     elif chance < 0.58:
         name, arguments = "split", [_index(random, wildcards), random.choice(_DELIMITERS)]
     elif chance < 0.97:
@@ -157,7 +179,15 @@ def _function(random: Random, wildcards: int) -> str:
 def _spelled(random: Random, name: str) -> str:
     if random.random() < 0.86:
         return name
-    odd = (name[0].upper() + name[1:], name.lower(), name.upper(), name + "s", name.replace("F", "f"), name[:-1], "split_from_left")
+    odd = (
+        name[0].upper() + name[1:],
+        name.lower(),
+        name.upper(),
+        name + "s",
+        name.replace("F", "f"),
+        name[:-1],
+        "split_from_left",
+    )
     return random.choice(odd)
 
 

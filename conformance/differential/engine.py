@@ -72,7 +72,7 @@ class Engine:
         return Message(refusal.destination, block, b"" if rule.headers_only else message.payload)
 
     def copied(self, entry: Mapping[str, Json], stored: Stored, identity: bytes, *, mirrors: bool) -> Message | None:
-        """The copy that an entry of ``sources`` makes of an origin's message, or the mirror; None: it selects it not."""
+        """The copy that an entry of ``sources``, or the mirror, makes of an origin's message; None: not selected."""
         sourcing = self.sourcing_of(entry, mirrors=mirrors)
         message = stored.message
         destination = sourcing.destination(message.subject)

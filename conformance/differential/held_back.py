@@ -1,7 +1,7 @@
 """What is drawn and not put to a server: what would end it, never come to rest, or show nothing that can be compared.
 
-The reasons are texts; a run counts how many trials each one held back. They are about the version at hand: what harms an
-old server is put to a newer one.
+The reasons are texts; a run counts how many trials each one held back. They are about the version at hand: what harms
+an old server is put to a newer one.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ _LINE_END = "a line end in a subject breaks the connection"
 _NOWHERE_TO_LISTEN = "nobody can listen on the subject that comes out"
 _NEVER_COPIES = "filters of one source overlap, so it never copies"
 _STALLS = "a header of the origin's message ends the copying"
+_STORE_DECIDES = "what a filter makes of a token > in a subject, or of its own token *x, depends on the store"
 _RANDOM = "random functions are judged apart"
 
 _STALLING_HEADER = re.compile(rb"\nNats-(Rollup|TTL|Schedule[A-Za-z-]*|Incr):|\nNats-Msg-Id:.*\n(.*\n)*Nats-Msg-Id:")
@@ -96,7 +97,11 @@ def _transform_reasons(trial: Trial, config: Mapping[str, Json], engine: Engine)
         yield _RANDOM
     if rule is None:
         return
-    out = [result for result in (rule.transform.apply(stored) for stored in _stored_subjects(trial, config, engine)) if result]
+    out = [
+        result
+        for result in (rule.transform.apply(stored) for stored in _stored_subjects(trial, config, engine))
+        if result
+    ]
     if any(b"\r" in result or b"\n" in result for result in out):
         yield _LINE_END
     if any(matches(result, subject.encode()) for result in out for subject in config.get("subjects", ())):
@@ -117,24 +122,44 @@ def _stored_subjects(trial: Trial, config: Mapping[str, Json], engine: Engine) -
 
 def _is_audible(head: bytes) -> bool:
     """Whether a subscription can be told the first token, and nothing else is sent there."""
-    return head.isascii() and not head.startswith((b"$", b"_INBOX")) and head not in (b"*", b">") and not set(head) & set(b" \t")
+    return (
+        head.isascii()
+        and not head.startswith((b"$", b"_INBOX"))
+        and head not in (b"*", b">")
+        and not set(head) & set(b" \t")
+    )
 
 
 def _copying_reasons(trial: Trial, config: Mapping[str, Json], dialect: Dialect) -> Iterator[str]:
     entries = Engine.entries_of(config)
     mirrors = trial.kind is Kind.MIRROR
     for entry in entries:
-        filters = [pair["src"] or ">" for pair in entry.get("subject_transforms", ())]
-        if not dialect.overlapping_source_filters_work and _any_collide(filters):
+        if not dialect.overlapping_source_filters_work and _any_collide(_filters(entry)):
             yield _NEVER_COPIES
     if len(entries) > 1 and not dialect.source_record_names_filters:
         yield _NEVER_COPIES
+    filters = [each for entry in entries for each in _filters(entry)]
+    if filters and any(b">" in tokens(message.subject) for message in trial.messages):
+        yield _STORE_DECIDES
+    if any(len(token) > 1 and token.startswith("*") for each in filters for token in each.split(".")):
+        yield _STORE_DECIDES
     strips = dialect.mirroring_strips_expectations if mirrors else dialect.sourcing_strips_expectations
     blocks = [message.header_block for message in trial.messages]
     if any(_stalls(message, strips=strips) for message in trial.messages):
         yield _STALLS
     if len(entries) > 1 and any(b"Nats-Msg-Id" in block for block in blocks):
         yield _STALLS
+
+
+def _filters(entry: Mapping[str, Json]) -> list[str]:
+    pairs = entry.get("subject_transforms", ())
+    return (
+        [pair["src"] or ">" for pair in pairs]
+        if pairs
+        else [entry["filter_subject"]]
+        if entry.get("filter_subject")
+        else []
+    )
 
 
 def _any_collide(filters: Sequence[str]) -> bool:
