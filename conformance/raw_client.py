@@ -303,7 +303,9 @@ class RawClient:
         if self._ended is not None:
             return
         self._ended = error
-        for future in [*self._answers.values(), *self._pongs, *(arrival for _, _, arrival in self._arrivals)]:
+        waiting: list[asyncio.Future[Any]] = [*self._answers.values(), *self._pongs]
+        waiting += [arrival for _, _, arrival in self._arrivals]
+        for future in waiting:
             if not future.done():
                 future.set_exception(error)
                 future.exception()  # asked for: nobody may be waiting

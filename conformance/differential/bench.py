@@ -21,6 +21,7 @@ Expected: TypeAlias = Callable[[Sequence[Stored]], int]
 
 _COPIES_LIMIT = 20.0
 """Seconds until copies that have not come are taken for not coming."""
+_TRIES = 1000
 _STORE_IS_BUSY = "error creating store for stream"
 
 
@@ -89,11 +90,12 @@ class Bench:
     async def _decide(self, verb: str, config: Mapping[str, Json]) -> Decision:
         name = config.get("name")
         named = name if isinstance(name, str) and name else "_"
-        # A stream in files may still be on its way out: that is no answer to the configuration.
-        while (answer := await self.client.api(f"STREAM.{verb}.{named}", config)).get("error", {}).get(
-            "description"
-        ) == _STORE_IS_BUSY:
-            await asyncio.sleep(0)
+        answer = await self.client.api(f"STREAM.{verb}.{named}", config)
+        for _ in range(_TRIES):
+            # A stream in files may still be on its way out: that is no answer to the configuration.
+            if answer.get("error", {}).get("description") != _STORE_IS_BUSY:
+                break
+            answer = await self.client.api(f"STREAM.{verb}.{named}", config)
         error = answer.get("error")
         if error is not None:
             return Decision(refusal=Refusal(error.get("code"), error.get("err_code"), error.get("description")))

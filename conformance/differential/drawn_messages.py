@@ -46,8 +46,8 @@ _STATUS = (
     b"NATS/2.0",
 )
 _ODD_BLOCKS = (
-    b"NATS/1.0\r\n\r\n", b"Foo: bar\r\n\r\n", b"\r\n", b"NATS/1.0\r\nA: 1", b"NATS/1.0\r\nA: 1\r\n", b"NATS/1.0\nA: 1\n\n",
-    b"xy",
+    b"NATS/1.0\r\n\r\n", b"Foo: bar\r\n\r\n", b"\r\n", b"NATS/1.0\r\nA: 1", b"NATS/1.0\r\nA: 1\r\n",
+    b"NATS/1.0\nA: 1\n\n", b"xy",
     b"NATS/1.0\r\n\r\nA: 1\r\n\r\n", b"NATS/1.0\r\nNoColon\r\n\r\n", b"NATS/1.0\r\n: v\r\n\r\n", b"abc",
     b"NATS/1.0\r\n",
 )  # fmt: skip

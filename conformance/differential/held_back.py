@@ -15,7 +15,6 @@ from conformance.differential.trial import Kind, Trial
 from transforms.dialect import Dialect
 from transforms.stream_config.texts import collide
 from transforms.subject import matches, tokens
-from transforms.transform import Transform
 
 __all__ = ["held_back"]
 
@@ -44,10 +43,10 @@ def held_back(trial: Trial, engine: Engine) -> str | None:
 
 
 def _reasons(trial: Trial, engine: Engine) -> Iterator[str]:
-    for config in (trial.config, trial.previous or {}):
-        if not engine.dialect.null_source_is_safe and _has_null_source(config):
+    for given in (trial.config, trial.previous or {}):
+        if not engine.dialect.null_source_is_safe and _has_null_source(given):
             yield _ENDS_AT_NULL
-        name = config.get("name")
+        name = given.get("name")
         if isinstance(name, str) and name and not _PUBLISHABLE_NAME.fullmatch(name):
             yield _NO_SUCH_SUBJECT
     if trial.previous is not None:
@@ -88,7 +87,9 @@ def _api_reasons(config: Mapping[str, Json]) -> Iterator[str]:
 
 def _transform_reasons(trial: Trial, config: Mapping[str, Json], engine: Engine) -> Iterator[str]:
     rule, ingress = engine.republish_of(config), engine.ingress_of(config)
-    transforms: list[Transform] = [each for each in (ingress, rule and rule.transform) if each is not None]
+    transforms = [] if ingress is None else [ingress]
+    if rule is not None:
+        transforms.append(rule.transform)
     for entry in engine.entries_of(config):
         transforms += engine.sourcing_of(entry, mirrors=trial.kind is Kind.MIRROR).transforms
     if any(transform.defects for transform in transforms):

@@ -2,8 +2,8 @@
 
 Theory of operation: trials are drawn by number and played in rounds, each on one of several connections with an account
 of its own. A round is evaluated in the order of its numbers, so that seed and version decide what is counted. What
-disagrees is shrunk on the same server afterwards. Where a trial ends the server in spite of everything, the run ends with
-an error that names the numbers that were in hand.
+disagrees is shrunk on the same server afterwards. Where a trial ends the server in spite of everything, the run ends
+with an error that names the numbers that were in hand.
 """
 
 from __future__ import annotations
@@ -277,9 +277,8 @@ class _Run:
             texts = [_verdict(limit, subjects) for subjects in (theirs, ours)]
             if any(texts):
                 where = f"{DRAWS} draws of random({limit})"
-                found.append(
-                    Disagreement(number, Kind.RANDOM.value, where, *(text or "as it must be" for text in texts))
-                )
+                server, engine = (text or "as it must be" for text in texts)
+                found.append(Disagreement(number, Kind.RANDOM.value, where, server, engine))
         return found
 
 
