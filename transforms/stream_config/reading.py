@@ -56,7 +56,7 @@ class _Reader:
     def read(self, value: object, type_: Type, where: str, path: str) -> Any:
         zero = zero_of(type_, self.dialect)
         if isinstance(type_, Choice):
-            return _chosen(value, type_)
+            return _chosen(value, type_, where)
         if value is None:
             return zero
         match type_:
@@ -166,7 +166,7 @@ def _fits(value: object, type_: Scalar) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and type_.low <= value <= type_.high
 
 
-def _chosen(value: object, choice: Choice) -> str:
+def _chosen(value: object, choice: Choice, where: str) -> str:
     if isinstance(value, str):
         word = value.lower() if choice.any_case else value
         if word in choice.words:
@@ -176,6 +176,6 @@ def _chosen(value: object, choice: Choice) -> str:
     if choice.own_error:
         if value is None or isinstance(value, str):
             raise _Invalid(choice.own_error)
-        raise _Invalid(f"json: cannot unmarshal {_described(value, 'string')} into Go value of type string")
+        raise _Invalid(f"json: cannot unmarshal {_described(value, 'string')} into {where} of type string")
     quoted = json.dumps(json.dumps(value, ensure_ascii=False, default=str), ensure_ascii=False)
     raise _Invalid(f"can not unmarshal {quoted}")
