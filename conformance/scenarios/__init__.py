@@ -5,7 +5,11 @@ Each module holds those of one concern; importing them here is what makes their 
 
 from conformance.scenarios import (  # noqa: F401 - imported to be registered
     crashes,
+    deduplication,
+    limits_and_expiry,
     restarts,
+    stalls,
+    timing,
 )
 from conformance.scenarios.registry import play_scenario, scenario_names
 

@@ -24,7 +24,10 @@ def message(subject: str, payload: str = "", headers: Sequence[str] = ()) -> Mes
 
 
 class Account:
-    """Streams and messages over one connection. A request that is refused raises SubjectError, unless it says otherwise."""
+    """Streams and messages over one connection.
+
+    A request that is refused raises SubjectError, unless a method says otherwise.
+    """
 
     def __init__(self, client: RawClient) -> None:
         self.client = client
@@ -106,13 +109,17 @@ class Account:
         await first_that(enough, f"message {count} of stream {name!r}")
         return await self.stored(name)
 
+    async def ends_with(self, name: str, payload: str) -> bool:
+        """Whether the last message of a stream has this payload."""
+        state = await self.state(name)
+        answer = await self.client.api(f"STREAM.MSG.GET.{name}", {"seq": state["last_seq"]})
+        return b64decode(answer.get("message", {}).get("data", "")) == payload.encode()
+
     async def ending_with(self, name: str, payload: str) -> tuple[Stored, ...]:
         """What a stream holds, as soon as its last message has this payload."""
 
         async def last() -> bool | None:
-            state = await self.state(name)
-            answer = await self.client.api(f"STREAM.MSG.GET.{name}", {"seq": state["last_seq"]})
-            return b64decode(answer.get("message", {}).get("data", "")) == payload.encode() or None
+            return await self.ends_with(name, payload) or None
 
         await first_that(last, f"{payload!r} at the end of stream {name!r}")
         return await self.stored(name)

@@ -64,7 +64,7 @@ async def purged_stream_after_restart(laboratory: Laboratory) -> Mapping[str, An
 
 @scenario
 async def last_sequence_behind_a_delete_and_restart(laboratory: Laboratory) -> Mapping[str, Any]:
-    """The subject's last message is deleted, two older ones remain: what the next one refers to, with a restart between."""
+    """The subject's last message is deleted, two older ones remain: what does the next one refer to?"""
     facts: dict[str, Any] = {}
     for name in ("without_restart", "with_restart"):
         server = await laboratory.server()
@@ -114,7 +114,7 @@ async def source_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
 
 @scenario
 async def source_without_its_last_message_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
-    """The last sourced message is deleted from the target: a restart sources it again where only headers tell the position."""
+    """The last sourced message is deleted from the target: is it sourced again?"""
     server = await laboratory.server()
     account = await laboratory.connect(server)
     await account.create("O", subjects=["in.*"])
@@ -213,7 +213,7 @@ async def mirror_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
 
 @scenario
 async def recreated_origin(laboratory: Laboratory) -> Mapping[str, Any]:
-    """The origin is deleted and made anew, with more messages than before: which of them are sourced after a restart?"""
+    """The origin is made anew, with more messages than before: which of them are sourced after a restart?"""
     server = await laboratory.server()
     account = await laboratory.connect(server)
     await account.create("O", subjects=["in.*"])
