@@ -34,6 +34,8 @@ __all__ = ["BridgeSubject"]
 
 _ACCOUNTS: Final = 6
 """Accounts that one case may need: one for streams as they are, and one for each that a rule fills."""
+_LOOP: Final = "loop: "
+"""In the bridge's words on a rule that takes part in one."""
 
 
 class BridgeSubject:
@@ -211,9 +213,15 @@ class BridgeSubject:
         if checked.elsewhere or checked.problems:
             raise SubjectError(f"nats-bridge check: {checked.elsewhere or next(iter(checked.problems.values()))}")
         for stage in stages:
-            for name in stage.running():
-                if name in checked.refused:
-                    await _tried(stage, stage.refuse(name, checked.refused[name]))
+            refused = {name: checked.refused[name] for name in stage.running() if name in checked.refused}
+            loops = sorted(
+                (name for name, text in refused.items() if _LOOP in text),
+                key=lambda name: stage.rules[name].decision or 0,
+            )
+            for name in loops[:-1]:
+                del refused[name]  # every rule of a loop is refused; natively only the one that would close it
+            for name, text in refused.items():
+                await _tried(stage, stage.refuse(name, text))
 
     def _configuration(self, stages: Sequence[BridgeStage]) -> Path | None:
         rules: list[object] = []

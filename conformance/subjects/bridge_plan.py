@@ -18,7 +18,7 @@ from conformance.subjects.subject import CannotPlay
 from transforms.destination import CUTTING, Kind
 from transforms.dialect import Dialect
 from transforms.errors import TransformError
-from transforms.subject import ANY, REST, collide, is_subset, is_valid_publish, matches, tokens
+from transforms.subject import ANY, REST, collide, is_subset, is_valid_filter, matches, tokens
 from transforms.transform import compile_transform
 
 __all__ = ["DEAD_LETTERS", "FILLER", "Plan", "PlannedRule", "plan"]
@@ -31,14 +31,16 @@ DEAD_LETTERS: Final = "nats-bridge-rejected"
 
 _COPYING: Final = ("sources", "mirror")
 _RULES: Final = ("republish", "subject_transform", *_COPYING)
+_ORDINARY: Final = "it is about a stream that copies by itself; one that a rule fills is an ordinary stream"
 _WITHOUT_RULE: Final[Mapping[int, str]] = MappingProxyType(
     {
-        10030: "the message size of a mirror is that of an ordinary stream here",
-        10031: "mirror and sources are rules of their own here",
-        10034: "a stream that a mirror rule copies into has subjects",
+        **dict.fromkeys((10022, 10030, 10034, 10046, 10143, 10173, 10186, 10187, 10198, 10209), _ORDINARY),
+        10031: "sources and mirror are rules of their own",
         10055: "a rule is changed by a restart",
-        10142: "the stream's name is not the server's to refuse here",
-        10143: "a stream that a mirror rule copies into may begin anywhere",
+        10142: "which names streams have is the server's to say",
+        10213: _ORDINARY,
+        10215: _ORDINARY,
+        10216: _ORDINARY,
     }
 )
 """Refusals of the server, by number, that are about what no rule has; why."""
@@ -206,6 +208,8 @@ def _refuse(case: Case, expectation: Expectation, dialect: Dialect, server: Dial
             raise CannotPlay("copies of a rule do not pass an ingress rule")
         if not _is_empty(config, "mirror") and not _is_empty(config, "sources"):
             raise CannotPlay(_WITHOUT_RULE[10031])
+        if any(isinstance(entry, Mapping) and "consumer" in entry for entry in _entries(config)):
+            raise CannotPlay("a rule makes its own consumer")
 
 
 class _Draft:
@@ -256,7 +260,8 @@ class _Draft:
             return {}
         more: dict[str, Json] = {"on_rejected": {"skip": DEAD_LETTERS}, "on_recreated": "restart"}
         expected = (self._expectation.stored or {}).get(name, ())
-        if kind == "mirror" and any(each.sequence is not None for each in expected):
+        # Who looks at the numbers of a mirror's messages wants them to be those of the origin.
+        if kind == "mirror" and (config.get("republish") or any(each.sequence is not None for each in expected)):
             more |= {"keep_sequence": True, "filler_subject": FILLER}
         return more
 
@@ -303,7 +308,7 @@ class _Draft:
         firsts |= dict.fromkeys(tokens(subject)[0] for subject in (*stored, *published))
         found = [FILLER] if not _is_empty(config, "mirror") else []
         for first in firsts:
-            if is_valid_publish(first):
+            if is_valid_filter(first):
                 text = first.decode("utf-8", "surrogateescape")
                 found += [text, f"{text}.>"]
         broad = [pattern.encode() for pattern in own if "*" in pattern or ">" in pattern]
@@ -312,8 +317,7 @@ class _Draft:
 
     def _copied(self, config: Mapping[str, Json], *before: str) -> Iterator[bytes]:
         """Patterns of what is copied into a stream; ``before``: streams that it is copied into in turn."""
-        entries = config.get("sources") or [config.get("mirror")]
-        for entry in entries if isinstance(entries, list) else []:
+        for entry in _entries(config):
             if not isinstance(entry, Mapping):
                 continue
             transforms = [each for each in entry.get("subject_transforms") or () if isinstance(each, Mapping)]
@@ -340,7 +344,7 @@ class _Draft:
         if source in ("", ">"):
             raise CannotPlay("an ingress rule names the subjects that it takes; this source is every subject")
         pattern = _covering(source, destination, self._dialect) if destination else source.encode()
-        found = [pattern]
+        found = [pattern if is_valid_filter(pattern) else FILLER.encode()]
         for step in self._case.steps:
             if isinstance(step, Publish) and any(matches(step.message.subject, each) for each in own):
                 subject = step.message.subject
@@ -381,6 +385,12 @@ def _member(config: Mapping[str, Json], name: str) -> Json:
 def _text(value: Json, name: str) -> str:
     found = value.get(name) if isinstance(value, Mapping) else None
     return found if isinstance(found, str) else ""
+
+
+def _entries(config: Mapping[str, Json]) -> list[Json]:
+    """What a stream copies."""
+    entries = config.get("sources") or [config.get("mirror")]
+    return entries if isinstance(entries, list) else []
 
 
 def _texts(value: Json) -> list[str]:

@@ -49,6 +49,7 @@ class BridgeStage:
         self._stages = stages
         self.connections = connections
         self._off: set[int] = set()
+        self._refused: dict[int, int | None] = {}
         self._decisions: list[Decision] = []
         self._acks: list[Mapping[str, Json] | None] = []
         self._facts: dict[str, Json] = {}
@@ -76,6 +77,8 @@ class BridgeStage:
             SubjectError: the server refuses the set-up.
         """
         case = self.plan.case
+        for account, stage in enumerate(self._stages):
+            stage.prepare(() if account else case.listen)
         self._heard = [await self._stages[0].client.subscribe(subject) for subject in case.listen]
         for stage in self._stages[1:]:
             self._letters.append((stage, await stage.client.subscribe(DEAD_LETTERS.encode())))
@@ -94,11 +97,15 @@ class BridgeStage:
         if rule.decision is None:
             self.error = SubjectError(f"the bridge refuses the set-up: {text}")
             return
-        if rule.decision in self._off or rule.decision >= len(self._decisions):
+        if rule.decision >= len(self._decisions):
             return
-        code = _ERROR_CODE.search(text)
+        found = _ERROR_CODE.search(text)
+        code = int(found[1]) if found else None
+        if rule.decision in self._refused and self._refused[rule.decision] != code:
+            code = None  # a server would say one of the two, depending on what it looks at first
+        self._refused[rule.decision] = code
         self._off.add(rule.decision)
-        self._decisions[rule.decision] = Decision(refusal=Refusal(None, int(code[1]) if code else None, None))
+        self._decisions[rule.decision] = Decision(refusal=Refusal(None, code, None))
         if any(isinstance(step, Create) and step.config.get("name") == rule.stream for step in self.plan.case.steps):
             await self._stages[rule.account].client.api(f"STREAM.DELETE.{rule.stream}")
 

@@ -10,6 +10,7 @@ that is.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -59,6 +60,7 @@ class Stage:
         self._moved = relocation
         self._created: list[str] = []
         self._listening: tuple[bytes, ...] = ()
+        self._is_silent = False
 
     async def play(self, case: Case, expectation: Expectation) -> Observation:
         """Play a case; what it created is gone afterwards.
@@ -68,8 +70,7 @@ class Stage:
         Raises:
             SubjectError: the set-up was refused, or the server does not answer.
         """
-        self._created = []
-        self._listening = case.listen
+        self.prepare(case.listen)
         listening = [await self.client.subscribe(self._moved.subject(subject)) for subject in case.listen]
         try:
             for config in case.streams:
@@ -92,6 +93,12 @@ class Stage:
             for heard in listening:
                 self.client.unsubscribe(heard)
             await self.clean_up()
+
+    def prepare(self, listen: tuple[bytes, ...] = ()) -> None:
+        """Forget the case before; ``listen`` are subjects to which somebody of the suite listens."""
+        self._created = []
+        self._listening = listen
+        self._is_silent = False
 
     async def set_up(self, config: Mapping[str, Json]) -> None:
         """Create a stream; raises SubjectError where the server refuses it."""
@@ -123,6 +130,8 @@ class Stage:
     async def _decide(self, verb: str, config: Mapping[str, Json]) -> Decision:
         moved = self._moved.config(config)
         name = moved.get("name")
+        # Nobody answers a publisher where a stream has no_ack; such a case expects what is stored, to wait for that.
+        self._is_silent |= config.get("no_ack") is True
         # The name of the API subject has to be one token, whatever the configuration says.
         addressed = name if isinstance(name, str) and name and not set(name) & _NO_TOKEN else "_"
         is_new = verb == "CREATE" and addressed not in self._created
@@ -147,6 +156,10 @@ class Stage:
 
     async def _publish(self, message: Message) -> Mapping[str, Json] | None:
         moved = self._moved.message(message)
+        if self._is_silent:
+            self.client.publish(moved)
+            await self.client.flush()
+            return None
         if self._is_heard(message.subject) and not await self._is_taken(moved.subject):
             # Our own listening hides from the server that nobody else is there, so it would not say so.
             self.client.publish(moved)
@@ -154,6 +167,8 @@ class Stage:
         found = await self.client.ask(moved)
         if found is None:
             return None
+        if not found.message.payload:
+            return {}  # an empty answer: a message of an atomic batch that is not its last
         answer = self._moved.json_back(json.loads(found.message.payload))
         error = answer.get("error")
         if error is not None:
@@ -182,8 +197,9 @@ class Stage:
         ``last_sequence`` is that of the last message to wait for, where limits of the stream make room on the way.
         """
         before: Json = None
-        async with asyncio.timeout(_SETTLE_LIMIT) as limit:
-            try:
+        # What the client waits for has limits of its own, which are no TimeoutError: here is only this one.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_SETTLE_LIMIT):
                 while True:
                     answer = await self.client.api(f"STREAM.INFO.{self._moved.name(stream)}")
                     if "error" in answer:
@@ -196,9 +212,6 @@ class Stage:
                         return
                     before = state
                     await asyncio.sleep(_LOOK)
-            except TimeoutError:
-                if not limit.expired():
-                    raise
 
     async def stored(self, stream: str) -> tuple[Stored, ...]:
         """What a stream holds, as bytes; nothing, where there is no such stream."""
