@@ -73,6 +73,13 @@ class AccountModel:
         Raises:
             SubjectError: a set-up was refused, a step is about what is not there, or messages go round for ever.
         """
+        try:
+            return await self._play(case)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            # A library, or an engine that is wrong on purpose, may accept what makes no sense.
+            raise SubjectError(f"a configuration that was accepted cannot be worked with: {error!r}") from error
+
+    async def _play(self, case: Case) -> Observation:
         self._patterns = case.listen
         self._heard = [[] for _ in case.listen]
         decisions: list[Decision] = []

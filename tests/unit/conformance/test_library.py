@@ -201,6 +201,14 @@ async def test_an_answer_that_cannot_be_read_is_an_error_and_the_library_goes_on
                 await subject.play(case(TRANSFORM))
 
 
+async def test_a_configuration_that_makes_no_sense_is_an_error() -> None:
+    hello = {"protocol": 1, "name": "bad", "dialects": ["2.15"], "capabilities": ["stream_config"]}
+    answer = "print(json.dumps({'id': request['id'], 'config': {'name': 'S', 'subjects': 5}}), flush=True)"
+    async with opened(of(library(answer, json.dumps(hello)))) as subject:
+        with pytest.raises(SubjectError, match="accepted cannot be worked with: TypeError"):
+            await subject.play(case("adr28/selection/source/1"))
+
+
 async def test_a_library_that_hangs_is_an_error() -> None:
     async with opened(of(library("time.sleep(3600)"), limit=0.2)) as subject:
         with pytest.raises(SubjectError, match=r"did not answer 'transform' within 0\.2 s"):
