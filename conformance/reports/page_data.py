@@ -64,7 +64,7 @@ def page_data(judged: Judged) -> dict[str, Any]:
     numbers = {outcome: number for number, outcome in enumerate(SIGNS)}
 
     def cell(found: Cell | None) -> Any:
-        """Outcome, expectation, observation, reason, milliseconds, mismatches, divergences; empty ones at the end cut."""
+        """Outcome, expectation, observation, reason, milliseconds, mismatches, divergences; the end cut where empty."""
         if found is None:
             return 0
         verdict = found.verdict
@@ -91,7 +91,13 @@ def page_data(judged: Judged) -> dict[str, Any]:
         "objections": judged.objections(),
         "divergences": DIVERGENCES,
         "outcomes": [
-            {"name": outcome.value, "word": sign.word, "sign": sign.sign, "meaning": sign.meaning, "key": outcome.name.lower()}
+            {
+                "name": outcome.value,
+                "word": sign.word,
+                "sign": sign.sign,
+                "meaning": sign.meaning,
+                "key": outcome.name.lower(),
+            }
             for outcome, sign in SIGNS.items()
         ],
         "noRecord": NO_RECORD,
