@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TESTED = $(shell $(BIN)/python -c "from conformance.servers import TWIN_VERSIONS; print(*TWIN_VERSIONS)")
 
-.PHONY: help install demo test lint format types bench lock clean
+.PHONY: help install demo test browser-test lint format types bench lock clean
 
 help:
 	@echo "make demo    a server, a stream, native republish beside the bridge's, and whether they agree"
 	@echo "make test    all tests, on real servers (fetched once, kept in a cache)"
+	@echo "make browser-test    the conformance report's page, in a headless Chromium that is installed already"
 	@echo "make lint    ruff; make types: mypy --strict; make format: rewrite"
 	@echo "make bench   republishing and copying beside native, as ratios of one run; BENCH='--quick catch-up' for some"
 	@echo "make lock    renew the locked dependencies; make clean: remove what was installed"
@@ -30,6 +31,10 @@ test: install
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
 	$(BIN)/python -m pytest
 
+browser-test: install
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/browser.lock
+	$(BIN)/python -m pytest tests/browser
+
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -48,6 +53,7 @@ lock: install
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header pyproject.toml -o requirements/run.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group dev pyproject.toml -o requirements/dev.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group dev --group browser pyproject.toml -o requirements/browser.lock
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
