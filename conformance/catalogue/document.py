@@ -122,12 +122,17 @@ class DifferenceText(_Strict):
     since: Versions | None = None
     until: Versions | None = Field(None, description="first versions that do not show it any more")
     reason: str = Field(min_length=8)
-    expect: ExpectText
+    expect: ExpectText | None = None
+    without: Annotated[str, StringConstraints(pattern=r"^[A-Za-z-]+$")] | None = Field(
+        None, description="instead of expect: what the case expects, without the header lines of this name"
+    )
 
     @model_validator(mode="after")
     def _bounded(self) -> DifferenceText:
         if self.since is None and self.until is None:
             raise ValueError("a difference needs since or until")
+        if (self.expect is None) == (self.without is None):
+            raise ValueError("a difference says expect or without, one of them")
         return self
 
 

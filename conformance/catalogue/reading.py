@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -18,6 +19,7 @@ from conformance.catalogue.case import (
     Drop,
     Expectation,
     ExpectedMessage,
+    Json,
     Message,
     Publish,
     Purge,
@@ -27,7 +29,16 @@ from conformance.catalogue.case import (
     Transform,
     Update,
 )
-from conformance.catalogue.document import CaseFile, CaseText, ExpectText, Hex, MessageText, StepText, Versions
+from conformance.catalogue.document import (
+    CaseFile,
+    CaseText,
+    DifferenceText,
+    ExpectText,
+    Hex,
+    MessageText,
+    StepText,
+    Versions,
+)
 from conformance.catalogue.expansion import expanded_expectation, expanded_steps, expanded_streams
 from conformance.errors import CatalogueError
 from marked_yaml import Document, DocumentError, compose
@@ -88,8 +99,8 @@ def read_text(text: str, file: Path) -> tuple[Case, ...]:
     try:
         document = compose(text)
     except DocumentError as error:
-        at = f":{error.mark.line}" if error.mark else ""
-        raise CatalogueError(f"{file}{at}: {error.reason}") from None
+        place = f"{file}:{error.mark.line}" if error.mark else f"{file}"
+        raise CatalogueError(f"{place}: {error.reason}") from None
     try:
         parsed = CaseFile.model_validate(document.value)
     except ValidationError as error:
@@ -136,7 +147,8 @@ def _is_field(part: str) -> bool:
 
 def _case(text: CaseText, clause: str, file: Path, line: int) -> Case:
     transform = _transform(text)
-    streams, steps = tuple(text.streams), _steps(text)
+    streams: tuple[Mapping[str, Json], ...] = tuple(text.streams)
+    steps = _steps(text)
     if transform is not None:
         if text.streams or steps:
             raise _WrongError("transform is the short form of a case: no streams and no steps beside it", "transform")
@@ -146,13 +158,14 @@ def _case(text: CaseText, clause: str, file: Path, line: int) -> Case:
     if any(isinstance(step, Publish) for step in steps):
         streams = tuple({"storage": "memory", **stream} for stream in streams)
         steps = tuple(_in_memory(step) for step in steps)
+    expectation = _expectation(text.expect, transform, "expect")
     return Case(
         id=text.id,
         title=text.title,
         level=text.level,
         clause=text.clause or clause,
         quote=text.quote,
-        expectation=_expectation(text.expect, transform, "expect"),
+        expectation=expectation,
         streams=streams,
         steps=steps,
         listen=tuple(subject.encode() for subject in text.listen),
@@ -162,12 +175,7 @@ def _case(text: CaseText, clause: str, file: Path, line: int) -> Case:
         needs=frozenset(text.needs),
         harms=_range(text.harms.since, text.harms.until, "harms") if text.harms else None,
         differences=tuple(
-            Difference(
-                _range(each.since, each.until, "differences", at),
-                each.reason,
-                _expectation(each.expect, transform, "differences", at, "expect"),
-            )
-            for at, each in enumerate(text.differences)
+            _difference(each, expectation, transform, "differences", at) for at, each in enumerate(text.differences)
         ),
         kd=tuple(text.kd),
         file=file,
@@ -175,8 +183,41 @@ def _case(text: CaseText, clause: str, file: Path, line: int) -> Case:
     )
 
 
+def _difference(
+    text: DifferenceText, expectation: Expectation, transform: Transform | None, *path: str | int
+) -> Difference:
+    if text.expect is not None:
+        shown = _expectation(text.expect, transform, *path, "expect")
+    else:
+        shown = _without(expectation, (text.without or "").encode())
+        if shown == expectation:
+            raise _WrongError(f"no expected message has a header {text.without}", *path, "without")
+    return Difference(_range(text.since, text.until, *path), text.reason, shown)
+
+
+def _without(expectation: Expectation, header: bytes) -> Expectation:
+    """The same expectation with blocks that lack every line of this header."""
+    line = re.compile(rb"(?<=\r\n)%b:[^\r]*\r\n" % header)
+
+    def cut(messages: tuple[ExpectedMessage, ...]) -> tuple[ExpectedMessage, ...]:
+        return tuple(
+            each if each.header_block is None else replace(each, header_block=line.sub(b"", each.header_block))
+            for each in messages
+        )
+
+    return replace(
+        expectation,
+        received=None if expectation.received is None else cut(expectation.received),
+        stored=None
+        if expectation.stored is None
+        else {stream: cut(messages) for stream, messages in expectation.stored.items()},
+    )
+
+
 def _in_memory(step: Step) -> Step:
-    return Create({"storage": "memory", **step.config}) if isinstance(step, Create) else step
+    if isinstance(step, Create | Update):  # an update cannot change the storage
+        return type(step)({"storage": "memory", **step.config})
+    return step
 
 
 def _transform(text: CaseText) -> Transform | None:
