@@ -32,7 +32,7 @@ from conformance.catalogue.case import (
 )
 from conformance.observation import Decision, Observation
 from conformance.reports.judgement import Cell, Judged
-from conformance.reports.links import DIVERGENCES, clause_link, document_of
+from conformance.reports.links import clause_link, document_of
 from conformance.reports.reproduction import reproduction
 from conformance.reports.signs import NO_RECORD, SIGNS
 from conformance.subjects.identity import Identity
@@ -58,8 +58,8 @@ class _Pool:
         return number
 
 
-def page_data(judged: Judged) -> dict[str, Any]:
-    """Everything that the page shows."""
+def page_data(judged: Judged, divergences: str = "") -> dict[str, Any]:
+    """Everything that the page shows; ``divergences`` is the address of the page that explains known divergences."""
     expectations, observations, parts, texts = _Pool(), _Pool(), _Pool(), _Pool()
     numbers = {outcome: number for number, outcome in enumerate(SIGNS)}
 
@@ -89,7 +89,7 @@ def page_data(judged: Judged) -> dict[str, Any]:
         "passed": judged.passed,
         "failures": len(judged.failures),
         "objections": judged.objections(),
-        "divergences": DIVERGENCES,
+        "divergences": divergences,
         "outcomes": [
             {
                 "name": outcome.value,

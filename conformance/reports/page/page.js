@@ -559,11 +559,15 @@ function strip(row, column) {
     }, versionOf(at), make("span", {}, outcomeOf(row, at)?.sign ?? report.noRecord))))));
 }
 
+/** A known divergence's id, linked to where it is explained, as far as the page knows where that is. */
+const divergenceNode = (id) => report.divergences ? make("a", { href: report.divergences }, id)
+  : make("span", { title: "explained in docs/known-divergences.md" }, id);
+
 function verdictNode(row, column) {
   const cell = cells[row][column], outcome = outcomeOf(row, column);
   const kd = cell?.[DIVERGENCES] || [];
   const why = outcome?.key === "divergence" ? [] : [reasonOf(cell)];
-  kd.forEach((id, at) => why.push(at ? ", " : "", make("a", { href: report.divergences }, id)));
+  kd.forEach((id, at) => why.push(at ? ", " : "", divergenceNode(id)));
   if (outcome?.key === "divergence") why.push(`: ${outcome.meaning}`);
   if (!outcome) why.push("the history does not tell of this case here");
   const isPass = outcome?.key === "pass";
@@ -617,7 +621,7 @@ function showPanel(row, column) {
     clause.link ? make("a", { href: clause.link, target: "_blank", rel: "noopener" }, clause.name) : make("span", {}, clause.name),
     make("span", {}, each.level), cell && cell[MILLISECONDS] >= 0 ? make("span", {}, `${cell[MILLISECONDS]} ms`) : null,
     each.file ? make("span", { class: "mono" }, each.file) : null,
-    each.kd ? make("span", {}, "may show ", ...each.kd.flatMap((id, at) => [at ? ", " : "", make("a", { href: report.divergences }, id)])) : null);
+    each.kd ? make("span", {}, "may show ", ...each.kd.flatMap((id, at) => [at ? ", " : "", divergenceNode(id)])) : null);
   const inside = make("div", { class: "inside" },
     make("div", {}, make("h2", { id: "panel-title", tabindex: -1 }, each.title), facts),
     verdictNode(row, column), strip(row, column),

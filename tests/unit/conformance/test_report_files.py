@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from xml.etree import ElementTree
 
 from conformance.reports import judged, write_reports
 from conformance.reports.json_report import as_report
 from conformance.reports.junit import junit
+from conformance.reports.links import divergences_link
 from conformance.reports.markdown import markdown
 from conformance.reports.reproduction import reproduction
 from conformance.subjects.identity import Identity
@@ -123,6 +125,20 @@ def test_markdown_says_that_it_is_partial() -> None:
     text = markdown(PARTIAL)
     assert text.startswith("# Conformance: not complete\n")
     assert "> **Partial.** the history was cut short" in text
+
+
+def test_reports_within_the_project_link_to_the_known_divergences(tmp_path, monkeypatch) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "known-divergences.md").touch()
+    monkeypatch.chdir(tmp_path)
+    assert divergences_link(Path("build/conformance")) == "../../docs/known-divergences.md"
+    assert "(../../docs/known-divergences.md)" in markdown(MIXED, "../../docs/known-divergences.md")
+
+
+def test_reports_elsewhere_name_no_path_of_the_machine(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert divergences_link(tmp_path / "report") == ""
+    assert "explained in docs/known-divergences.md." in markdown(MIXED)
 
 
 def test_the_command_that_plays_a_case_again() -> None:
