@@ -184,7 +184,7 @@ def _expectation(expectation: Expectation) -> dict[str, Any]:
 def _observation(observation: Observation, parts: _Pool) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if observation.decisions:
-        found["d"] = [parts.number(_decision(each)) for each in observation.decisions]
+        found["d"] = [parts.number(_decision(each, parts)) for each in observation.decisions]
     if observation.received:
         found["r"] = [parts.number(_message(each)) for each in observation.received]
     if observation.stored:
@@ -193,16 +193,17 @@ def _observation(observation: Observation, parts: _Pool) -> dict[str, Any]:
             for stream, messages in observation.stored.items()
         }
     if observation.acks:
-        found["a"] = _acks(observation.acks)
+        found["a"] = [parts.number(each) for each in _acks(observation.acks)]
     if observation.facts:
         found["f"] = dict(observation.facts)
     return found
 
 
-def _decision(decision: Decision) -> dict[str, Any]:
+def _decision(decision: Decision, parts: _Pool) -> dict[str, Any]:
     if decision.refusal is not None:
         return {"refused": _refusal(decision.refusal)}
-    return {"config": dict(decision.config or {})}
+    # Configurations have many members, and most are those of every other one.
+    return {"config": [parts.number([name, value]) for name, value in (decision.config or {}).items()]}
 
 
 def _refusal(refusal: Refusal) -> list[Any]:

@@ -449,11 +449,14 @@ function messageItems(name, place, expected, seen) {
 }
 
 const partsOf = (observation) => ({
-  decisions: (observation.d || []).map((number) => report.parts[number]),
+  decisions: (observation.d || []).map((number) => {
+    const { refused, config } = report.parts[number];
+    return { refused, config: config && Object.fromEntries(config.map((member) => report.parts[member])) };
+  }),
   received: (observation.r || []).map((number) => report.parts[number]),
   stored: Object.fromEntries(Object.entries(observation.s || {}).map(([stream, messages]) =>
     [stream, messages.map(([number, sequence]) => ({ ...report.parts[number], q: sequence }))])),
-  acks: observation.a || [],
+  acks: (observation.a || []).map((number) => report.parts[number]),
   facts: observation.f || {},
 });
 

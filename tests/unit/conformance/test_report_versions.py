@@ -44,10 +44,11 @@ def test_a_header_line_that_came_is_told_once_with_reason_and_first_version() ->
     section = _section(_page(), "From 2.9 to 2.10")
     (row,) = [line for line in section.splitlines() if "adr28/headers/order/1" in line]
     assert row == (
+        "| Nats-Time-Stamp came with 2.10 "
         "| The server's lines come in a fixed order, behind the publisher's own<br>`adr28/headers/order/1` "
-        "| `received, headers of every message`: `no such line` "
-        "| `received, headers of every message`: `Nats-Time-Stamp: <time>` "
-        "| Nats-Time-Stamp came with 2.10 | 2.10.0 |"
+        "| `received, headers`: `no such line` "
+        "| `received, headers`: `Nats-Time-Stamp: <time>` "
+        "| 2.10.0 |"
     )
 
 
@@ -70,7 +71,7 @@ def test_pairs_without_a_change_say_so() -> None:
 def test_cases_that_begin_are_listed_apart() -> None:
     section = _section(_page(), "From 2.9 to 2.10")
     assert "Cases that begin with 2.10 (1)" in section
-    assert "(`adr36/ingress/bytes/1`)" in section
+    assert "- ADR-36: `adr36/ingress/bytes/1`\n" in section
 
 
 def test_the_overview_counts_by_document() -> None:
@@ -102,7 +103,7 @@ def test_a_transform_is_told_by_its_subjects() -> None:
         ),
     )
     section = _section(_page((case,)), "From 2.10 to 2.11")
-    assert "| `in.abc`: `nothing` | `in.abc`: `out.ab` | it was otherwise before | 2.11.8 |" in section
+    assert "<br>`adr30/left/wrap/1` | `in.abc`: `nothing` | `in.abc`: `out.ab` | 2.11.8 |" in section
     assert "`in.a`" not in section
 
 
@@ -113,7 +114,17 @@ def test_another_error_text_is_a_change_though_the_expectation_leaves_it_out() -
         for version, text in [("2.14.9", "one text"), ("2.15.1", "another text")]
     }
     section = _section(_page((case,), instead=instead), "From 2.14 to 2.15")
-    assert "| `refused 10052 one text` | `refused 10052 another text` | - | - |" in section
+    assert "| another code or text of the refusal, which no case depends on | " in section
+    assert "| `refused 10052 one text` | `refused 10052 another text` | - |" in section
+
+
+def test_many_cases_that_change_for_one_reason_are_one_row() -> None:
+    cases = tuple(replace(ORDER, id=f"adr28/headers/order/{number}") for number in (1, 2, 3, 5))
+    section = _section(_page(cases), "From 2.9 to 2.10")
+    rows = [line for line in section.splitlines() if "Nats-Time-Stamp came with 2.10 |" in line]
+    assert len(rows) == 1
+    assert "`adr28/headers/order/1`<br>and 3 more |" in rows[0]
+    assert "- Nats-Time-Stamp came with 2.10: `adr28/headers/order/1-3`, `adr28/headers/order/5`\n" in section
 
 
 def test_times_do_not_make_the_page_another_one() -> None:
