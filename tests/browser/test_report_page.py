@@ -157,6 +157,7 @@ def test_a_known_difference_stands_beside_what_others_show(browser: Browser) -> 
     assert browser.all(".compared .wrong") == []
     found = [str(each.get_property("textContent")) for each in browser.all(".usual .side.expected mark")]
     assert "Nats-Time-Stamp: <time>\\r\\n\n" in found
+    assert "≠ differs" in browser.text(".usual .item.wrong h4")
     # Nothing is there to be marked on the other side, so the place is.
     assert browser.all(".usual .side.observed mark.gap")
 

@@ -549,6 +549,8 @@ function usualSection(expectation, observation) {
   const section = make("section", { class: "usual known" }, make("h3", {}, "What other versions show, and this one"), ...comparison(expectation, observation));
   const names = { both: "the same", expected: "others", observed: "this one" };
   for (const [side, name] of Object.entries(names)) for (const label of section.querySelectorAll(`.side.${side} > small`)) label.textContent = name;
+  for (const label of section.querySelectorAll(".right > summary")) label.textContent = label.textContent.replace("as expected ✓", "the same");
+  for (const label of section.querySelectorAll(".wrong > h4 > span")) label.textContent = label.textContent.replace("✗", "≠");
   return section;
 }
 
@@ -630,6 +632,8 @@ function showPanel(row, column) {
     verdictNode(row, column), strip(row, column),
     each.quote ? make("blockquote", {}, each.quote) : null);
   if (observation && expectation) {
+    // Of a known difference, what is different is what people come for.
+    if (each.usual !== cell[EXPECTATION]) inside.append(usualSection(report.expectations[each.usual], observation));
     const compared = comparison(expectation, observation);
     const isExplained = keyOf(row, column) === "divergence";
     inside.append(make("section", { class: `compared${isExplained ? " known" : ""}` }, make("h3", {}, "Expected and received"), ...compared));
@@ -639,7 +643,6 @@ function showPanel(row, column) {
         make("ul", { class: "told" }, ...told.map(([where, expected, observed]) => make("li", {}, make("code", {}, where), ": expected ",
           make("code", {}, expected), ", observed ", make("code", {}, observed))))));
     }
-    if (each.usual !== cell[EXPECTATION]) inside.append(usualSection(report.expectations[each.usual], observation));
   }
   inside.append(sentSection(each));
   if (observation) {
