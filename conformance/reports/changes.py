@@ -57,7 +57,7 @@ def _changes(case: Case, before: Cell, after: Cell) -> Iterator[Change]:
             what = "decision" if len(max(old, new, key=len)) == 1 else f"decision {at + 1}"
             yield Change(what, _refusal(first), _refusal(second))
     was, now = before.expectation, after.expectation
-    if was is None or now is None or was == now or was.refusal is not None or now.refusal is not None:
+    if was is None or now is None or was == now or (was.refusal is None) != (now.refusal is None):
         return
     yield from _config_changes(before, after)
     if case.transform is not None:
@@ -82,7 +82,8 @@ def _refusals(cell: Cell) -> list[Refusal | None]:
 def _refusal(refusal: Refusal | None) -> str:
     if refusal is None:
         return "accepted"
-    return " ".join(["refused", str(refusal.err_code or ""), refusal.description or ""]).strip().replace("  ", " ")
+    parts = ("refused", str(refusal.err_code or ""), refusal.description or "")
+    return " ".join(part for part in parts if part)
 
 
 def _config_changes(before: Cell, after: Cell) -> Iterator[Change]:
@@ -135,7 +136,8 @@ def _message_changes(place: str, was: Sequence[ExpectedMessage], now: Sequence[E
         for change in _within(old, new):
             found.setdefault(change, []).append(at)
     for (part, first, second), places in found.items():
-        yield Change(f"{place}, {part}{_which(places, len(was))}", first, second)
+        which = _which(list(dict.fromkeys(places)), len(was))
+        yield Change(f"{place}, {part}{which}", first, second)
 
 
 def _within(old: ExpectedMessage, new: ExpectedMessage) -> Iterator[tuple[str, str, str]]:
@@ -167,10 +169,8 @@ def _lines(lines: Iterable[bytes]) -> str:
 
 
 def _which(places: Sequence[int], of: int) -> str:
-    if of == 1:
-        return ""
     if len(places) == of:
-        return " of every message"
+        return ""
     return f" of message{'s' if len(places) > 1 else ''} {', '.join(str(at + 1) for at in places)}"
 
 

@@ -14,11 +14,14 @@ from conformance.reports.page_data import page_data
 __all__ = ["page"]
 
 
-def page(judged: Judged) -> str:
-    """The page. It asks no network for anything; links lead to the clauses."""
+def page(judged: Judged, divergences: str = "") -> str:
+    """The page. It asks no network for anything; links lead to the clauses.
+
+    ``divergences`` is the address of the page that explains known divergences; empty: there is no link to it.
+    """
     folder = files("conformance.reports") / "page"
     style, script, body = ((folder / name).read_text("utf-8") for name in ("page.css", "page.js", "page.html"))
-    data = json.dumps(page_data(judged), separators=(",", ":"))
+    data = json.dumps(page_data(judged, divergences), separators=(",", ":"))
     # Within a script element "</script>" and "<!--" would mean something, whatever JSON says.
     replaced = {"@@style@@": style, "@@script@@": script, "@@data@@": data.replace("<", "\\u003c")}
     for mark, content in replaced.items():

@@ -20,7 +20,7 @@ def as_report(judged: Judged) -> dict[str, Any]:
 
     ``report``: the format. ``passed``, ``complete``, ``objections``: the result, and why the run is not complete.
     ``run``: what the history says of itself. ``subjects``, ``cases``: what ``verdicts`` name. ``counts``: by outcome.
-    ``verdicts``: case, subject, outcome; ``reason``, ``mismatches``, ``divergences`` and ``seconds`` where there are any.
+    ``verdicts``: case, subject, outcome; where there are any, ``reason``, ``mismatches``, ``divergences``, ``seconds``.
     """
     return {
         "report": FORMAT,

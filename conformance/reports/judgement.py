@@ -13,6 +13,7 @@ from conformance.history import History, Played, Unplayed
 from conformance.judging import judge
 from conformance.observation import Observation
 from conformance.outcome import Outcome, Verdict
+from conformance.reports.links import document_of
 from conformance.subjects.identity import Identity
 
 __all__ = ["Cell", "Judged", "judged"]
@@ -39,7 +40,7 @@ class Judged:
     Attributes:
         history: what was judged; its ``start`` says who ran what, and when.
         subjects: of test, by label, in the order of the run.
-        cases: those that the history tells of, in the catalogue's order.
+        cases: those that the history tells of; by document and clause, in the catalogue's order.
         cells: by case id and label; a pair without a record is not there.
         unknown: ids that the history tells of and the catalogue does not know.
         missing: what was to be tested and could not be had, with the reason.
@@ -85,11 +86,8 @@ class Judged:
 
     @property
     def clauses(self) -> Mapping[str, tuple[Case, ...]]:
-        """The cases by clause, in the order in which clauses are first met."""
-        found: dict[str, list[Case]] = {}
-        for clause, cases in groupby(self.cases, key=lambda case: case.clause):
-            found.setdefault(clause, []).extend(cases)
-        return {clause: tuple(cases) for clause, cases in found.items()}
+        """The cases by clause."""
+        return {clause: tuple(cases) for clause, cases in groupby(self.cases, key=lambda case: case.clause)}
 
     def every_cell(self) -> Iterator[tuple[Case, str, Cell]]:
         """Every case on every subject of test, case by case, as far as the history tells of it."""
@@ -133,10 +131,19 @@ def judged(history: History, cases: Sequence[Case]) -> Judged:
     return Judged(
         history=history,
         subjects=history.subjects,
-        cases=tuple(case for case in cases if case.id in told),
+        cases=_ordered([case for case in cases if case.id in told]),
         cells=cells,
         unknown=tuple(unknown),
         missing=dict(history.start.get("missing") or {}),
+    )
+
+
+def _ordered(cases: Sequence[Case]) -> tuple[Case, ...]:
+    """By document, by clause, each in the order in which it is first met."""
+    documents = list(dict.fromkeys(document_of(case.clause) for case in cases))
+    clauses = list(dict.fromkeys(case.clause for case in cases))
+    return tuple(
+        sorted(cases, key=lambda case: (documents.index(document_of(case.clause)), clauses.index(case.clause)))
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from conformance.catalogue.case import Case
 from conformance.outcome import Outcome
 from conformance.reports.judgement import Cell, Judged
-from conformance.reports.links import DIVERGENCES, clause_link, document_of
+from conformance.reports.links import clause_link, document_of
 from conformance.reports.markdown_text import code, plain, row, shortened
 from conformance.reports.reproduction import reproduction
 from conformance.reports.signs import NO_RECORD, SIGNS
@@ -17,8 +17,9 @@ __all__ = ["markdown"]
 _LONGEST = 400
 
 
-def markdown(judged: Judged) -> str:
-    """The file's content."""
+def markdown(judged: Judged, divergences: str = "") -> str:
+    """The file's content; ``divergences`` is the address of the page that explains known divergences."""
+    explained = f"[docs/known-divergences.md]({divergences})" if divergences else "docs/known-divergences.md"
     return "".join(
         [
             *_head(judged),
@@ -28,7 +29,7 @@ def markdown(judged: Judged) -> str:
                 judged,
                 Outcome.DIVERGENCE,
                 "Known divergences",
-                f"Their ids are explained in [the list]({DIVERGENCES}).",
+                f"Their ids are explained in {explained}.",
             ),
             *_told(judged, Outcome.SKIPPED, "Skipped"),
             *_matrix(judged),

@@ -32,7 +32,7 @@ from conformance.catalogue.case import (
 )
 from conformance.observation import Decision, Observation
 from conformance.reports.judgement import Cell, Judged
-from conformance.reports.links import DIVERGENCES, clause_link, document_of
+from conformance.reports.links import clause_link, document_of
 from conformance.reports.reproduction import reproduction
 from conformance.reports.signs import NO_RECORD, SIGNS
 from conformance.subjects.identity import Identity
@@ -58,13 +58,13 @@ class _Pool:
         return number
 
 
-def page_data(judged: Judged) -> dict[str, Any]:
-    """Everything that the page shows."""
+def page_data(judged: Judged, divergences: str = "") -> dict[str, Any]:
+    """Everything that the page shows; ``divergences`` is the address of the page that explains known divergences."""
     expectations, observations, parts, texts = _Pool(), _Pool(), _Pool(), _Pool()
     numbers = {outcome: number for number, outcome in enumerate(SIGNS)}
 
     def cell(found: Cell | None) -> Any:
-        """Outcome, expectation, observation, reason, milliseconds, mismatches, divergences; empty ones at the end cut."""
+        """Outcome, expectation, observation, reason, milliseconds, mismatches, divergences; the end cut where empty."""
         if found is None:
             return 0
         verdict = found.verdict
@@ -89,7 +89,7 @@ def page_data(judged: Judged) -> dict[str, Any]:
         "passed": judged.passed,
         "failures": len(judged.failures),
         "objections": judged.objections(),
-        "divergences": DIVERGENCES,
+        "divergences": divergences,
         "outcomes": [
             {
                 "name": outcome.value,
@@ -184,7 +184,7 @@ def _expectation(expectation: Expectation) -> dict[str, Any]:
 def _observation(observation: Observation, parts: _Pool) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if observation.decisions:
-        found["d"] = [parts.number(_decision(each)) for each in observation.decisions]
+        found["d"] = [parts.number(_decision(each, parts)) for each in observation.decisions]
     if observation.received:
         found["r"] = [parts.number(_message(each)) for each in observation.received]
     if observation.stored:
@@ -193,16 +193,17 @@ def _observation(observation: Observation, parts: _Pool) -> dict[str, Any]:
             for stream, messages in observation.stored.items()
         }
     if observation.acks:
-        found["a"] = _acks(observation.acks)
+        found["a"] = [parts.number(each) for each in _acks(observation.acks)]
     if observation.facts:
         found["f"] = dict(observation.facts)
     return found
 
 
-def _decision(decision: Decision) -> dict[str, Any]:
+def _decision(decision: Decision, parts: _Pool) -> dict[str, Any]:
     if decision.refusal is not None:
         return {"refused": _refusal(decision.refusal)}
-    return {"config": dict(decision.config or {})}
+    # Configurations have many members, and most are those of every other one.
+    return {"config": [parts.number([name, value]) for name, value in (decision.config or {}).items()]}
 
 
 def _refusal(refusal: Refusal) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -17,7 +17,9 @@ from transforms.dialect import Version
 
 __all__ = ["version_changes"]
 
-_LONGEST = 220
+_LONGEST = 180
+_MOST_EXAMPLES = 3
+_ONLY_WORDS = "another code or text of the refusal, which no case depends on"
 _INTRODUCTION = """\
 # What changes between server versions
 
@@ -25,7 +27,8 @@ What RePublish, subject transforms, sources and mirrors of a NATS server do diff
 Every row was seen on real servers: the same configuration and the same messages were given to both versions, and what
 they answered, sent and stored was compared, byte by byte. What is not listed did not change in any case of the suite.
 
-- **Case** says what is looked at; its id selects it (`nats-bridge conform --select ID --versions V,V` plays it again).
+- **Case** is an example; its id selects it (`nats-bridge conform --select ID --versions V,V` plays it again). All cases
+  that change for the same reason are listed below the tables.
 - **First in** is the first version that shows the new behaviour, as far as it is known more exactly than by the two
   versions that were compared.
 - Header lines are as they are on the wire; `<time>` stands for a time, `\\r\\n` for a line end.
@@ -39,8 +42,8 @@ class _Changed:
 
     case: Case
     changes: tuple[Change, ...]
-    reasons: tuple[str, ...]
-    first_in: tuple[str, ...]
+    reason: str
+    first_in: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +107,14 @@ def _changed(case: Case, old: Cell, new: Cell, before: Version, after: Version) 
     is_known = case.difference(before) is not case.difference(after) and None not in (old.observation, new.observation)
     if not found and not is_known:
         return None
-    differences = [each for each in (case.difference(before), case.difference(after)) if each is not None]
-    firsts = sorted(
-        {
-            version
-            for difference in differences
-            for version in (*difference.range.since, *difference.range.until)
-            if before < version <= after
-        }
-    )
-    reasons = tuple(dict.fromkeys(each.reason for each in differences)) if is_known else ()
-    return _Changed(case, found, reasons, tuple(_text(version) for version in firsts) if is_known else ())
+    if not is_known:
+        return _Changed(case, found, "", "")
+    # What ends here says best what changes; what begins here says it where nothing ends.
+    ended, begun = case.difference(before), case.difference(after)
+    ends = () if ended is None else tuple(each for each in ended.range.until if before < each <= after)
+    begins = () if begun is None else tuple(each for each in begun.range.since if before < each <= after)
+    told = ended if ended is not None and (ends or begun is None) else begun
+    return _Changed(case, found, told.reason if told else "", ", ".join(map(_text, ends or begins)))
 
 
 def _text(version: Version) -> str:
@@ -148,22 +148,48 @@ def _section(step: _Step, are_minors: bool) -> Iterator[str]:
         yield " No case shows a difference.\n"
     else:
         yield "\n"
-    for clause in dict.fromkeys(each.case.clause for each in step.changed):
-        link = clause_link(clause)
-        yield f"\n### {f'[{clause}]({link})' if link else clause}\n\n"
-        yield row("Case", names[0], names[1], "Why", "First in")
+    for changed in _grouped(step.changed, lambda each: document_of(each.case.clause)):
+        document = document_of(changed[0].case.clause)
+        link = clause_link(document)
+        yield f"\n### {f'[{document}]({link})' if link else document}\n\n"
+        yield row("What changes", "Case", names[0], names[1], "First in")
         yield row("---", "---", "---", "---", "---")
-        for each in step.changed:
-            if each.case.clause == clause:
-                yield _row(each)
+        reasons = _grouped(changed, lambda each: (each.reason, each.first_in))
+        for group in reasons:
+            yield from _rows(group)
+        if len(changed) > sum(min(len(group), _MOST_EXAMPLES) for group in reasons):
+            yield from _all_cases(reasons)
     yield from _listed(f"Cases that begin with {names[1]}", step.begun)
     yield from _listed(f"Cases that end with {names[0]}", step.ended)
 
 
-def _row(changed: _Changed) -> str:
-    before, after = _sides(changed.changes)
-    case = f"{plain(changed.case.title)}<br>{code(changed.case.id)}"
-    return row(case, before, after, plain("; ".join(changed.reasons)) or "-", ", ".join(changed.first_in) or "-")
+def _grouped(changed: Sequence[_Changed], key: Callable[[_Changed], object]) -> list[list[_Changed]]:
+    """Those with the same key together, in the order in which keys are first met."""
+    found: dict[object, list[_Changed]] = {}
+    for each in changed:
+        found.setdefault(key(each), []).append(each)
+    return list(found.values())
+
+
+def _rows(group: Sequence[_Changed]) -> Iterator[str]:
+    """What changes for one reason: the most frequent ways to show it, with an example each."""
+    ways = sorted(_grouped(group, lambda each: _sides(each.changes)), key=len, reverse=True)
+    for number, way in enumerate(ways[:_MOST_EXAMPLES]):
+        first = way[0]
+        left = len(way) - 1
+        if number == _MOST_EXAMPLES - 1:
+            left += sum(map(len, ways[_MOST_EXAMPLES:]))
+        case = f"{plain(first.case.title)}<br>{code(first.case.id)}" + (f"<br>and {left} more" if left else "")
+        what = plain(first.reason or _ONLY_WORDS) if number == 0 else ""
+        yield row(what, case, *_sides(first.changes), first.first_in or "-" if number == 0 else "")
+
+
+def _all_cases(reasons: Sequence[Sequence[_Changed]]) -> Iterator[str]:
+    yield "\n<details><summary>All cases</summary>\n\n"
+    for group in reasons:
+        ids = ", ".join(code(each) for each in compact_ids(each.case.id for each in group))
+        yield f"- {plain(group[0].reason or _ONLY_WORDS)}: {ids}\n"
+    yield "\n</details>\n"
 
 
 def _sides(found: Sequence[Change]) -> tuple[str, str]:
@@ -183,6 +209,23 @@ def _listed(heading: str, cases: Sequence[Case]) -> Iterator[str]:
     if not cases:
         return
     yield f"\n<details><summary>{heading} ({len(cases)})</summary>\n\n"
-    for case in cases:
-        yield f"- {plain(case.title)} ({code(case.id)})\n"
+    for document in dict.fromkeys(document_of(case.clause) for case in cases):
+        ids = compact_ids(case.id for case in cases if document_of(case.clause) == document)
+        yield f"- {plain(document)}: {', '.join(map(code, ids))}\n"
     yield "\n</details>\n"
+
+
+def compact_ids(ids: Iterable[str]) -> Iterator[str]:
+    """Ids, those that differ in their number alone put together: ``adr28/block/size/1-3``."""
+    numbers: dict[str, list[int]] = {}
+    for each in ids:
+        name, _, last = each.rpartition("/")
+        numbers.setdefault(name, []).append(int(last))
+    for name, found in numbers.items():
+        runs: list[list[int]] = []
+        for number in sorted(found):
+            if runs and runs[-1][-1] == number - 1:
+                runs[-1].append(number)
+            else:
+                runs.append([number])
+        yield from (f"{name}/{run[0]}" + (f"-{run[-1]}" if len(run) > 1 else "") for run in runs)

@@ -49,6 +49,7 @@ function writeAddress(isNew = false) {
 
 // ---------------------------------------------------------------- the matrix
 
+const versionOf = (column) => { const { version, server } = subjects[column]; return server && server !== version ? `${version} on ${server}` : version; };
 const isShown = (column) => !state.hide.has(subjects[column].kind);
 const shownColumns = () => subjects.map((_, column) => column).filter(isShown);
 const outcomeOf = (row, column) => (cells[row][column] ? outcomes[cells[row][column][OUTCOME]] : null);
@@ -81,7 +82,7 @@ function versionsDiffer(row) {
 function cellNode(row, column) {
   const key = keyOf(row, column), cell = cells[row][column];
   return make("div", {
-    class: `cell ${key}`, role: "gridcell", tabindex: -1, "data-column": column, "data-version": subjects[column].version,
+    class: `cell ${key}`, role: "gridcell", tabindex: -1, "data-column": column, "data-version": versionOf(column),
     "aria-label": `${subjects[column].label}: ${wordOf(row, column)}`, title: `${subjects[column].label}: ${wordOf(row, column)}${reasonOf(cell) ? "\n" + reasonOf(cell) : ""}`,
   }, outcomeOf(row, column)?.sign ?? report.noRecord);
 }
@@ -401,23 +402,32 @@ function field(name, expected, observed, { isBytes = true, isWrong = null } = {}
   return [make("div", { class: `field${wrong ? " wrong" : ""}` }, make("div", { class: "name" }, name), sides), wrong];
 }
 
-function item(heading, fields, note = "") {
-  const isWrong = fields.some(([, wrong]) => wrong);
+/** Fields under a heading; `place` is what the judge calls it. */
+function item(heading, fields, { note = "", place = "", isWrong = fields.some(([, wrong]) => wrong) } = {}) {
   return make("div", { class: `item${isWrong ? " wrong" : ""}` },
-    make("h4", {}, heading, make("span", {}, isWrong ? "✗ differs" : note)), ...fields.map(([node]) => node));
+    make("h4", {}, heading, place && isWrong ? make("code", {}, place) : null, make("span", {}, isWrong && !note ? "✗ differs" : note)),
+    ...fields.map(([node]) => node));
 }
 
-function messageItem(heading, expected, seen) {
+/** The items of a comparison; where some are wrong, those that are right are folded. */
+function inOrder(items) {
+  if (items.every((each) => !each.classList.contains("wrong"))) return items;
+  return items.map((each) => each.classList.contains("wrong") ? each
+    : make("details", { class: "right" }, make("summary", {}, `${each.querySelector("h4").firstChild.textContent}: as expected ✓`), each));
+}
+
+function messageItem(heading, place, expected, seen) {
   if (!expected) {
     const fields = [["subject", seen.s], ["headers", seen.h || ""], ["payload", seen.p || ""]].map(([name, value]) => field(name, LACK, value));
-    return make("div", { class: "item wrong" }, make("h4", {}, heading, make("span", {}, "✗ not expected")), ...fields.map(([node]) => node));
+    return item(heading, fields, { place, isWrong: true, note: "✗ not expected" });
   }
-  if (!seen) return item(heading, [field("subject", expected.s, LACK), ...("p" in expected ? [field("payload", expected.p, LACK)] : [])]);
-  const fields = [field("subject", expected.s, seen.s)];
-  fields.push("h" in expected ? field("headers", expected.h, seen.h || "") : field("headers", LACK, seen.h || ""));
-  fields.push("p" in expected ? field("payload", expected.p, seen.p || "") : field("payload", LACK, seen.p || ""));
+  if (!seen) {
+    const fields = [["subject", "s"], ["headers", "h"], ["payload", "p"]].filter(([, key]) => key in expected);
+    return item(heading, fields.map(([name, key]) => field(name, expected[key], LACK)), { place, note: "✗ did not come" });
+  }
+  const fields = [["subject", "s"], ["headers", "h"], ["payload", "p"]].map(([name, key]) => field(name, expected[key] ?? LACK, seen[key] || ""));
   if ("q" in expected) fields.push(field("sequence", String(expected.q), String(seen.q), { isBytes: false }));
-  return item(heading, fields, "✓");
+  return item(heading, fields, { place });
 }
 
 const isLikeMessage = (wanted, seen) => isLike(wanted.s, seen.s)
@@ -432,18 +442,21 @@ function inOrderOf(expected, seen) {
   return [...ordered, ...left];
 }
 
-function messageItems(name, expected, seen) {
-  if (!expected.length && !seen.length) return [item(name, [field("messages", "none", "none", { isBytes: false })], "✓")];
-  return Array.from({ length: Math.max(expected.length, seen.length) },
-    (_, at) => messageItem(`${name} ${at + 1} of ${Math.max(expected.length, seen.length)}`, expected[at], seen[at]));
+function messageItems(name, place, expected, seen) {
+  const length = Math.max(expected.length, seen.length);
+  if (!length) return [item(name, [field("messages", "none", "none", { isBytes: false })])];
+  return Array.from({ length }, (_, at) => messageItem(`${name} ${at + 1} of ${length}`, `${place}[${at}]`, expected[at], seen[at]));
 }
 
 const partsOf = (observation) => ({
-  decisions: (observation.d || []).map((number) => report.parts[number]),
+  decisions: (observation.d || []).map((number) => {
+    const { refused, config } = report.parts[number];
+    return { refused, config: config && Object.fromEntries(config.map((member) => report.parts[member])) };
+  }),
   received: (observation.r || []).map((number) => report.parts[number]),
   stored: Object.fromEntries(Object.entries(observation.s || {}).map(([stream, messages]) =>
     [stream, messages.map(([number, sequence]) => ({ ...report.parts[number], q: sequence }))])),
-  acks: observation.a || [],
+  acks: (observation.a || []).map((number) => report.parts[number]),
   facts: observation.f || {},
 });
 
@@ -462,7 +475,7 @@ function comparison(expectation, observation) {
         fields.push(field(name, text(value), text(seen), { isBytes: false, isWrong: !isSame(value ?? null, seen ?? null) }));
       }
     }
-    made.push(item(decisions.length > 1 ? `Decision ${at + 1} of ${decisions.length}` : "Decision", fields, "✓"));
+    made.push(item(decisions.length > 1 ? `Decision ${at + 1} of ${decisions.length}` : "Decision", fields));
   });
   if (expectation.d && !decisions.length) made.push(item("Decision", [field("answer", refusalText(expectation.d), LACK, { isBytes: false })]));
   if (expectation.a) {
@@ -473,20 +486,20 @@ function comparison(expectation, observation) {
       const isWrong = !wanted || !seen ? wanted !== seen : Object.entries(wanted).some(([name, value]) => !isSame(value, seen[name]));
       return field(`message ${at + 1}`, wanted === undefined ? "nothing" : text(wanted), text(seen), { isBytes: false, isWrong });
     });
-    if (count) made.push(item("Answers to publishers", fields, "✓"));
+    if (count) made.push(item("Answers to publishers", fields));
   }
-  if (expectation.r) made.push(...messageItems("Received", expectation.r, received));
+  if (expectation.r) made.push(...messageItems("Received", "received", expectation.r, received));
   for (const [stream, expected] of Object.entries(expectation.s || {})) {
     if (!(stream in stored) && !Object.keys(stored).length && expected.length === 0) continue;
     const seen = stored[stream] || [];
-    made.push(...messageItems(`Stored in ${stream}`, expected, (expectation.o || []).includes(stream) ? inOrderOf(expected, seen) : seen));
+    made.push(...messageItems(`Stored in ${stream}`, `stored.${stream}`, expected, (expectation.o || []).includes(stream) ? inOrderOf(expected, seen) : seen));
   }
   if (expectation.f) {
     const fields = Object.entries(expectation.f).map(([name, value]) =>
       field(name, asJson(sorted(value)), name in facts ? asJson(sorted(facts[name])) : LACK, { isBytes: false }));
-    if (fields.length) made.push(item("Facts", fields, "✓"));
+    if (fields.length) made.push(item("Facts", fields));
   }
-  return made;
+  return inOrder(made);
 }
 
 /** What was seen and nobody expects anything of. */
@@ -513,11 +526,13 @@ function alsoSeen(expectation, observation) {
 
 const jsonNode = (value) => make("pre", { class: "bytes" }, JSON.stringify(value, null, 1).replace(/\n\s*/g, " "));
 
+const STEP_NAMES = { settle: "wait for", drop: "delete stream", delete: "delete message" };
+
 function stepNode([name, value]) {
   const content = name !== "publish" ? [jsonNode(value)]
     : [["subject", "s"], ["headers", "h"], ["payload", "p"]].filter(([, key]) => key !== "h" || value.h)
       .map(([part, key]) => make("div", { class: "part" }, make("span", {}, part), bytesNode(value[key] || "")));
-  return make("div", { class: "step" }, make("span", { class: "name" }, name), make("div", {}, ...content));
+  return make("div", { class: "step" }, make("span", { class: "name" }, STEP_NAMES[name] ?? name), make("div", {}, ...content));
 }
 
 function sentSection(each) {
@@ -529,6 +544,16 @@ function sentSection(each) {
   return make("section", { class: "sent" }, make("h3", {}, "What was sent"), make("div", {}, ...steps));
 }
 
+/** What is expected of most versions, beside what this one shows. */
+function usualSection(expectation, observation) {
+  const section = make("section", { class: "usual known" }, make("h3", {}, "What other versions show, and this one"), ...comparison(expectation, observation));
+  const names = { both: "the same", expected: "others", observed: "this one" };
+  for (const [side, name] of Object.entries(names)) for (const label of section.querySelectorAll(`.side.${side} > small`)) label.textContent = name;
+  for (const label of section.querySelectorAll(".right > summary")) label.textContent = label.textContent.replace("as expected ✓", "the same");
+  for (const label of section.querySelectorAll(".wrong > h4 > span")) label.textContent = label.textContent.replace("✗", "≠");
+  return section;
+}
+
 function strip(row, column) {
   const kinds = new Map();
   subjects.forEach((subject, at) => kinds.set(subject.kind, [...(kinds.get(subject.kind) || []), at]));
@@ -536,14 +561,18 @@ function strip(row, column) {
     make("div", {}, make("span", { class: "kind" }, kind), ...columns.map((at) => make("button", {
       type: "button", class: keyOf(row, at), "aria-current": at === column ? "true" : null,
       "aria-label": `${subjects[at].label}: ${wordOf(row, at)}`, onclick: () => { open(row, at); byId("panel").querySelector('.strip [aria-current="true"]').focus(); },
-    }, subjects[at].version, make("span", {}, outcomeOf(row, at)?.sign ?? report.noRecord))))));
+    }, versionOf(at), make("span", {}, outcomeOf(row, at)?.sign ?? report.noRecord))))));
 }
+
+/** A known divergence's id, linked to where it is explained, as far as the page knows where that is. */
+const divergenceNode = (id) => report.divergences ? make("a", { href: report.divergences }, id)
+  : make("span", { title: "explained in docs/known-divergences.md" }, id);
 
 function verdictNode(row, column) {
   const cell = cells[row][column], outcome = outcomeOf(row, column);
   const kd = cell?.[DIVERGENCES] || [];
   const why = outcome?.key === "divergence" ? [] : [reasonOf(cell)];
-  kd.forEach((id, at) => why.push(at ? ", " : "", make("a", { href: report.divergences }, id)));
+  kd.forEach((id, at) => why.push(at ? ", " : "", divergenceNode(id)));
   if (outcome?.key === "divergence") why.push(`: ${outcome.meaning}`);
   if (!outcome) why.push("the history does not tell of this case here");
   const isPass = outcome?.key === "pass";
@@ -597,23 +626,22 @@ function showPanel(row, column) {
     clause.link ? make("a", { href: clause.link, target: "_blank", rel: "noopener" }, clause.name) : make("span", {}, clause.name),
     make("span", {}, each.level), cell && cell[MILLISECONDS] >= 0 ? make("span", {}, `${cell[MILLISECONDS]} ms`) : null,
     each.file ? make("span", { class: "mono" }, each.file) : null,
-    each.kd ? make("span", {}, "may show ", ...each.kd.flatMap((id, at) => [at ? ", " : "", make("a", { href: report.divergences }, id)])) : null);
+    each.kd ? make("span", {}, "may show ", ...each.kd.flatMap((id, at) => [at ? ", " : "", divergenceNode(id)])) : null);
   const inside = make("div", { class: "inside" },
     make("div", {}, make("h2", { id: "panel-title", tabindex: -1 }, each.title), facts),
     verdictNode(row, column), strip(row, column),
     each.quote ? make("blockquote", {}, each.quote) : null);
   if (observation && expectation) {
+    // Of a known difference, what is different is what people come for.
+    if (each.usual !== cell[EXPECTATION]) inside.append(usualSection(report.expectations[each.usual], observation));
     const compared = comparison(expectation, observation);
-    inside.append(make("section", { class: "compared" }, make("h3", {}, "Expected and received"), ...compared));
+    const isExplained = keyOf(row, column) === "divergence";
+    inside.append(make("section", { class: `compared${isExplained ? " known" : ""}` }, make("h3", {}, "Expected and received"), ...compared));
     const told = report.texts[cell[MISMATCHES] ?? 0];
     if (told?.length) {
       inside.append(make("details", { class: "mismatches" }, make("summary", {}, `In the judge's words (${told.length})`),
         make("ul", { class: "told" }, ...told.map(([where, expected, observed]) => make("li", {}, make("code", {}, where), ": expected ",
           make("code", {}, expected), ", observed ", make("code", {}, observed))))));
-    }
-    if (each.usual !== cell[EXPECTATION]) {
-      inside.append(make("details", { class: "usual known" }, make("summary", {}, "What other versions show, beside what this one shows"),
-        ...comparison(report.expectations[each.usual], observation)));
     }
   }
   inside.append(sentSection(each));
@@ -629,7 +657,8 @@ function showPanel(row, column) {
 
 function buildTop() {
   const { run } = report, plural = (number, word) => `${number} ${word}${number === 1 ? "" : "s"}`;
-  const told = [plural(cases.length, "case"), `${plural(subjects.length, "subject")} of test`, run.suite && `suite ${run.suite}`, run.time,
+  const told = [plural(cases.length, "case"), `${plural(subjects.length, "subject")} of test`, run.suite && `suite ${run.suite}`,
+    run.time && String(run.time).replace(/^(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(:\d\d)?(\+00:00|Z)$/, "$1 $2 UTC"),
     run.seed !== undefined && `seed ${run.seed}`, run.catalogue && `catalogue ${run.catalogue.slice(0, 12)}`, run.certified && "certified run"];
   byId("about").textContent = told.filter(Boolean).join(" · ");
   const [key, sign, text] = report.failures ? ["fail", "✗", plural(report.failures, "failure")] : report.passed ? ["pass", "✓", "Passed"] : ["errored", "!", "Not complete"];
@@ -652,7 +681,7 @@ function buildTop() {
   });
   const kinds = [...new Set(subjects.map(({ kind }) => kind))];
   if (kinds.length > 1) for (const kind of kinds) {
-    byId("kinds").append(make("button", { type: "button", class: "chip", "data-kind": kind, "aria-pressed": "true", onclick: () => { toggle(state.hide, kind); } }, kind));
+    byId("kinds").append(make("button", { type: "button", class: "chip", "data-kind": kind, "aria-pressed": "true", onclick: () => toggle(state.hide, kind) }, make("i", { "aria-hidden": "true" }), kind));
   }
   byId("kinds").hidden = kinds.length < 2;
   const options = (select, all, values) => byId(select).append(make("option", { value: "" }, all), ...values.map((value) => make("option", { value }, value)));
