@@ -5,11 +5,17 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TESTED = $(shell $(BIN)/python -c "from conformance.servers import TWIN_VERSIONS; print(*TWIN_VERSIONS)")
 
-.PHONY: help install demo test lint format types bench lock clean
+# The versions of the whole conformance matrix; a newer patch is a change of its own, not of a day.
+MATRIX ?= 2.9.10,2.10.27,2.11.17,2.12.15,2.14.9,2.15.1
+CONFORM ?=
+REPORT ?= build/conformance
+
+.PHONY: help install demo test conform lint format types bench lock clean
 
 help:
 	@echo "make demo    a server, a stream, native republish beside the bridge's, and whether they agree"
 	@echo "make test    all tests, on real servers (fetched once, kept in a cache)"
+	@echo "make conform the whole catalogue on six server versions, the engine and the bridge; the report is in build/conformance"
 	@echo "make lint    ruff; make types: mypy --strict; make format: rewrite"
 	@echo "make bench   republishing and copying beside native, as ratios of one run; BENCH='--quick catch-up' for some"
 	@echo "make lock    renew the locked dependencies; make clean: remove what was installed"
@@ -29,6 +35,9 @@ demo: install
 test: install
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
 	$(BIN)/python -m pytest
+
+conform: install
+	$(BIN)/nats-bridge conform --versions $(MATRIX) --report $(REPORT) --differential 2000 $(CONFORM)
 
 lint: install
 	$(BIN)/ruff check .

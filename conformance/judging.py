@@ -22,7 +22,7 @@ from transforms.timestamp import rfc3339_nano
 __all__ = ["judge", "mismatches"]
 
 _ABSENT = "(absent)"
-_TIME_LINE = re.compile(
+_LINES_OF_A_STREAM = re.compile(
     rb"\r\nNats-Stream: ([^\r]*)\r\nNats-Subject: [^\r]*\r\nNats-Sequence: ([0-9]+)\r\nNats-Time-Stamp: ([^\r]*)(?=\r\n)"
 )
 
@@ -56,7 +56,7 @@ def mismatches(expectation: Expectation, observation: Observation) -> Iterator[M
         yield from _message_mismatches("received", expectation.received, observation.received)
         yield from _time_mismatches(observation)
     for stream, expected in (expectation.stored or {}).items():
-        stored = observation.stored.get(stream, ())
+        stored: Sequence[Stored] = observation.stored.get(stream, ())
         where = f"stored.{stream}"
         if stream in expectation.any_order:
             stored = _in_order_of(expected, stored)
@@ -157,7 +157,7 @@ def _time_mismatches(observation: Observation) -> Iterator[Mismatch]:
     """
     told: dict[tuple[bytes, int], tuple[int, bytes]] = {}
     for at, message in enumerate(observation.received):
-        for found in _TIME_LINE.finditer(message.header_block):
+        for found in _LINES_OF_A_STREAM.finditer(message.header_block):
             told[found[1], int(found[2])] = at, found[3]
     for stream, messages in observation.stored.items():
         for each in messages:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
-import nkeys
+import nkeys  # type: ignore[import-untyped]
 
 from conformance.catalogue.case import Message
 from conformance.errors import SubjectError
@@ -272,7 +272,8 @@ class RawClient:
         if self._ended is not None:
             return
         self._ended = error
-        for future in [*self._answers.values(), *self._pongs]:
+        waiting: list[asyncio.Future[Any]] = [*self._answers.values(), *self._pongs]
+        for future in waiting:
             if not future.done():
                 future.set_exception(error)
                 future.exception()  # asked for: nobody may be waiting

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -20,6 +19,7 @@ from conformance.catalogue.case import (
     Drop,
     Expectation,
     ExpectedMessage,
+    Json,
     Message,
     Publish,
     Purge,
@@ -99,8 +99,8 @@ def read_text(text: str, file: Path) -> tuple[Case, ...]:
     try:
         document = compose(text)
     except DocumentError as error:
-        at = f":{error.mark.line}" if error.mark else ""
-        raise CatalogueError(f"{file}{at}: {error.reason}") from None
+        place = f"{file}:{error.mark.line}" if error.mark else f"{file}"
+        raise CatalogueError(f"{place}: {error.reason}") from None
     try:
         parsed = CaseFile.model_validate(document.value)
     except ValidationError as error:
@@ -147,7 +147,8 @@ def _is_field(part: str) -> bool:
 
 def _case(text: CaseText, clause: str, file: Path, line: int) -> Case:
     transform = _transform(text)
-    streams, steps = tuple(text.streams), _steps(text)
+    streams: tuple[Mapping[str, Json], ...] = tuple(text.streams)
+    steps = _steps(text)
     if transform is not None:
         if text.streams or steps:
             raise _WrongError("transform is the short form of a case: no streams and no steps beside it", "transform")
@@ -214,7 +215,7 @@ def _without(expectation: Expectation, header: bytes) -> Expectation:
 
 
 def _in_memory(step: Step) -> Step:
-    if isinstance(step, Create | Update):
+    if isinstance(step, Create | Update):  # an update cannot change the storage
         return type(step)({"storage": "memory", **step.config})
     return step
 

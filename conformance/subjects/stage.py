@@ -2,12 +2,15 @@
 
 Nothing here waits for a length of time to be sure that nothing more comes. A server republishes before it answers the
 publisher, so what a PONG behind the last answer has not brought does not come; a copying stream is waited for until it
-holds what is expected and says that it lags behind no origin.
+holds what is expected, says that it lags behind no origin, and shows the same once more. What was in the origin before
+the target was created is in its lag; a case whose point is that something is *not* copied has a message behind it
+that is.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -31,14 +34,17 @@ from conformance.errors import SubjectError
 from conformance.observation import Decision, Observation, Stored
 from conformance.raw_client import RawClient
 from conformance.subjects.relocation import HERE, Relocation
+from transforms.subject import matches
 
 __all__ = ["Stage"]
 
 _SETTLE_LIMIT = 20.0
 """Seconds until a copying stream that has not got what is expected is looked at as it is."""
 _LOOK = 0.01
-_STORE_TRIES = 200
 _NEVER = -1
+_NO_TOKEN = frozenset(" .*>\t\r\n")
+_STORE_IS_BUSY = "error creating store for stream"
+"""What a server says while the folder of a stream of the same name, deleted just before, is still on its way out."""
 
 
 class Stage:
@@ -53,6 +59,7 @@ class Stage:
         self.client = client
         self._moved = relocation
         self._created: list[str] = []
+        self._listening: tuple[bytes, ...] = ()
         self._is_silent = False
 
     async def play(self, case: Case, expectation: Expectation) -> Observation:
@@ -63,19 +70,18 @@ class Stage:
         Raises:
             SubjectError: the set-up was refused, or the server does not answer.
         """
-        self._created = []
-        self._is_silent = False
+        self.prepare(case.listen)
         listening = [await self.client.subscribe(self._moved.subject(subject)) for subject in case.listen]
         try:
             for config in case.streams:
-                await self._set_up(config)
+                await self.set_up(config)
             decisions: list[Decision] = []
             acks: list[Mapping[str, Json] | None] = []
             for step in case.steps:
-                await self._carry_out(step, decisions, acks)
+                await self.carry_out(step, decisions, acks)
             stored = {}
             for stream, messages in (expectation.stored or {}).items():
-                await self.settle(stream, len(messages))
+                await self.settle(stream, len(messages), max((each.sequence or 0 for each in messages), default=0))
                 stored[stream] = await self.stored(stream)
             times = expectation.received is not None and not stored
             for stream in self._names_of(case) if times else ():
@@ -86,14 +92,22 @@ class Stage:
         finally:
             for heard in listening:
                 self.client.unsubscribe(heard)
-            await self._clean_up()
+            await self.clean_up()
 
-    async def _set_up(self, config: Mapping[str, Json]) -> None:
+    def prepare(self, listen: tuple[bytes, ...] = ()) -> None:
+        """Forget the case before; ``listen`` are subjects to which somebody of the suite listens."""
+        self._created = []
+        self._listening = listen
+        self._is_silent = False
+
+    async def set_up(self, config: Mapping[str, Json]) -> None:
+        """Create a stream; raises SubjectError where the server refuses it."""
         decision = await self._decide("CREATE", config)
         if decision.refusal is not None:
             raise SubjectError(f"the set-up stream {config.get('name')!r} was refused: {decision.refusal.description}")
 
-    async def _carry_out(self, step: Step, decisions: list[Decision], acks: list[Mapping[str, Json] | None]) -> None:
+    async def carry_out(self, step: Step, decisions: list[Decision], acks: list[Mapping[str, Json] | None]) -> None:
+        """One step; what it shows is added to the decisions or the answers."""
         match step:
             case Create(config):
                 decisions.append(await self._decide("CREATE", config))
@@ -118,29 +132,39 @@ class Stage:
         name = moved.get("name")
         # Nobody answers a publisher where a stream has no_ack; such a case expects what is stored, to wait for that.
         self._is_silent |= config.get("no_ack") is True
-        again = name in self._created
-        if verb == "CREATE" and isinstance(name, str):
-            self._created.append(name)
         # The name of the API subject has to be one token, whatever the configuration says.
-        addressed = name if isinstance(name, str) and name and not set(name) & set(" .*>\t\r\n") else "_"
-        answer = self._moved.json_back(await self.client.api(f"STREAM.{verb}.{addressed}", moved))
-        for _ in range(_STORE_TRIES):
-            if verb != "CREATE" or again or not _has_remains(moved, answer):
-                break
-            await self.client.api(f"STREAM.DELETE.{addressed}")
-            await asyncio.sleep(_LOOK)
-            answer = self._moved.json_back(await self.client.api(f"STREAM.{verb}.{addressed}", moved))
+        addressed = name if isinstance(name, str) and name and not set(name) & _NO_TOKEN else "_"
+        is_new = verb == "CREATE" and addressed not in self._created
+        if verb == "CREATE":
+            self._created.append(addressed)
+        answer = await self._answer(verb, addressed, moved, is_new=is_new)
         error = answer.get("error")
         if error is None:
             return Decision(config=answer["config"])
         return Decision(refusal=Refusal(error.get("code"), error.get("err_code"), error.get("description")))
 
+    async def _answer(self, verb: str, addressed: str, config: Mapping[str, Json], *, is_new: bool) -> Json:
+        """The answer to a configuration, as the case speaks; of a new stream, without what is left of a deleted one."""
+        clock = asyncio.get_running_loop().time
+        limit = clock() + _SETTLE_LIMIT
+        while True:
+            answer = self._moved.json_back(await self.client.api(f"STREAM.{verb}.{addressed}", config))
+            if not is_new or not _has_remains(config, answer) or clock() > limit:
+                return answer
+            await self.client.api(f"STREAM.DELETE.{addressed}")
+            await asyncio.sleep(_LOOK)
+
     async def _publish(self, message: Message) -> Mapping[str, Json] | None:
+        moved = self._moved.message(message)
         if self._is_silent:
-            self.client.publish(self._moved.message(message))
+            self.client.publish(moved)
             await self.client.flush()
             return None
-        found = await self.client.ask(self._moved.message(message))
+        if self._is_heard(message.subject) and not await self._is_taken(moved.subject):
+            # Our own listening hides from the server that nobody else is there, so it would not say so.
+            self.client.publish(moved)
+            return None
+        found = await self.client.ask(moved)
         if found is None:
             return None
         if not found.message.payload:
@@ -153,28 +177,41 @@ class Stage:
             name: answer[name] for name in ("stream", "seq", "duplicate", "val", "batch", "count") if name in answer
         }
 
+    def _is_heard(self, subject: bytes) -> bool:
+        return any(matches(subject, pattern) for pattern in self._listening)
+
+    async def _is_taken(self, subject: bytes) -> bool:
+        """Whether a stream takes the subject."""
+        answer = await self.client.api("STREAM.NAMES", {"subject": subject.decode("utf-8", "surrogateescape")})
+        return bool(answer.get("streams"))
+
     async def _request(self, subject: str, body: Mapping[str, Json] | None = None) -> dict[str, Any]:
         answer = await self.client.api(subject, body)
         if "error" in answer:
             raise SubjectError(f"{subject}: {answer['error'].get('description')}")
         return answer
 
-    async def settle(self, stream: str, messages: int) -> None:
-        """Wait until a stream holds so many messages and lags behind no origin; not for ever."""
-        async with asyncio.timeout(_SETTLE_LIMIT) as limit:
-            try:
+    async def settle(self, stream: str, messages: int, last_sequence: int = 0) -> None:
+        """Wait until a stream holds so many messages and lags behind no origin; not for ever.
+
+        ``last_sequence`` is that of the last message to wait for, where limits of the stream make room on the way.
+        """
+        before: Json = None
+        # What the client waits for has limits of its own, which are no TimeoutError: here is only this one.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_SETTLE_LIMIT):
                 while True:
                     answer = await self.client.api(f"STREAM.INFO.{self._moved.name(stream)}")
                     if "error" in answer:
                         return
                     origins = [*(answer.get("sources") or ()), *([answer["mirror"]] if answer.get("mirror") else ())]
                     behind = [each for each in origins if each.get("lag") or each.get("active", _NEVER) == _NEVER]
-                    if answer["state"]["messages"] >= messages and not behind:
+                    state = answer["state"]
+                    is_there = state["messages"] >= messages and state["last_seq"] >= last_sequence
+                    if is_there and not behind and (state == before or not origins):
                         return
+                    before = state
                     await asyncio.sleep(_LOOK)
-            except TimeoutError:
-                if not limit.expired():
-                    raise
 
     async def stored(self, stream: str) -> tuple[Stored, ...]:
         """What a stream holds, as bytes; nothing, where there is no such stream."""
@@ -209,7 +246,8 @@ class Stage:
         configs = [*case.streams, *(step.config for step in case.steps if isinstance(step, Create))]
         return [config["name"] for config in configs if isinstance(config.get("name"), str) and config["name"]]
 
-    async def _clean_up(self) -> None:
+    async def clean_up(self) -> None:
+        """Delete what was created."""
         for name in reversed(self._created):
             await self.client.api(f"STREAM.DELETE.{name}")
 
@@ -222,6 +260,6 @@ def _has_remains(config: Mapping[str, Json], answer: Mapping[str, Json]) -> bool
     """
     error = answer.get("error")
     if error is not None:
-        return bool(error.get("err_code") == 10049 and error.get("description") == "error creating store for stream")
+        return bool(error.get("err_code") == 10049 and error.get("description") == _STORE_IS_BUSY)
     copies = config.keys() & {"sources", "mirror", "first_seq"}
     return not copies and bool(answer.get("state", {}).get("last_seq"))
