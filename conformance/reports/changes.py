@@ -67,7 +67,9 @@ def _changes(case: Case, before: Cell, after: Cell) -> Iterator[Change]:
             yield from _message_changes("received", was.received, now.received)
         for stream in was.stored or ():
             if stream in (now.stored or {}):
-                yield from _message_changes(f"stored in {stream}", (was.stored or {})[stream], (now.stored or {})[stream])
+                yield from _message_changes(
+                    f"stored in {stream}", (was.stored or {})[stream], (now.stored or {})[stream]
+                )
     if was.acks is not None and now.acks is not None:
         yield from _ack_changes(was.acks, now.acks)
     yield from _member_changes("", was.facts or {}, now.facts or {})
@@ -124,9 +126,7 @@ def _results(expectation: Expectation, place: Place) -> dict[bytes, str]:
     return {each.payload: shown(each.subject) for each in messages if each.payload is not None}
 
 
-def _message_changes(
-    place: str, was: Sequence[ExpectedMessage], now: Sequence[ExpectedMessage]
-) -> Iterator[Change]:
+def _message_changes(place: str, was: Sequence[ExpectedMessage], now: Sequence[ExpectedMessage]) -> Iterator[Change]:
     if len(was) != len(now):
         yield Change(place, _listed(was), _listed(now))
         return

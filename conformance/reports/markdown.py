@@ -24,7 +24,12 @@ def markdown(judged: Judged) -> str:
             *_head(judged),
             *_failures(judged),
             *_told(judged, Outcome.DIFFERENCE, "Known differences of versions"),
-            *_told(judged, Outcome.DIVERGENCE, "Known divergences", f"Their ids are explained in [the list]({DIVERGENCES})."),
+            *_told(
+                judged,
+                Outcome.DIVERGENCE,
+                "Known divergences",
+                f"Their ids are explained in [the list]({DIVERGENCES}).",
+            ),
             *_told(judged, Outcome.SKIPPED, "Skipped"),
             *_matrix(judged),
         ]

@@ -91,7 +91,13 @@ def page_data(judged: Judged) -> dict[str, Any]:
         "objections": judged.objections(),
         "divergences": DIVERGENCES,
         "outcomes": [
-            {"name": outcome.value, "word": sign.word, "sign": sign.sign, "meaning": sign.meaning, "key": outcome.name.lower()}
+            {
+                "name": outcome.value,
+                "word": sign.word,
+                "sign": sign.sign,
+                "meaning": sign.meaning,
+                "key": outcome.name.lower(),
+            }
             for outcome, sign in SIGNS.items()
         ],
         "noRecord": NO_RECORD,

@@ -24,7 +24,9 @@ class Sign:
 
 SIGNS: Mapping[Outcome, Sign] = {
     Outcome.PASS: Sign("pass", "✓", "as the clause says"),
-    Outcome.DIFFERENCE: Sign("difference", "≠", "this version is known to differ, and does so in the way that is known"),
+    Outcome.DIFFERENCE: Sign(
+        "difference", "≠", "this version is known to differ, and does so in the way that is known"
+    ),
     Outcome.DIVERGENCE: Sign("divergence", "≈", "what a process outside of the server cannot know or do"),
     Outcome.SKIPPED: Sign("skipped", "↷", "it applies and was not played"),
     Outcome.ERRORED: Sign("errored", "!", "it could not be played"),

@@ -88,7 +88,9 @@ def _clauses(judged: Judged, width: int, paint: _Paint) -> Iterator[str]:
         )
         yield paint((" " * clause_width + "".join(cells)).rstrip(), "2")
     for clause, cases in judged.clauses.items():
-        marked = (_mark(judged, cases, label, column, paint) for label, column in zip(judged.subjects, columns, strict=True))
+        marked = (
+            _mark(judged, cases, label, column, paint) for label, column in zip(judged.subjects, columns, strict=True)
+        )
         yield f"{_cut(clause, clause_width):<{clause_width}}" + "".join(f"  {cell}" for cell in marked)
 
 
@@ -146,7 +148,11 @@ def _around(text: str, at: int, room: int) -> str:
         return text
     begin = max(0, min(at - room // 3, len(text) - room))
     cut = text[begin : begin + room]
-    return ("…" + cut[1:] if begin else cut) if begin + room >= len(text) else ("…" if begin else "") + cut[bool(begin) : -1] + "…"
+    return (
+        ("…" + cut[1:] if begin else cut)
+        if begin + room >= len(text)
+        else ("…" if begin else "") + cut[bool(begin) : -1] + "…"
+    )
 
 
 def _cut(text: str, room: int) -> str:

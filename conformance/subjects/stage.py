@@ -61,6 +61,7 @@ class Stage:
         self._created: list[str] = []
         self._listening: tuple[bytes, ...] = ()
         self._is_silent = False
+        self._reads = 0
 
     async def play(self, case: Case, expectation: Expectation) -> Observation:
         """Play a case; what it created is gone afterwards.
@@ -219,7 +220,9 @@ class Stage:
         info = await self.client.api(f"STREAM.INFO.{name}")
         if "error" in info or not info["state"]["messages"]:
             return ()
-        inbox = f"_INBOX.conform.{name}"
+        # A consumer outlives its reader for a while, and would go on to deliver to an inbox that is used again.
+        self._reads += 1
+        inbox = f"_INBOX.conform.{self._reads}.{name}"
         heard = await self.client.subscribe(inbox.encode())
         try:
             config = {"deliver_subject": inbox, "ack_policy": "none", "mem_storage": True}

@@ -63,9 +63,7 @@ ORDER = Case(
     quote="Each RePublished Message will have the following Message Headers.",
     expectation=Expectation(received=(_republished(1, 0), _republished(2, 1))),
     streams=({"name": "S", "subjects": ["in.>"], "republish": {"src": "in.>", "dest": "out.>"}},),
-    steps=tuple(
-        Publish(Message(b"in.a", lines("X-Trace:\tabc "), b"order %d" % number)) for number in (1, 2)
-    ),
+    steps=tuple(Publish(Message(b"in.a", lines("X-Trace:\tabc "), b"order %d" % number)) for number in (1, 2)),
     differences=(
         Difference(
             _UNTIL_2_10,
@@ -218,7 +216,9 @@ def run(
             if isinstance(found, Unplayed):
                 records.append(found)
             elif not case.applies(subject.version):
-                records.append(Unplayed(case.id, subject.label, Outcome.INAPPLICABLE, "the case is about other versions"))
+                records.append(
+                    Unplayed(case.id, subject.label, Outcome.INAPPLICABLE, "the case is about other versions")
+                )
             else:
                 seen = found or fulfilled(case, subject.version)
                 records.append(Played(case.id, subject.label, seen, 0.0042))
@@ -232,7 +232,9 @@ def mixed_run() -> History:
         order.received[1],
         header_block=order.received[1].header_block.replace(b"Nats-Last-Sequence: 1", b"Nats-Last-Sequence:  0"),
     )
-    edit = Observation((Decision(config={"name": "S"}), Decision(config={"republish": {"src": "in.>", "dest": "old.>"}})))
+    edit = Observation(
+        (Decision(config={"name": "S"}), Decision(config={"republish": {"src": "in.>", "dest": "old.>"}}))
+    )
     deleted = Observation(received=(Message(b"out.a", lines("Nats-Last-Sequence: 0")),))
     bytes_ = fulfilled(BYTES, (2, 12, 15))
     lost = replace(bytes_, stored={"S": bytes_.stored["S"][:1]}, acks=bytes_.acks[:1])
@@ -247,7 +249,10 @@ def mixed_run() -> History:
             (DELETED.id, BRIDGE.label): deleted,
             (CRASH.id, BRIDGE.label): Unplayed(CRASH.id, BRIDGE.label, Outcome.SKIPPED, "it would harm the server"),
             (PARTITION.id, "native 2.14.9"): Unplayed(
-                PARTITION.id, "native 2.14.9", Outcome.ERRORED, "the server ended the connection\x00; it said: \x1b[31mbye"
+                PARTITION.id,
+                "native 2.14.9",
+                Outcome.ERRORED,
+                "the server ended the connection\x00; it said: \x1b[31mbye",
             ),
         }
     )
@@ -270,7 +275,9 @@ def _varied(case: Case, at: int) -> Case:
         return replace(
             each,
             received=None if each.received is None else tuple(map(message, each.received)),
-            stored=None if each.stored is None else {name: tuple(map(message, held)) for name, held in each.stored.items()},
+            stored=None
+            if each.stored is None
+            else {name: tuple(map(message, held)) for name, held in each.stored.items()},
         )
 
     return replace(
