@@ -258,8 +258,8 @@ class Stage:
 def _has_remains(config: Mapping[str, Json], answer: Mapping[str, Json]) -> bool:
     """Whether a stream of this name that was deleted just before is in the way.
 
-    A server removes files behind its answer. Until they are gone it can refuse a stream of the same name, or, where
-    the name was used twice in a moment, give it the messages of the deleted one (seen on 2.11 and newer).
+    After a stream with file storage was deleted, the next one of its name can be refused (seen on 2.11.17, 2.12.15 and
+    2.15.1), or begin with the messages of the deleted one (seen once, on 2.15.1).
     """
     error = answer.get("error")
     if error is not None:
