@@ -16,9 +16,7 @@ from conformance.scenarios.waiting import until
 from conformance.servers import NativeServer
 
 
-async def _after(
-    laboratory: Laboratory, server: NativeServer, account: Account, subject: str
-) -> dict[str, Any]:
+async def _after(laboratory: Laboratory, server: NativeServer, account: Account, subject: str) -> dict[str, Any]:
     """What becomes of the server when a message is published, and whether the log tells why."""
     try:
         answer = await account.publish(subject, "x")
@@ -153,4 +151,3 @@ async def kill_while_sourcing(laboratory: Laboratory) -> Mapping[str, Any]:
     account = await laboratory.restart(server, kill=True)
     await account.publish_all("in.a", ["payload-3"])
     return {"stored": payloads_of(await account.holding("T", 3))}
-

@@ -5,6 +5,7 @@ Each begins on a server 2.9.10, which is the oldest one of the suite; the versio
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -122,24 +123,24 @@ async def _handed_over(laboratory: Laboratory, record: str | None, **source: Any
     return payloads_of(await account.ending_with("T", "end"))
 
 
+async def _all_handed_over(laboratory: Laboratory, records: Mapping[str, str | None]) -> Mapping[str, Any]:
+    """Each on a server of its own, all at the same time; what the target holds in the end."""
+    stored = await asyncio.gather(*(_handed_over(laboratory, record) for record in records.values()))
+    return dict(zip(records, stored, strict=True))
+
+
 @scenario
 async def handoff_by_records(laboratory: Laboratory) -> Mapping[str, Any]:
     """A bridge wrote the server's own record on each message: the newer server goes on behind the last one."""
-    return {
-        "two_fields": await _handed_over(laboratory, "O {}"),
-        "four_fields": await _handed_over(laboratory, "O {} in.* t.$1"),
-        "five_fields": await _handed_over(laboratory, "O {} in.* t.$1 in.a"),
-    }
+    records = {"two_fields": "O {}", "four_fields": "O {} in.* t.$1", "five_fields": "O {} in.* t.$1 in.a"}
+    return await _all_handed_over(laboratory, records)
 
 
 @scenario
 async def handoff_that_doubles(laboratory: Laboratory) -> Mapping[str, Any]:
     """No record, or one with other texts than the configuration: everything is sourced again."""
-    return {
-        "no_record": await _handed_over(laboratory, None),
-        "other_texts": await _handed_over(laboratory, "O {} in.> t.>"),
-        "other_stream": await _handed_over(laboratory, "P {} in.* t.$1"),
-    }
+    records = {"no_record": None, "other_texts": "O {} in.> t.>", "other_stream": "P {} in.* t.$1"}
+    return await _all_handed_over(laboratory, records)
 
 
 @scenario
@@ -192,16 +193,32 @@ async def back_to_2_9_10(laboratory: Laboratory) -> Mapping[str, Any]:
     """A store of the version that is asked under 2.9.10, as somebody does who takes an upgrade back."""
     server = await laboratory.server()
     account = await laboratory.connect(server)
-    await account.create("S", subjects=["in.*"], republish=_REPUBLISH, subject_transform={"src": "in.*", "dest": "in.x.$1"})
+    transform = {"src": "in.*", "dest": "in.x.$1"}
+    await account.create("S", subjects=["in.*"], republish=_REPUBLISH, subject_transform=transform)
     await account.publish_all("in.a", ["1", "2"])
     account = await laboratory.replace(server, _OLDEST)
     answer = await account.client.api("STREAM.INFO.S")
     if "error" in answer:
         return {"stream_info_err_code": answer["error"]["err_code"]}
     await account.publish_all("in.a", ["3"])
+    stored = await account.stored("S")
     return {
         "stream_info_err_code": None,
         "subject_transform": answer["config"].get("subject_transform"),
-        "stored": payloads_of(await account.stored("S")),
-        "stored_on": subjects_of(await account.stored("S")),
+        "stored": payloads_of(stored),
+        "stored_on": subjects_of(stored),
     }
+
+
+@scenario
+async def source_back_to_2_9_10(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A sourcing stream of the version that is asked under 2.9.10, which reads records of two fields only."""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await account.create("O", subjects=["in.*"])
+    await account.create("T", sources=[{"name": "O"}])
+    await account.publish_all("in.a", ["1", "2"])
+    await account.holding("T", 2)
+    account = await laboratory.replace(server, _OLDEST)
+    await account.publish_all("in.a", ["end"])
+    return {"stored": payloads_of(await account.ending_with("T", "end"))}
