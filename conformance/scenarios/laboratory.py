@@ -72,10 +72,12 @@ class Laboratory:
         await asyncio.to_thread(server.stop)
         return True
 
-    async def restart(self, server: NativeServer, *, kill: bool = False) -> Account:
+    async def restart(
+        self, server: NativeServer, *, kill: bool = False, credentials: Credentials | None = None
+    ) -> Account:
         """End it as an operator does, or as a crash does, start it again, and be connected."""
         await asyncio.to_thread(server.kill if kill else server.stop)
-        return await self.connect(await self.start(server))
+        return await self.connect(await self.start(server), credentials)
 
     async def replace(self, server: NativeServer, version: str = "") -> Account:
         """End it and start another version on the same store: the one that is asked, or the one that is named."""
