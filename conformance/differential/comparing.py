@@ -90,7 +90,6 @@ def comparisons(trial: Trial, native: Observation, engine: Engine) -> Iterator[C
         key = (_text(trial.previous), others)
         yield _decision(Kind.CREATE, key, native.decisions[0], engine.decide_before(trial))
     if trial.previous is None or native.decisions[0].refusal is None:
-        # The same configuration with other names for nothing else than messages is the same input.
         yield _decision(kind, (_text(trial.config), _text(trial.previous), others), native.decisions[-1], decided)
     if decided.config is None or native.decisions[-1].config is None or not trial.messages:
         return
@@ -98,7 +97,7 @@ def comparisons(trial: Trial, native: Observation, engine: Engine) -> Iterator[C
         yield from _copies(trial, decided.config, native, engine)
     else:
         yield from _ingress(trial, decided.config, native, engine)
-    if trial.config.get("republish") is not None:
+    if decided.config.get("republish") is not None:
         yield from _republished(trial, decided.config, native, engine)
 
 
@@ -129,10 +128,10 @@ def _value(config: Mapping[str, Json], name: str) -> str:
 
 
 def _ingress(trial: Trial, config: Mapping[str, Json], native: Observation, engine: Engine) -> Iterator[Comparison]:
-    if trial.config.get("subject_transform") is None:
+    if config.get("subject_transform") is None and trial.config.get("subject_transform") is None:
         return
     stored = {each.sequence: each for each in native.stored.get(TARGET, ())}
-    rule = _text(trial.config["subject_transform"])
+    rule = _text(config.get("subject_transform"))
     for at, (message, ack) in enumerate(zip(trial.messages, native.acks, strict=True)):
         if ack is None or "error" in ack or ack.get("duplicate"):
             continue
@@ -152,7 +151,7 @@ def _republished(trial: Trial, config: Mapping[str, Json], native: Observation, 
     for message in native.received:
         received.setdefault(_sequence(message), []).append(message)
     last: dict[bytes, int] = {}
-    rule = _text([trial.config["republish"], trial.config.get("subject_transform")])
+    rule = _text(config["republish"])
     for stored in native.stored.get(TARGET, ()):
         subject = stored.message.subject
         expected = engine.republished(config, stored, last.get(subject, 0))
@@ -189,7 +188,7 @@ def _copies(trial: Trial, config: Mapping[str, Json], native: Observation, engin
         for each in own:
             record = _record(each)
             copies.setdefault(each.sequence if mirrors else record.sequence if record else 0, []).append(each)
-        key = (_text(entry), _text(trial.config.get("subject_transform")))
+        key = (_text(entry), _text(config.get("subject_transform")))
         for stored in native.stored[ORIGIN]:
             seen = copies.pop(stored.sequence, [])
             record = _record(seen[0]) if seen else None

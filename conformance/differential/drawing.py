@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from conformance.catalogue.case import Message
-from conformance.differential.drawn_configs import OTHERS, draw_config, draw_update
+from conformance.differential.drawn_configs import OTHERS, draw_config, draw_previous, draw_update
 from conformance.differential.drawn_messages import draw_message
 from conformance.differential.drawn_transforms import draw_filter, draw_subject, draw_transform, fitting_subject
 from conformance.differential.trial import ALL, Kind, Trial
@@ -33,7 +33,7 @@ def draw(seed: int, number: int, kinds: Collection[Kind] = ALL) -> Trial:
         case Kind.SOURCE | Kind.MIRROR:
             return _copying(random, kind)
         case Kind.UPDATE:
-            previous = draw_config(random)
+            previous = draw_previous(random) if random.random() < 0.9 else draw_config(random)
             return Trial(kind, draw_update(random, previous), others=_others(random), previous=previous)
         case _:
             return Trial(kind, draw_config(random), others=_others(random))

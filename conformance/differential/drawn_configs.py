@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from conformance.differential.drawn_transforms import draw_filter, draw_transform
 
-__all__ = ["OTHERS", "draw_config", "draw_update"]
+__all__ = ["OTHERS", "draw_config", "draw_previous", "draw_update"]
 
 OTHERS: tuple[Mapping[str, Any], ...] = (
     {"name": "A", "subjects": ["a.>"], "storage": "memory"},
@@ -57,6 +57,27 @@ def draw_config(random: Random) -> dict[str, Any]:
     return config
 
 
+def draw_previous(random: Random) -> dict[str, Any]:
+    """A configuration that most servers accept, to be updated."""
+    config: dict[str, Any] = {"name": "S", "storage": "memory"}
+    chance = random.random()
+    if chance < 0.15:
+        config["mirror"] = {"name": random.choice(("A", "D", "GONE")), **random.choice(_SELECTIONS)}
+    elif chance < 0.4:
+        names = random.sample(("A", "B", "D", "GONE"), random.choice((1, 1, 2)))
+        config["sources"] = [{"name": name, **random.choice(_SELECTIONS)} for name in names]
+    if "mirror" not in config and (chance >= 0.4 or random.random() < 0.5):
+        config["subjects"] = random.choice((["s.>"], ["s.>"], ["s.*"], ["s.a", "s.b"]))
+    if random.random() < 0.4 and "subjects" in config:
+        config["republish"] = dict(random.choice(_GOOD_RULES))
+    if random.random() < 0.3:
+        config["subject_transform"] = dict(random.choice(_GOOD_PAIRS))
+    for name in random.sample(list(_GOOD_MEMBERS), random.choice((0, 0, 1, 1, 2))):
+        if name not in ("retention", "first_seq") or "mirror" not in config:
+            config[name] = _GOOD_MEMBERS[name](random)
+    return config
+
+
 def draw_update(random: Random, config: Mapping[str, Any]) -> dict[str, Any]:
     """A configuration like another one, a few members changed, added or taken out."""
     changed = dict(config)
@@ -79,6 +100,24 @@ def draw_update(random: Random, config: Mapping[str, Any]) -> dict[str, Any]:
     return changed
 
 
+_SELECTIONS: tuple[Mapping[str, Any], ...] = (
+    {},
+    {},
+    {"filter_subject": "a.x"},
+    {"subject_transforms": [{"src": "a.*", "dest": "t.$1"}]},
+    {"subject_transforms": [{"src": "a.x", "dest": ""}, {"src": "a.y.>", "dest": "t.>"}]},
+    {"opt_start_seq": 3},
+)
+_GOOD_PAIRS: tuple[Mapping[str, Any], ...] = (
+    {"src": "s.>", "dest": "t.>"},
+    {"src": "s.*", "dest": "t.{{wildcard(1)}}"},
+    {"src": "s.*", "dest": "t.{{partition(3,1)}}.$1"},
+)
+_GOOD_RULES: tuple[Mapping[str, Any], ...] = (
+    *_GOOD_PAIRS,
+    {"src": "", "dest": "t.>"},
+    {"src": "s.>", "dest": "t.>", "headers_only": True},
+)
 _ODD_NAMES = ("", "*", ">", "x/y", "x\\y", "é", "n" * 256, "n" * 255, "$x", "a b", "x.y")
 
 
@@ -183,6 +222,25 @@ def _one_of(*values: Any) -> _Draw:
 
 
 _FLAG = _one_of(True, True, False)
+_GOOD_MEMBERS: Mapping[str, _Draw] = {
+    "description": _one_of("about"),
+    "retention": _one_of("interest", "workqueue"),
+    "max_consumers": _one_of(5),
+    "max_msgs": _one_of(5, 1000),
+    "max_age": _one_of(10**9, 10**13),
+    "max_msgs_per_subject": _one_of(1, 5),
+    "max_msg_size": _one_of(1000, 5000),
+    "discard": _one_of("new"),
+    "no_ack": _one_of(True),
+    "duplicate_window": _one_of(10**9),
+    "compression": _one_of("s2"),
+    "first_seq": _one_of(100),
+    "allow_direct": _one_of(True),
+    "deny_delete": _one_of(True),
+    "deny_purge": _one_of(True),
+    "allow_rollup_hdrs": _one_of(True),
+    "metadata": _one_of({"k": "v"}),
+}
 _MEMBERS: Mapping[str, _Draw] = {
     "description": _one_of("about", "", "é", "x" * 4096, "x" * 4097),
     "retention": _one_of("limits", "interest", "workqueue", "Limits", "x", ""),

@@ -1,18 +1,20 @@
 """A differential run: native servers of one version against the engine, trial by trial until enough was compared.
 
-Theory of operation: trials are drawn by number and played in rounds, each on one of several connections with an account
-of its own. A round is evaluated in the order of its numbers, so that seed and version decide what is counted. What
-disagrees is shrunk on the same server afterwards. Where a trial ends the server in spite of everything, the run ends
-with an error that names the numbers that were in hand.
+Theory of operation: trials are drawn by number and played side by side, each on one of several connections with an
+account of its own. They are counted in the order of their numbers, and always the same number of them is ahead of the
+one that is counted, so that seed and version decide what a run consists of. What disagrees is shrunk on the same server
+afterwards. Where a trial ends the server in spite of everything, the run ends with an error that names the numbers that
+were in hand.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 from conformance.catalogue.case import Message
@@ -39,7 +41,9 @@ AT_ONCE = 12
 """Connections, each with an account of its own."""
 SHRUNK = 5
 """Disagreements that are shrunk; more of them are told of as they are."""
-_ROUND = 240
+_AHEAD = 400
+"""Trials that are begun before the one that is counted next has ended."""
+_TOLD_EVERY = 50
 _SHRINKING_PATIENCE = 1.5
 
 
@@ -62,7 +66,7 @@ async def compare(
         binary: of the server.
         directory: for its store and log; left in place.
         seed: the same one draws the same trials, for every version.
-        comparisons: how many to make, at least; a round is always finished.
+        comparisons: how many to make, at least; trials that are begun are ended and counted.
         kinds: what to compare.
         progress: told of the label, the comparisons made, and how many are wanted.
         engine: another engine than that of the version.
@@ -103,15 +107,18 @@ class _Run:
         self._trials = self._repeated = self._invisible = 0
         self._found: list[tuple[int, Trial, Comparison]] = []
         self._in_hand: set[int] = set()
+        self._ahead: deque[tuple[int, Trial, asyncio.Task[list[Comparison]]]] = deque()
+        self._clients: list[RawClient] = []
         self._benches: asyncio.Queue[Bench] = asyncio.Queue()
 
     async def on(self, server: NativeServer) -> DifferentialResult:
         """The whole run on a started server."""
         begin = time.perf_counter()
-        for number in range(AT_ONCE):
-            client = await RawClient.connect(server.url, Credentials(user=f"u{number}", password=f"u{number}"))
-            self._benches.put_nowait(Bench(client))
         try:
+            for number in range(AT_ONCE):
+                client = await RawClient.connect(server.url, Credentials(user=f"u{number}", password=f"u{number}"))
+                self._clients.append(client)
+                self._benches.put_nowait(Bench(client))
             disagreements = await self._disagreements()
         except SubjectError as error:
             if not server.died:
@@ -119,8 +126,7 @@ class _Run:
             numbers = ", ".join(map(str, sorted(self._in_hand)))
             raise SubjectError(f"the server ended (seed {self._seed}, trials in hand: {numbers}): {error}") from None
         finally:
-            while not self._benches.empty():
-                await self._benches.get_nowait().client.close()
+            await self._put_away()
         return DifferentialResult(
             version=self._version,
             seed=self._seed,
@@ -133,6 +139,14 @@ class _Run:
             seconds=time.perf_counter() - begin,
             disagreements=tuple(disagreements),
         )
+
+    async def _put_away(self) -> None:
+        playing = [task for _, _, task in self._ahead]
+        for task in playing:
+            task.cancel()
+        await asyncio.gather(*playing, return_exceptions=True)
+        for client in self._clients:
+            await client.close()
 
     async def _disagreements(self) -> list[Disagreement]:
         found = await self._judged_random() if Kind.RANDOM in self._kinds and self._only is None else []
@@ -155,28 +169,28 @@ class _Run:
         return found
 
     async def _play_all(self) -> None:
-        number = 0
-        playable = self._kinds - {Kind.RANDOM}
-        while playable and self._only is None and (made := sum(self._counts.values())) < self._wanted:
-            self._progress(self._version, made, self._wanted)
-            await self._round(range(number, number + _ROUND), playable)
-            number += _ROUND
-        if self._only is not None:
-            await self._round([self._only], playable)
-        self._progress(self._version, sum(self._counts.values()), self._wanted)
+        kinds = self._kinds - {Kind.RANDOM}
+        numbers = count() if self._only is None else iter([self._only])
+        ahead = self._ahead
+        while kinds:
+            while len(ahead) < _AHEAD and self._total < self._wanted and (number := next(numbers, None)) is not None:
+                trial = draw(self._seed, number, kinds)
+                reason = held_back(trial, self._engine)
+                if reason is None:
+                    ahead.append((number, trial, asyncio.create_task(self._play(number, trial))))
+                else:
+                    self._held_back[reason] += 1
+            if not ahead:
+                break
+            number, trial, playing = ahead.popleft()
+            self._count(number, trial, await playing)
+            if not self._trials % _TOLD_EVERY:
+                self._progress(self._version, self._total, self._wanted)
+        self._progress(self._version, self._total, self._wanted)
 
-    async def _round(self, numbers: Iterable[int], kinds: Collection[Kind]) -> None:
-        trials: dict[int, Trial] = {}
-        for number in numbers:
-            trial = draw(self._seed, number, kinds)
-            reason = held_back(trial, self._engine)
-            if reason is None:
-                trials[number] = trial
-            else:
-                self._held_back[reason] += 1
-        compared = await asyncio.gather(*(self._play(number, trial) for number, trial in trials.items()))
-        for (number, trial), each in zip(trials.items(), compared, strict=True):
-            self._count(number, trial, each)
+    @property
+    def _total(self) -> int:
+        return sum(self._counts.values())
 
     async def _play(self, number: int, trial: Trial) -> list[Comparison]:
         bench = await self._benches.get()
