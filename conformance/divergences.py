@@ -152,7 +152,9 @@ def _mirror_record(pair: Pair) -> Pair:
 
 
 def _withheld(pair: Pair) -> Pair:
-    return _expected_blocks(pair, lambda block: _WITHHELD.sub(b"", block), pair.streams("sources") | pair.streams("mirror"))
+    return _expected_blocks(
+        pair, lambda block: _WITHHELD.sub(b"", block), pair.streams("sources") | pair.streams("mirror")
+    )
 
 
 def _mirror_sequence(pair: Pair) -> Pair:

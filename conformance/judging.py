@@ -23,7 +23,8 @@ __all__ = ["judge", "mismatches"]
 
 _ABSENT = "(absent)"
 _LINES_OF_A_STREAM = re.compile(
-    rb"\r\nNats-Stream: ([^\r]*)\r\nNats-Subject: [^\r]*\r\nNats-Sequence: ([0-9]+)\r\nNats-Time-Stamp: ([^\r]*)(?=\r\n)"
+    rb"\r\nNats-Stream: ([^\r]*)\r\n(?:Nats-Subject: [^\r]*\r\n)?"
+    rb"Nats-Sequence: ([0-9]+)\r\nNats-Time-Stamp: ([^\r]*)(?=\r\n)"
 )
 
 

@@ -326,4 +326,4 @@ def miniatures() -> int:
 
     found = asyncio.run(caught())
     click.echo(told(found))
-    return _EXIT_GOOD if all(each.caught_by for each in found) else _EXIT_NO
+    return _EXIT_GOOD if all(each.is_named for each in found) else _EXIT_NO

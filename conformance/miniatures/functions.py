@@ -12,7 +12,7 @@ from conformance.observation import Decision
 from conformance.subjects.engine_operations import Config, EngineOperations, TransformsEngine
 from transforms.destination import Kind
 from transforms.dialect import Dialect
-from transforms.functions import bind, fnv1a_32
+from transforms.functions import bind, fnv1a_32, modulus_of
 from transforms.part import Part
 from transforms.republish import Republish
 from transforms.sourcing import Sourcing
@@ -78,25 +78,30 @@ def _computing(kind: Kind, compute: Callable[[Part, list[bytes]], bytes]) -> Cal
     return _applying(wrong)
 
 
+def _modulo(value: int, part: Part) -> int:
+    modulus = modulus_of(part)
+    return value % modulus if modulus else 0
+
+
 def _hash_with_separators(part: Part, tokens: list[bytes]) -> bytes:
-    return b"%d" % (fnv1a_32(b".".join(tokens)) % part.number)
+    return b"%d" % _modulo(fnv1a_32(b".".join(tokens)), part)
 
 
 def _hash_in_order_of_subject(part: Part, tokens: list[bytes]) -> bytes:
     positions = sorted(zip(part.positions, tokens, strict=True))
-    return b"%d" % (fnv1a_32(b"".join(token for _, token in positions)) % part.number)
+    return b"%d" % _modulo(fnv1a_32(b"".join(token for _, token in positions)), part)
 
 
 def _hash_of_characters(part: Part, tokens: list[bytes]) -> bytes:
     value = 2166136261
     for character in b"".join(tokens).decode("utf-8", "replace"):
         value = (value ^ ord(character)) * 16777619 & 0xFFFFFFFF
-    return b"%d" % (value % part.number)
+    return b"%d" % _modulo(value, part)
 
 
 def _signed_hash(part: Part, tokens: list[bytes]) -> bytes:
     value = fnv1a_32(b"".join(tokens))
-    return b"%d" % (abs(value - 2**32 if value >= 2**31 else value) % part.number)
+    return b"%d" % _modulo(abs(value - 2**32 if value >= 2**31 else value), part)
 
 
 def _split_at_characters(part: Part, tokens: list[bytes]) -> bytes:
@@ -136,6 +141,13 @@ def _within_tokens(right: Transform, subject: bytes) -> bytes | None:
     return re.sub(rb"\$([1-9])", lambda found: (stars[int(found[1]) - 1 :] or [found[0]])[0], result)
 
 
+def _destination(config: Json) -> str:
+    """That of republish; empty where there is none, or it is no text."""
+    rule = config.get("republish") if isinstance(config, Mapping) else None
+    destination = rule.get("dest") if isinstance(rule, Mapping) else None
+    return destination if isinstance(destination, str) else ""
+
+
 class _RefusesDestinations(TransformsEngine):
     """Refuses republish destinations that have something in them."""
 
@@ -144,8 +156,7 @@ class _RefusesDestinations(TransformsEngine):
         self._pattern = pattern
 
     async def decide(self, config: Json, previous: Config | None, others: Mapping[str, Config]) -> Decision:
-        rule = config.get("republish") or {}
-        if re.search(self._pattern, rule.get("dest", "")):
+        if re.search(self._pattern, _destination(config)):
             return Decision(refusal=Refusal(500, 10052, "stream configuration for republish not valid"))
         return await super().decide(config, previous, others)
 
@@ -158,10 +169,10 @@ class _AnyCaseOfNames(TransformsEngine):
     """Takes function names in any case."""
 
     async def decide(self, config: Json, previous: Config | None, others: Mapping[str, Config]) -> Decision:
-        rule = config.get("republish")
-        if rule:
-            lower = re.sub(r"\{\{\s*[A-Za-z]+", lambda found: found[0].lower(), rule.get("dest", ""))
-            config = {**config, "republish": {**rule, "dest": lower}}
+        destination = _destination(config)
+        if destination:
+            lower = re.sub(r"\{\{\s*[A-Za-z]+", lambda found: found[0].lower(), destination)
+            config = {**config, "republish": {**config["republish"], "dest": lower}}
         return await super().decide(config, previous, others)
 
 

@@ -33,10 +33,10 @@ from conformance.errors import SubjectError
 from conformance.observation import Decision, Observation, Stored
 from conformance.subjects.engine_operations import Config, EngineOperations
 from conformance.subjects.ingest_model import ingested
+from conformance.subjects.start_model import start_of
 from conformance.subjects.stream_model import Clock, Refused, StreamModel, header
 from transforms.dialect import Dialect, Feature
 from transforms.subject import matches, tokens
-from transforms.timestamp import nanoseconds_of
 
 __all__ = ["AccountModel"]
 
@@ -45,8 +45,6 @@ _DEEPEST = 32
 
 _SKIPS_DUPLICATE_COPIES = Feature(since=((2, 12, 6), (2, 14, 0)))
 """Of a copy whose Nats-Msg-Id the target knows, only itself is left out; before, it and all that follows."""
-_WAITS_FOR_ITS_START = Feature(since=((2, 15, 0),))
-"""A start behind the origin's end is waited for; before, it is the next new message, whatever its sequence."""
 _MIRRORS_TAKE_DUPLICATES = Feature(since=((2, 12, 8), (2, 14, 0)))
 
 
@@ -73,6 +71,13 @@ class AccountModel:
         Raises:
             SubjectError: a set-up was refused, a step is about what is not there, or messages go round for ever.
         """
+        try:
+            return await self._play(case)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            # A library, or an engine that is wrong on purpose, may accept what makes no sense.
+            raise SubjectError(f"a configuration that was accepted cannot be worked with: {error!r}") from error
+
+    async def _play(self, case: Case) -> Observation:
         self._patterns = case.listen
         self._heard = [[] for _ in case.listen]
         decisions: list[Decision] = []
@@ -221,7 +226,9 @@ class AccountModel:
         if origin is None or entry.get("external"):
             return False
         key = json.dumps([entry["name"], entry.get("filter_subject"), entry.get("subject_transforms")])
-        position = stream.positions.setdefault(key, self._start(entry, origin))
+        if key not in stream.positions:
+            stream.positions[key] = start_of(entry, stream, origin, self._dialect, mirrors=mirrors)
+        position = stream.positions[key]
         for stored in [each for sequence, each in origin.messages.items() if sequence >= position]:
             copy = await self._engine.copy(entry, stored, origin.identity, mirrors=mirrors)
             if copy is not None and not await self._take(name, stream, copy, stored, mirrors=mirrors):
@@ -242,18 +249,6 @@ class AccountModel:
         time_ns, sequence = (origin.time_ns, origin.sequence) if mirrors else (self._clock.now(), None)
         await self._store(name, stream, renamed, time_ns, sequence, 0)
         return True
-
-    def _start(self, entry: Config, origin: StreamModel) -> int:
-        """The sequence at which an entry begins that has copied nothing."""
-        if entry.get("opt_start_seq"):
-            start = int(entry["opt_start_seq"])
-            waits = _WAITS_FOR_ITS_START.holds(self._dialect.version)
-            return start if waits else min(start, origin.last_sequence + 1)
-        if entry.get("opt_start_time"):
-            begin = nanoseconds_of(entry["opt_start_time"])
-            later = (sequence for sequence, each in origin.messages.items() if each.time_ns >= begin)
-            return next(later, origin.last_sequence + 1)
-        return 0
 
 
 def _entries(config: Config) -> Iterator[tuple[Config, bool]]:

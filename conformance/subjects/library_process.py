@@ -16,6 +16,9 @@ __all__ = ["LibraryProcess"]
 
 _LONGEST_LINE = 16 * 2**20
 _QUOTED = 200
+_COMMAND = 60
+_LAST_WORDS = 5.0
+"""Seconds for what an ended process leaves behind: its exit code, the rest of its stderr."""
 
 
 class LibraryProcess:
@@ -26,7 +29,7 @@ class LibraryProcess:
     """
 
     def __init__(self, command: Sequence[str], process: asyncio.subprocess.Process) -> None:
-        self._command = command
+        self._name = _shortened(command)
         self._process = process
         self._next_id = 0
         self._complaints: deque[str] = deque(maxlen=5)
@@ -49,7 +52,7 @@ class LibraryProcess:
                 limit=_LONGEST_LINE,
             )
         except OSError as error:
-            raise SubjectError(f"the library '{' '.join(command)}' cannot be started: {error}") from None
+            raise SubjectError(f"the library '{_shortened(command)}' cannot be started: {error}") from None
         return cls(command, process)
 
     async def ask(self, op: str, limit: float, **members: Json) -> dict[str, Any]:
@@ -108,7 +111,7 @@ class LibraryProcess:
     async def _code(self) -> int | None:
         """Its exit code, where it has ended and not only closed its output."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(_LAST_WORDS):
                 await self._process.wait()
         return self._process.returncode
 
@@ -121,7 +124,7 @@ class LibraryProcess:
         """End the process; the error says ``what`` went wrong, and what the library had to say about it."""
         await self._end()
         said = f"; on stderr: {' | '.join(self._complaints)}" if self._complaints else ""
-        return SubjectError(f"the library '{' '.join(self._command)}' {what}{said}")
+        return SubjectError(f"the library '{self._name}' {what}{said}")
 
     async def _end(self) -> None:
         if self.is_ended:
@@ -132,7 +135,12 @@ class LibraryProcess:
         await self._process.wait()
         # A child of its own may keep the pipe open; what is there is enough then.
         with contextlib.suppress(TimeoutError, ValueError):
-            await asyncio.wait_for(self._listening, 1)
+            await asyncio.wait_for(self._listening, _LAST_WORDS)
+
+
+def _shortened(command: Sequence[str]) -> str:
+    text = " ".join(" ".join(command).split())
+    return text if len(text) <= _COMMAND else text[:_COMMAND] + "…"
 
 
 def _quoted(line: bytes) -> str:

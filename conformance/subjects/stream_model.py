@@ -74,7 +74,7 @@ class StreamModel:
     _ids: dict[bytes, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.last_sequence = max(self.config.get("first_seq", 0) - 1, 0)
+        self.last_sequence = max((self.config.get("first_seq") or 0) - 1, 0)
 
     def takes(self, subject: bytes) -> bool:
         """Whether messages published on a subject come into this stream."""
@@ -112,7 +112,7 @@ class StreamModel:
                 raise Refused(10111, "rollup not permitted")
             if rollup not in (b"sub", b"all"):
                 raise Refused(10111, f'rollup value invalid: "{rollup.decode("utf-8", "replace")}"')
-        if 0 <= self._limit("max_msg_size") < len(block) + len(message.payload):
+        if 0 < self._limit("max_msg_size") < len(block) + len(message.payload):
             raise Refused(10054, "message size exceeds maximum allowed")
         if self.config.get("discard") == "new":
             self._check_room(message)
@@ -206,7 +206,7 @@ class StreamModel:
         return len(message.subject) + len(message.header_block) + len(message.payload) + overhead
 
     def _limit(self, name: str) -> int:
-        return int(self.config.get(name, -1))
+        return int(self.config.get(name) or -1)
 
 
 def header(block: bytes, name: bytes) -> bytes:

@@ -83,7 +83,7 @@ def test_members_of_the_configuration() -> None:
     assert found.expected == "(absent)"
 
 
-BLOCK = b"NATS/1.0\r\nNats-Stream: S\r\nNats-Sequence: 1\r\nNats-Time-Stamp: %b\r\n\r\n"
+BLOCK = b"NATS/1.0\r\nNats-Stream: S\r\nNats-Subject: in\r\nNats-Sequence: 1\r\nNats-Time-Stamp: %b\r\n\r\n"
 
 
 @pytest.mark.parametrize(
