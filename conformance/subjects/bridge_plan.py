@@ -308,7 +308,7 @@ class _Draft:
         config = self.config_of(name)
         if _is_empty(config, "subject_transform"):
             return self._of_copies(name, config)
-        return self._of_ingress(config)
+        return self._of_ingress([each for each in self.configs_of(name) if not _is_empty(each, "subject_transform")])
 
     def _of_copies(self, name: str, config: Mapping[str, Json]) -> tuple[str, ...]:
         own = _texts(config.get("subjects"))
@@ -348,26 +348,31 @@ class _Draft:
                 if name not in before:
                     yield from self._copied(origin, *before, name)
 
-    def _of_ingress(self, config: Mapping[str, Json]) -> tuple[str, ...]:
-        """The destination's, and those published subjects that the transform does not mean."""
-        member = config["subject_transform"]
-        if not isinstance(member, Mapping):
-            raise CannotPlay("its subject_transform is no object")
-        own = [text.encode() for text in _texts(config.get("subjects"))]
-        source, destination = _text(member, "src"), _text(member, "dest")
-        if source in ("", ">"):
-            raise CannotPlay("an ingress rule names the subjects that it takes; this source is every subject")
-        pattern = _covering(source, destination, self._dialect) if destination else source.encode()
-        is_possible = is_valid_filter(pattern) and not pattern.startswith(b"$JS.")
-        found = [pattern if is_possible else FILLER.encode()]
+    def _of_ingress(self, configs: Sequence[Mapping[str, Json]]) -> tuple[str, ...]:
+        """The destinations', and those published subjects that no transform means."""
+        own = [text.encode() for config in configs for text in _texts(config.get("subjects"))]
+        sources: list[bytes] = []
+        found: list[bytes] = []
+        for config in configs:
+            member = config["subject_transform"]
+            if not isinstance(member, Mapping):
+                raise CannotPlay("its subject_transform is no object")
+            source, destination = _text(member, "src"), _text(member, "dest")
+            if source in ("", ">"):
+                raise CannotPlay("an ingress rule names the subjects that it takes; this source is every subject")
+            sources.append(source.encode())
+            pattern = _covering(source, destination, self._dialect) if destination else source.encode()
+            is_possible = is_valid_filter(pattern) and not pattern.startswith(b"$JS.")
+            if not any(is_subset(pattern, each) for each in found):
+                found.append(pattern if is_possible else FILLER.encode())
         for step in self._case.steps:
             if isinstance(step, Publish) and any(matches(step.message.subject, each) for each in own):
                 subject = step.message.subject
-                if not matches(subject, source.encode()) and not any(matches(subject, each) for each in found):
+                if not any(matches(subject, each) for each in (*sources, *found)):
                     found.append(subject)
-        if any(collide(each, source.encode()) for each in found):
+        if any(collide(each, source) for each in found for source in sources):
             raise CannotPlay("the source of an ingress rule belongs to no stream; this destination lies in it")
-        return tuple(each.decode("utf-8", "surrogateescape") for each in found)
+        return tuple(dict.fromkeys(each.decode("utf-8", "surrogateescape") for each in found))
 
 
 def _beginning(case: Case) -> int:
