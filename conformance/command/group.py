@@ -9,7 +9,6 @@ import shutil
 import ssl
 import sys
 import tempfile
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -197,7 +196,7 @@ def _differ(given: dict[str, Any], binaries: dict[str, Path], folder: Path, prog
                     Path(directory),
                     seed=given["seed"],
                     comparisons=given["differential"],
-                    progress=partial(progress, f"differential {version}"),
+                    progress=progress,
                 )
             )
         (folder / f"differential-{version}.json").write_text(json.dumps(result.as_json(), indent=2) + "\n", "utf-8")
