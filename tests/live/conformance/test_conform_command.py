@@ -182,7 +182,7 @@ def test_usage(conform: Callable[..., Ran], arguments: list[str], said: str) -> 
     ("text", "place", "said"),
     [
         ("clause: x\ncases:\n  - id: adr28/a/1\n    titel: typo\n", ":4:", "titel"),
-        ("clause: x\ncases: [\n", ":", "this is where"),
+        ("clause: x\ncases: [\n", ":3:", "not valid YAML"),
     ],
 )
 def test_a_malformed_case_file(conform: Callable[..., Ran], tmp_path: Path, text: str, place: str, said: str) -> None:
@@ -191,6 +191,7 @@ def test_a_malformed_case_file(conform: Callable[..., Ran], tmp_path: Path, text
     ran = conform("--versions", "2.10.27", "--cases", tmp_path)
     assert ran.code == 2
     assert f"{file}{place}" in ran.err
+    assert said in ran.err
 
 
 def test_cases_of_ones_own(conform: Callable[..., Ran], tmp_path: Path) -> None:
