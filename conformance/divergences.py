@@ -220,23 +220,39 @@ def _white_space(pair: Pair) -> Pair:
     return replace(pair, expectation=replace(pair.expectation, received=kept))
 
 
-def _last_sequence_after_delete(pair: Pair) -> Pair:
-    """What the server writes as 0 by mistake is not looked at."""
-    received = pair.expectation.received
+def _last_sequence_where(holds: Callable[[Pair], bool], mistaken: bytes = b"[0-9]+") -> Normaliser:
+    """Where something holds of a case, the last sequences that the server wrote are not looked at."""
+    expected_line = re.compile(rb"(?<=\r\n)Nats-Last-Sequence: " + mistaken + rb"\r\n")
+
+    def normalise(pair: Pair) -> Pair:
+        received, seen = pair.expectation.received, pair.observation.received
+        if received is None or len(seen) != len(received) or not holds(pair):
+            return pair
+        expected: list[ExpectedMessage] = []
+        for wanted, message in zip(received, seen, strict=True):
+            line = _LAST.search(message.header_block)
+            if wanted.header_block is not None and line is not None:
+                # The last line of a message's lines is the one that the republished message got last.
+                block = expected_line.sub(lambda _, own=line[0]: own, wanted.header_block)
+                wanted = replace(wanted, header_block=block)
+            expected.append(wanted)
+        return replace(pair, expectation=replace(pair.expectation, received=tuple(expected)))
+
+    return normalise
+
+
+def _has_the_defect(pair: Pair) -> bool:
     deletes = any(isinstance(step, Delete) for step in pair.case.steps)
-    if received is None or not deletes or pair.subject.version >= _FIRST_WITHOUT_DEFECT:
-        return pair
-    seen = pair.observation.received
-    if len(seen) != len(received):
-        return pair
-    expected: list[ExpectedMessage] = []
-    for wanted, message in zip(received, seen, strict=True):
-        line = _LAST.search(message.header_block)
-        if wanted.header_block is not None and line is not None:
-            block = wanted.header_block.replace(b"\r\nNats-Last-Sequence: 0\r\n", b"\r\n" + line[0])
-            wanted = replace(wanted, header_block=block)
-        expected.append(wanted)
-    return replace(pair, expectation=replace(pair.expectation, received=tuple(expected)))
+    return deletes and pair.subject.version < _FIRST_WITHOUT_DEFECT
+
+
+def _may_expire(pair: Pair) -> bool:
+    return bool(pair.streams("max_age") | pair.streams("max_bytes") | pair.streams("allow_msg_ttl"))
+
+
+def _is_consumed(pair: Pair) -> bool:
+    steps = (step.config for step in pair.case.steps if isinstance(step, Create | Update))
+    return any(config.get("retention") in ("interest", "workqueue") for config in (*pair.case.streams, *steps))
 
 
 # -- what they are made of -------------------------------------------------------------------------------------------
@@ -294,8 +310,14 @@ def _tidy(block: bytes) -> bytes:
 
 NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(
     {
-        "kd/refused/idle": _refused_with("nothing would be republished", "nothing would be transformed"),
-        "kd/refused/loop": _refused_with("detected cycle", "loop:", "forms a cycle"),
+        "kd/refused/idle": _refused_with(
+            "nothing would be republished",
+            "nothing would be transformed",
+            "no message can be published there",
+            "no subject can match it",
+        ),
+        "kd/refused/loop": _refused_with("detected cycle", "loop:", "forms a cycle", "an endless loop"),
+        "kd/refused/null": _refused_with("not nothing"),
         "kd/refused/crash": _refused_with("partition of 0 ends"),
         "kd/refused/name": _refused_with("cannot be a stream's name", "'name' is missing"),
         "kd/refused/unknown-key": _refused_with("unknown key"),
@@ -313,7 +335,9 @@ NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(
         "kd/ingress/unpublishable": _ingress_refused("becomes"),
         "kd/ingress/wildcard-tokens": _ingress_refused("holds a wildcard as a token"),
         "kd/messages/white-space": _white_space,
-        "kd/last-sequence/native-defect": _last_sequence_after_delete,
+        "kd/last-sequence/native-defect": _last_sequence_where(_has_the_defect, b"0"),
+        "kd/last-sequence/expiry": _last_sequence_where(_may_expire),
+        "kd/last-sequence/consumed": _last_sequence_where(_is_consumed),
     }
 )
 """Every normaliser by its id, in the order in which they are applied."""

@@ -157,6 +157,7 @@ class BridgeSubject:
             return [(each, answer) for (each, _), answer in zip(batch, answers, strict=True)]
         except SidecarEndedError as error:
             culprit = next((at for at, stage in enumerate(stages) if error.rule in stage.rules), None)
+            import sys; print("ENDED", len(batch), error.rule, culprit, str(error)[:300], batch[culprit][0].case.id if culprit is not None else "", file=sys.stderr)
         finally:
             await asyncio.gather(*(stage.end() for stage in stages))
         cut = len(batch) // 2
@@ -221,7 +222,7 @@ class BridgeSubject:
             for name in loops[:-1]:
                 del refused[name]  # every rule of a loop is refused; natively only the one that would close it
             for name, text in refused.items():
-                await _tried(stage, stage.refuse(name, text))
+                await _tried(stage, stage.refuse(name, text, by_servers=True))
 
     def _configuration(self, stages: Sequence[BridgeStage]) -> Path | None:
         rules: list[object] = []

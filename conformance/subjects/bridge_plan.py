@@ -36,6 +36,7 @@ _WITHOUT_RULE: Final[Mapping[int, str]] = MappingProxyType(
     {
         **dict.fromkeys((10022, 10030, 10034, 10046, 10143, 10173, 10186, 10187, 10198, 10209), _ORDINARY),
         10031: "sources and mirror are rules of their own",
+        10157: "pedantic mode is asked for in a request to the server",
         10055: "a rule is changed by a restart",
         10142: "which names streams have is the server's to say",
         10213: _ORDINARY,

@@ -221,6 +221,9 @@ class Sidecar:
         failed = next((each for each in self._log if each.get("event") == "rule.failed"), None)
         if failed is not None:
             return SidecarEndedError(str(failed.get("reason")), failed.get("rule"))
+        late = next((each for each in self._log if each.get("event") == "sidecar.drain_timeout"), None)
+        if late is not None:
+            return SidecarEndedError(f"the drain took more than {late['seconds']:g} s", next(iter(late["rules"]), None))
         text = self._last_words()
         named = _RULE.search(text)
         return SidecarEndedError(text, named[1] if named else None)

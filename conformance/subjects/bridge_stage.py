@@ -48,7 +48,7 @@ class BridgeStage:
         self.error: SubjectError | None = None
         self._stages = stages
         self.connections = connections
-        self._off: set[int] = set()
+        self._off: set[int | None] = set()
         self._refused: dict[int, int | None] = {}
         self._decisions: list[Decision] = []
         self._acks: list[Mapping[str, Json] | None] = []
@@ -87,27 +87,38 @@ class BridgeStage:
         for step in case.steps[: self.plan.begin]:
             await self._carry_out(step)
 
-    async def refuse(self, name: str, text: str) -> None:
+    async def refuse(self, name: str, text: str, *, by_servers: bool = False) -> None:
         """Take note that the bridge refuses a rule: what it was made of is not there, as natively.
 
-        A refusal of a rule that another one of the case has replaced is only a decision.
+        Args:
+            name: of the rule.
+            text: why.
+            by_servers: it was looked at beside the streams as they are now, so that the last word on its stream counts,
+                and not the one that the rule is from.
         """
         rule = self.rules[name]
         self._facts[f"refused {rule.kind} of {rule.stream}"] = text
-        if rule.decision is None:
-            self.error = SubjectError(f"the bridge refuses the set-up: {text}")
-            return
-        if rule.decision >= len(self._decisions):
+        at = self._last_decision_on(rule.stream) if by_servers else rule.decision
+        if at is None:
+            # The set-up is refused; nothing of what the steps are for can be seen.
+            at = len(self._decisions)
+            self._decisions.append(Decision())
+        if at >= len(self._decisions):
             return
         found = _ERROR_CODE.search(text)
         code = int(found[1]) if found else None
-        if rule.decision in self._refused and self._refused[rule.decision] != code:
+        if at in self._refused and self._refused[at] != code:
             code = None  # a server would say one of the two, depending on what it looks at first
-        self._refused[rule.decision] = code
+        self._refused[at] = code
         self._off.add(rule.decision)
-        self._decisions[rule.decision] = Decision(refusal=Refusal(None, code, None))
+        self._decisions[at] = Decision(refusal=Refusal(None, code, None))
         if any(isinstance(step, Create) and step.config.get("name") == rule.stream for step in self.plan.case.steps):
             await self._stages[rule.account].client.api(f"STREAM.DELETE.{rule.stream}")
+
+    def _last_decision_on(self, stream: str) -> int | None:
+        configs = [step.config for step in self.plan.case.steps[: self.plan.begin] if isinstance(step, Create | Update)]
+        found = [at for at, config in enumerate(configs) if config.get("name") == stream]
+        return found[-1] if found else None
 
     async def go_on(self, sidecar: Sidecar | None) -> None:
         """The steps that come while the sidecar is there, until its rules have done all there is.
@@ -177,9 +188,8 @@ class BridgeStage:
             decision = self._decisions[at]
             if decision.refusal is not None:
                 self._off.add(at)
-            elif any(rule.decision == at for rule in self.rules.values()):
-                # What comes back is not what natively would: the rule is elsewhere.
-                self._decisions[at] = Decision()
+            elif any(rule.stream == step.config.get("name") for rule in self.rules.values()):
+                self._decisions[at] = Decision()  # what comes back is not what natively would: the rule is elsewhere
 
     async def _carry_out_beside(self, sidecar: Sidecar, step: Step) -> None:
         """A step while the rules are at work; what it would take away from them is read before."""
@@ -187,8 +197,11 @@ class BridgeStage:
             await self._settle(sidecar)
             return
         if isinstance(step, Publish):
+            removes = b"Nats-Rollup" in step.message.header_block
+            if removes and not self._has_limits():
+                await self._settle(sidecar)
             await self._carry_out(step)
-            if self._is_short_lived(step):
+            if removes or self._has_limits():
                 await self._settle(sidecar)
             return
         await self._settle(sidecar)
@@ -213,10 +226,8 @@ class BridgeStage:
                 lambda rules: all(rules[name]["state"] == "ready" for name in mine), "rules of a stream"
             )
 
-    def _is_short_lived(self, step: Publish) -> bool:
+    def _has_limits(self) -> bool:
         """Whether a message may be gone, or take others with it, before a rule has read it."""
-        if b"Nats-Rollup" in step.message.header_block:
-            return True
         limits = ("max_msgs", "max_msgs_per_subject", "max_bytes", "max_age")
         configs = [*self.plan.case.streams, *(each.config for each in self.plan.case.steps if isinstance(each, Create))]
         return any(
