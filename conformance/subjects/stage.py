@@ -132,7 +132,7 @@ class Stage:
         name = moved.get("name")
         # The name of the API subject has to be one token, whatever the configuration says.
         addressed = name if isinstance(name, str) and name and not set(name) & _NO_TOKEN else "_"
-        if verb == "CREATE":
+        if verb == "CREATE" and addressed == name:
             self._created.append(addressed)
         answer = await self._answer(f"STREAM.{verb}.{addressed}", moved)
         error = answer.get("error")
