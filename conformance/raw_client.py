@@ -14,13 +14,13 @@ import json
 import secrets
 import ssl
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
-import nkeys
+import nkeys  # type: ignore[import-untyped]
 
 from conformance.catalogue.case import Message
 from conformance.errors import SubjectError
@@ -75,6 +75,7 @@ class RawClient:
         self._inbox = f"_INBOX.{secrets.token_hex(8)}"
         self._answers: dict[bytes, asyncio.Future[Delivered]] = {}
         self._pongs: deque[asyncio.Future[None]] = deque()
+        self._arrivals: list[tuple[Collected, int, asyncio.Future[None]]] = []
         self._ended: SubjectError | None = None
         self._errors: list[str] = []
         self._task = asyncio.create_task(self._read())
@@ -189,6 +190,32 @@ class RawClient:
             self._answers.pop(inbox, None)
         return None if found.message.header_block.startswith(_NO_RESPONDERS) else found
 
+    async def ask_all(self, messages: Sequence[Message]) -> list[Delivered | None]:
+        """Publish all at once, and the answers in the order of the messages; otherwise as ``ask``."""
+        return list(await asyncio.gather(*map(self.ask, messages)))
+
+    async def arrived(self, collected: Collected, number: int, limit: float = LIMIT) -> bool:
+        """Wait until a subscription has received so many messages; False: not within ``limit`` seconds.
+
+        Raises:
+            SubjectError: the connection ended.
+        """
+        if self._ended is not None:
+            raise self._ended
+        if len(collected.deliveries) >= number:
+            return True
+        arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting = (collected, number, arrival)
+        self._arrivals.append(waiting)
+        try:
+            async with asyncio.timeout(limit):
+                await arrival
+        except TimeoutError:
+            return False
+        finally:
+            self._arrivals.remove(waiting)
+        return True
+
     async def api(self, subject: str, body: object = None) -> dict[str, Any]:
         """A JetStream API request (``subject`` without ``$JS.API.``) and its JSON answer, errors included.
 
@@ -258,7 +285,11 @@ class RawClient:
         if answer is not None:
             _resolve(answer, delivered)
         elif number in self._subscriptions:
-            self._subscriptions[number].deliveries.append(delivered)
+            collected = self._subscriptions[number]
+            collected.deliveries.append(delivered)
+            for waited_for, wanted, arrival in self._arrivals:
+                if waited_for is collected and len(collected.deliveries) >= wanted:
+                    _resolve(arrival, None)
 
     def _addressed(self, address: bytes) -> tuple[bytes, bytes, bytes]:
         """Subject, number of the subscription and reply."""
@@ -272,7 +303,9 @@ class RawClient:
         if self._ended is not None:
             return
         self._ended = error
-        for future in [*self._answers.values(), *self._pongs]:
+        waiting: list[asyncio.Future[Any]] = [*self._answers.values(), *self._pongs]
+        waiting += [arrival for _, _, arrival in self._arrivals]
+        for future in waiting:
             if not future.done():
                 future.set_exception(error)
                 future.exception()  # asked for: nobody may be waiting

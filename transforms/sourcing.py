@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from transforms.dialect import NEWEST, Dialect
-from transforms.header_block import append, remove, remove_prefix
+from transforms.header_block import append, remove, remove_first, remove_prefix
 from transforms.republish import Refusal, StoredMessage, unpublishable
-from transforms.source_record import HEADER, TWIN_HEADER, SourceRecord, external_name
+from transforms.source_record import HEADER, JOINT, SEPARATOR, TWIN_HEADER, SourceRecord, external_name
 from transforms.subject import REST, matches
 from transforms.transform import Transform, compile_mapping, compile_transform
 
@@ -43,7 +43,7 @@ class Sourcing:
         origin: the origin's name as source records give it, with ``:HASH`` for an external one.
         filters: what to ask a consumer of the origin for; empty for everything.
         record_filters: the texts of field 3 of the source record.
-        record_destinations: the texts of field 4.
+        record_destinations: the texts of field 4, which end at the first space, as the servers' do (2.10 to 2.15).
         mirrors: whether this is a mirror, whose copies keep more headers in some dialects.
         header: the name under which the source record is written.
     """
@@ -92,8 +92,12 @@ class Sourcing:
         return remove_prefix(stored, b"Nats-Batch-") if self.dialect.copies_lose_batch_headers else stored
 
     def without_records(self, stored: bytes) -> bytes:
-        """A header block without the records of earlier copies: of a chain of copies the last one's counts."""
-        return remove(remove(stored, HEADER), TWIN_HEADER)
+        """A header block without the records of earlier copies: of a chain of copies the last one's counts.
+
+        Servers before 2.11 take out the first line alone; a chain of copies never has more than that one.
+        """
+        without = remove if self.dialect.copies_lose_every_earlier_record else remove_first
+        return remove(without(stored, HEADER), TWIN_HEADER)
 
     def block(self, stored: bytes, record: bytes) -> bytes:
         """The copy's header block: what may not travel taken out, the record appended."""
@@ -153,13 +157,20 @@ def compile_sourcing(
         origin=origin,
         filters=() if REST in filters else filters,
         record_filters=filters,
-        record_destinations=destinations,
+        record_destinations=_up_to_a_space(destinations),
         dialect=dialect,
         mirrors=mirrors,
         header=header,
         exclude=tuple(exclude),
         transforms=transforms,
     )
+
+
+def _up_to_a_space(destinations: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    # Servers join all texts of an entry with spaces, cut them apart there, and take the third piece. They look for the
+    # whole text when they read a record, so that after a restart they do not find their own place.
+    joined = JOINT.join(destinations)
+    return tuple(joined.split(SEPARATOR)[0].split(JOINT))
 
 
 def _are_mappings(dialect: Dialect, *, mirrors: bool) -> bool:

@@ -28,7 +28,9 @@ def test_appending_nothing_changes_nothing() -> None:
         (b"Foo: bar", b"Foo: b\x00\x00"),
         (b"NATS/1.0", b"NATS/1\x00\x00"),
         (b"XYZ", b"X\x00\x00"),
-        (b"\r\n", b"\x00\x00"),
+        # Two bytes count as no block at all.
+        (b"\r\n", b"NATS/1.0\r\n\x00\x00"),
+        (b"xy", b"NATS/1.0\r\n\x00\x00"),
     ],
 )
 def test_appending_keeps_every_byte_but_the_final_two(block: bytes, kept: bytes) -> None:

@@ -119,6 +119,14 @@ def test_what_is_copied_or_not_selected_has_no_refusal() -> None:
         ({**PLAIN, "filter_subject": "a.*"}, b"S", (b"a.*",), (b">",)),
         (entry(("a.*", "b.$1"), ("c", "")), b"S", (b"a.*", b"c"), (b"b.$1", b">")),
         (entry(("", "b.>")), b"S", (b">",), (b"b.>",)),
+        # Field 4 ends at the first space, whatever comes behind it.
+        (entry(("a.*", "b.{{split(1, -)}}.$1")), b"S", (b"a.*",), (b"b.{{split(1,",)),
+        (
+            entry(("a.*", "b.$1"), ("c.*", "{{ wildcard(1)}}"), ("d", "e")),
+            b"S",
+            (b"a.*", b"c.*", b"d"),
+            (b"b.$1", b"{{"),
+        ),
         ({**PLAIN, "external": {"api": "JSA.API"}}, b"S:4i8oqjfX", (b">",), (b">",)),
         ({**PLAIN, "external": {"api": "JSA.API", "deliver": "d"}}, b"S:4i8oqjfX", (b">",), (b">",)),
         ({**PLAIN, "external": None, "subject_transforms": None}, b"S", (b">",), (b">",)),
@@ -188,6 +196,16 @@ def test_of_a_chain_of_copies_only_the_last_record_stays() -> None:
     only = b"NATS/1.0\r\nNats-Stream-Source: X 7 > >\r\n\r\n"
     assert compile_sourcing(PLAIN).without_records(only) == b""
     assert compile_sourcing(PLAIN).block(only, b"r") == b"NATS/1.0\r\nNats-Stream-Source: r\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("version", "left"), [("2.9.10", b"Y 8"), ("2.10.27", b"Y 8"), ("2.11.17", b""), ("2.15.1", b"")]
+)
+def test_old_servers_take_out_the_first_earlier_record_alone(version: str, left: bytes) -> None:
+    block = b"NATS/1.0\r\nNats-Stream-Source: X 7\r\nA: 1\r\nNats-Stream-Source: Y 8\r\n\r\n"
+    second = b"Nats-Stream-Source: %b\r\n" % left if left else b""
+    expected = b"NATS/1.0\r\nA: 1\r\n" + second + b"Nats-Stream-Source: r\r\n\r\n"
+    assert compile_sourcing(PLAIN, dialect(version)).block(block, b"r") == expected
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,39 @@
+"""Where a reader can look something up: the clause of a case, a known divergence."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+__all__ = ["clause_link", "divergences_link", "document_of"]
+
+_ADR = "https://github.com/nats-io/nats-architecture-and-design/blob/main/adr/ADR-{}.md"
+
+
+def document_of(clause: str) -> str:
+    """The document of a clause: ``ADR-28`` of ``ADR-28, RePublish Headers``."""
+    return clause.partition(",")[0].strip()
+
+
+def clause_link(clause: str) -> str:
+    """The public address of a clause, at its heading where it names one; empty for what has no document."""
+    document, _, section = clause.partition(",")
+    number = re.match(r"ADR-([0-9]+)\b(.*)", document.strip())
+    if number is None:
+        return ""
+    # The headings of an older edition, such as "ADR-28 (2022-07)", are those of today no more.
+    anchor = "" if number[2] else re.sub(r"[^\w -]", "", section.strip().lower()).replace(" ", "-")
+    return _ADR.format(number[1]) + (f"#{anchor}" if anchor else "")
+
+
+def divergences_link(folder: Path) -> str:
+    """The page that explains the ids of known divergences, as seen from a folder of reports.
+
+    Empty where the folder is not within the project's own tree, so that no path of a machine gets into a report.
+    """
+    page = Path("docs/known-divergences.md").resolve()
+    folder = folder.resolve()
+    if not page.is_file() or not folder.is_relative_to(page.parents[1]):
+        return ""
+    return Path(os.path.relpath(page, folder)).as_posix()
