@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import shutil
 import ssl
+import sys
 import tempfile
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -194,7 +196,7 @@ def _differ(given: dict[str, Any], binaries: dict[str, Path], folder: Path, prog
                     Path(directory),
                     seed=given["seed"],
                     comparisons=given["differential"],
-                    progress=partial(progress, f"differential {version}"),
+                    progress=progress,
                 )
             )
         (folder / f"differential-{version}.json").write_text(json.dumps(result.as_json(), indent=2) + "\n", "utf-8")
@@ -204,17 +206,13 @@ def _differ(given: dict[str, Any], binaries: dict[str, Path], folder: Path, prog
 
 
 def _tell(result: Any, *, as_json: bool) -> None:
-    import os
-    import shutil
-
     from conformance.reports.json_report import as_report
-    from conformance.reports.terminal import summary
+    from conformance.reports.terminal import summary, wants_colour
 
     if as_json:
         click.echo(json.dumps(as_report(result), indent=2))
         return
-    colour = click.get_text_stream("stdout").isatty() and not os.environ.get("NO_COLOR")
-    click.echo(summary(result, shutil.get_terminal_size().columns, colour))
+    click.echo(summary(result, shutil.get_terminal_size().columns, wants_colour(sys.stdout, os.environ)))
 
 
 def _credentials(given: dict[str, Any]) -> Credentials:

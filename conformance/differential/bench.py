@@ -21,7 +21,7 @@ Expected: TypeAlias = Callable[[Sequence[Stored]], int]
 
 _COPIES_LIMIT = 20.0
 """Seconds until copies that have not come are taken for not coming."""
-_TRIES = 1000
+_TRIES, _PAUSE = 1000, 0.01
 _STORE_IS_BUSY = "error creating store for stream"
 
 
@@ -95,7 +95,10 @@ class Bench:
             # A stream in files may still be on its way out: that is no answer to the configuration.
             if answer.get("error", {}).get("description") != _STORE_IS_BUSY:
                 break
+            await asyncio.sleep(_PAUSE)
             answer = await self.client.api(f"STREAM.{verb}.{named}", config)
+        else:
+            raise SubjectError(f"{verb} of stream {named}: {_STORE_IS_BUSY}, {_TRIES} times in a row")
         error = answer.get("error")
         if error is not None:
             return Decision(refusal=Refusal(error.get("code"), error.get("err_code"), error.get("description")))

@@ -138,12 +138,12 @@ def _ingress(trial: Trial, config: Mapping[str, Json], native: Observation, engi
         expected, seen = engine.ingressed(config, message.subject), stored.get(ack["seq"])
         found = None if seen is None else seen.message.subject
         key = ("ingress", rule, message.subject)
-        if found == expected:
+        if found != expected:
+            where = f"stored[{at}].subject"
+            yield Comparison(Kind.INGRESS, key, "stored", True, where, _bytes(found), _bytes(expected))
+        elif "subject_transform" in config:
             yield Comparison(Kind.INGRESS, key, "stored")
-        else:
-            yield Comparison(
-                Kind.INGRESS, key, "stored", True, f"stored[{at}].subject", _bytes(found), _bytes(expected)
-            )
+        # A version that does not know the member stores messages as they come: no transform was compared.
 
 
 def _republished(trial: Trial, config: Mapping[str, Json], native: Observation, engine: Engine) -> Iterator[Comparison]:

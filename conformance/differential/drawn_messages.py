@@ -72,6 +72,8 @@ def _block(random: Random, number: int) -> bytes:
         lines.append(random.choice(_FAKES))
     if random.random() < 0.06:
         lines.append(b"Nats-Msg-Id: id-%d" % (number if random.random() < 0.7 else 0))
+    if random.random() < 0.02:
+        lines += [b"Nats-Request-Info: {%d}" % at for at in range(random.choice((2, 3)))]
     if random.random() < 0.06:
         lines += random.choices(_ACTING, k=random.choice((1, 1, 2)))
     random.shuffle(lines)

@@ -27,6 +27,8 @@ _NO_SUCH_SUBJECT = "no API subject can name such a stream"
 _LINE_END = "a line end in a subject breaks the connection"
 _NOWHERE_TO_LISTEN = "nobody can listen on the subject that comes out"
 _NEVER_COPIES = "filters of one source overlap, so it never copies"
+_EMPTY_FILTER = "a filter that is empty never copies"
+_NO_ORIGIN = "there is no stream of the origin's name"
 _STALLS = "a header of the origin's message ends the copying"
 _STORE_DECIDES = "what a filter makes of a token > in a subject, or of its own token *x, depends on the store"
 _RANDOM = "random functions are judged apart"
@@ -134,9 +136,14 @@ def _is_audible(head: bytes) -> bool:
 def _copying_reasons(trial: Trial, config: Mapping[str, Json], dialect: Dialect) -> Iterator[str]:
     entries = Engine.entries_of(config)
     mirrors = trial.kind is Kind.MIRROR
+    if any(entry["name"] not in {other.get("name") for other in trial.others} for entry in entries):
+        yield _NO_ORIGIN
     for entry in entries:
         if not dialect.overlapping_source_filters_work and _any_collide(_filters(entry)):
             yield _NEVER_COPIES
+        pairs = entry.get("subject_transforms", ())
+        if not all(pair["src"] for pair in pairs) and not (mirrors and len(pairs) == 1):
+            yield _EMPTY_FILTER
     if len(entries) > 1 and not dialect.source_record_names_filters:
         yield _NEVER_COPIES
     filters = [each for entry in entries for each in _filters(entry)]

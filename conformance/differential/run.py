@@ -26,7 +26,7 @@ from conformance.differential.engine import Engine
 from conformance.differential.entry import catalogue_entry
 from conformance.differential.held_back import held_back
 from conformance.differential.result import DifferentialResult, Disagreement
-from conformance.differential.shrinking import shrunk
+from conformance.differential.shrinking import MOST_ASKED, shrunk
 from conformance.differential.trial import ALL, Kind, Trial
 from conformance.errors import SubjectError
 from conformance.observation import Observation
@@ -45,6 +45,8 @@ _AHEAD = 400
 """Trials that are begun before the one that is counted next has ended."""
 _TOLD_EVERY = 50
 _SHRINKING_PATIENCE = 1.5
+_MOST_COPIES = 120
+"""As `MOST_ASKED`, where what does not come has to be waited for each time."""
 
 
 async def compare(
@@ -232,9 +234,9 @@ class _Run:
             return await self._difference(bench, candidate, difference.aspect) is not None
 
         try:
-            small, asked = await shrunk(trial, fails)
+            small, asked = await shrunk(trial, fails, _MOST_COPIES if trial.copies else MOST_ASKED)
             bench.patience = patience
-            for candidate in (small, trial):
+            for candidate in (small, small, trial, trial):
                 seen = await self._difference(bench, candidate, difference.aspect)
                 if seen is not None:
                     native, found = seen

@@ -19,11 +19,12 @@ def document_of(clause: str) -> str:
 def clause_link(clause: str) -> str:
     """The public address of a clause, at its heading where it names one; empty for what has no document."""
     document, _, section = clause.partition(",")
-    number = re.match(r"ADR-([0-9]+)\b(.*)", document.strip())
+    number = re.fullmatch(r"ADR-([0-9]+)", document.strip())
     if number is None:
         return ""
-    # The headings of an older edition, such as "ADR-28 (2022-07)", are those of today no more.
-    anchor = "" if number[2] else re.sub(r"[^\w -]", "", section.strip().lower()).replace(" ", "-")
+    # What stands in brackets is an older edition, "RePublish Headers (2022-07)", whose heading may be gone.
+    edition = section.rstrip().endswith(")")
+    anchor = "" if edition else re.sub(r"[^\w -]", "", section.strip().lower()).replace(" ", "-")
     return _ADR.format(number[1]) + (f"#{anchor}" if anchor else "")
 
 

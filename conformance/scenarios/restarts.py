@@ -226,3 +226,21 @@ async def recreated_origin(laboratory: Laboratory) -> Mapping[str, Any]:
     account = await laboratory.restart(server)
     await account.publish_all("in.a", ["end"])
     return {"stored": payloads_of(await account.ending_with("T", "end"))}
+
+
+@scenario
+async def mirror_of_a_recreated_origin(laboratory: Laboratory) -> Mapping[str, Any]:
+    """The origin of a mirror is made anew, with more messages than before: it goes on at its old position."""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await account.create("O", subjects=["in.*"])
+    await account.publish_all("in.a", ["old-1", "old-2"])
+    await account.create("M", mirror={"name": "O"})
+    await account.holding("M", 2)
+    await account.request("STREAM.DELETE.O")
+    await account.create("O", subjects=["in.*"])
+    await account.publish_all("in.a", ["new-1", "new-2", "new-3"])
+    account = await laboratory.restart(server)
+    await account.publish_all("in.a", ["end"])
+    stored = await account.ending_with("M", "end")
+    return {"stored": payloads_of(stored), "sequences": [each.sequence for each in stored]}

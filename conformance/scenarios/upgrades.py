@@ -9,10 +9,12 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from conformance.scenarios.account import Account
 from conformance.scenarios.laboratory import Laboratory
 from conformance.scenarios.registry import scenario
 from conformance.scenarios.texts import header_of, headers_named, messages_of, payloads_of, record_of, subjects_of
 from conformance.scenarios.waiting import arrived
+from conformance.servers import NativeServer
 
 _OLDEST = "2.9.10"
 _BETWEEN = ("2.10.27", "2.12.15")
@@ -106,11 +108,7 @@ async def transforms_added_behind_an_upgrade(laboratory: Laboratory) -> Mapping[
 
 async def _handed_over(laboratory: Laboratory, record: str | None, **source: Any) -> list[str]:
     """A bridge publishes two of three messages on 2.9; the newer server sources the origin itself."""
-    server = await laboratory.server(version=_OLDEST)
-    account = await laboratory.connect(server)
-    await account.create("O", subjects=["in.*"])
-    await account.publish_all("in.a", ["1", "2", "3"])
-    await account.create("T", subjects=["t.*"])
+    server, account = await _with_three_messages(laboratory)
     for number in (1, 2):
         headers = [f"Nats-Stream-Source: {record.format(number)}"] if record else []
         await account.publish_all("t.a", [f"bridged {number}"], headers)
@@ -147,6 +145,69 @@ async def handoff_that_doubles(laboratory: Laboratory) -> Mapping[str, Any]:
 async def handoff_by_start_sequence(laboratory: Laboratory) -> Mapping[str, Any]:
     """Without records, ``opt_start_seq`` behind the last bridged message is exact, also behind a restart."""
     return {"stored": await _handed_over(laboratory, None, opt_start_seq=3)}
+
+
+@scenario
+async def handoff_of_odd_targets(laboratory: Laboratory) -> Mapping[str, Any]:
+    """What decides is the last record in the target: one alone, one out of order, one that was deleted, or purged."""
+    record = "O {} in.* t.$1"
+    targets: dict[str, list[tuple[str, int | None]]] = {
+        "one_marker_behind_messages_without_records": [("bridged 1", None), ("bridged 2", 2)],
+        "bridged_out_of_order": [("bridged 2", 2), ("bridged 1", 1)],
+    }
+    facts: dict[str, Any] = {}
+    for name, bridged in targets.items():
+        server, account = await _with_three_messages(laboratory)
+        for payload, sequence in bridged:
+            headers = [] if sequence is None else [f"Nats-Stream-Source: {record.format(sequence)}"]
+            await account.publish_all("t.a", [payload], headers)
+        facts[name] = await _taken_over(laboratory, server)
+    for name, request in (("last_one_deleted", "STREAM.MSG.DELETE.T"), ("purged", "STREAM.PURGE.T")):
+        server, account = await _with_three_messages(laboratory)
+        for sequence in (1, 2):
+            headers = [f"Nats-Stream-Source: {record.format(sequence)}"]
+            await account.publish_all("t.a", [f"bridged {sequence}"], headers)
+        await account.request(request, {"seq": 2} if name == "last_one_deleted" else {})
+        facts[name] = await _taken_over(laboratory, server)
+    return facts
+
+
+async def _with_three_messages(laboratory: Laboratory) -> tuple[NativeServer, Account]:
+    """A server 2.9.10 with an origin, and a target that a bridge writes into."""
+    server = await laboratory.server(version=_OLDEST)
+    account = await laboratory.connect(server)
+    await account.create("O", subjects=["in.*"])
+    await account.publish_all("in.a", ["1", "2", "3"])
+    await account.create("T", subjects=["t.*"])
+    return server, account
+
+
+async def _taken_over(laboratory: Laboratory, server: NativeServer) -> list[str]:
+    """What the target holds when the newer server has sourced the origin itself."""
+    account = await laboratory.replace(server)
+    await account.update("T", sources=[{"name": "O", "subject_transforms": [_TRANSFORM]}])
+    await account.publish_all("in.a", ["end"])
+    return payloads_of(await account.ending_with("T", "end"))
+
+
+@scenario
+async def handoff_of_a_bucket(laboratory: Laboratory) -> Mapping[str, Any]:
+    """Buckets that keep one value for each key: the last bridged value was overwritten by a put of the target's own."""
+    server = await laboratory.server(version=_OLDEST)
+    account = await laboratory.connect(server)
+    await account.create("KV_A", subjects=["$KV.A.>"], max_msgs_per_subject=1, allow_rollup_hdrs=True)
+    await account.create("KV_B", subjects=["$KV.B.>"], max_msgs_per_subject=1, allow_rollup_hdrs=True)
+    for sequence, key in enumerate(("x", "y"), 1):
+        await account.publish_all(f"$KV.A.{key}", [f"{key} of A"])
+        record = f"KV_A {sequence} $KV.A.> $KV.B.>"
+        await account.publish_all(f"$KV.B.{key}", [f"{key} of A"], [f"Nats-Stream-Source: {record}"])
+    await account.publish_all("$KV.B.y", ["y of B"])
+    account = await laboratory.replace(server)
+    source = {"name": "KV_A", "subject_transforms": [{"src": "$KV.A.>", "dest": "$KV.B.>"}]}
+    await account.update("KV_B", sources=[source])
+    await account.publish_all("$KV.A.end", ["end"])
+    stored = await account.ending_with("KV_B", "end")
+    return {"values": dict(zip(subjects_of(stored), payloads_of(stored), strict=True))}
 
 
 @scenario

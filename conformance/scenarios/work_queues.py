@@ -39,6 +39,19 @@ async def source_of_a_work_queue(laboratory: Laboratory) -> Mapping[str, Any]:
 
 
 @scenario
+async def source_of_an_interest_stream(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A sourcing stream is interest: what it wants is stored, republished, copied, and gone."""
+    account = await laboratory.connect(await laboratory.server())
+    await account.create("I", subjects=["in.*"], retention="interest", republish=_REPUBLISH)
+    await account.create("T", sources=[{"name": "I"}])
+    await account.connected_to_origin("T")
+    heard = await account.hear("out.>")
+    await account.publish_all("in.a", ["1", "2"])
+    stored = payloads_of(await account.holding("T", 2))
+    return {"target": stored, "republished": payloads_of(heard), "origin_is_emptied": await _emptied(account, "I")}
+
+
+@scenario
 async def work_queue_is_republished_once(laboratory: Laboratory) -> Mapping[str, Any]:
     """Republished at ingest; the worker's acknowledgement takes the message away and sends nothing."""
     account = await laboratory.connect(await laboratory.server())

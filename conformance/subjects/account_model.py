@@ -45,6 +45,8 @@ _DEEPEST = 32
 
 _SKIPS_DUPLICATE_COPIES = Feature(since=((2, 12, 6), (2, 14, 0)))
 """Of a copy whose Nats-Msg-Id the target knows, only itself is left out; before, it and all that follows."""
+_MANY_ENTRIES_OF_ONE_ORIGIN = Feature(since=((2, 10, 0),))
+"""Before, the first entry of an origin is the only one at work."""
 _MIRRORS_TAKE_DUPLICATES = Feature(since=((2, 12, 8), (2, 14, 0)))
 
 
@@ -215,10 +217,20 @@ class AccountModel:
             copied = [
                 await self._copy_new(name, stream, entry, mirrors=mirrors)
                 for name, stream in list(self._streams.items())
-                for entry, mirrors in _entries(stream.config)
+                for entry, mirrors in self._entries(stream.config)
             ]
             if not any(copied):
                 return
+
+    def _entries(self, config: Config) -> Iterator[tuple[Config, bool]]:
+        """What a stream copies, and whether it is a mirror of it."""
+        if config.get("mirror"):
+            yield config["mirror"], True
+        origins: set[str] = set()
+        for entry in config.get("sources") or ():
+            if entry["name"] not in origins or _MANY_ENTRIES_OF_ONE_ORIGIN.holds(self._dialect.version):
+                yield entry, False
+            origins.add(entry["name"])
 
     async def _copy_new(self, name: str, stream: StreamModel, entry: Config, *, mirrors: bool) -> bool:
         """Bring one entry up to its origin; whether there was anything new."""
@@ -249,13 +261,6 @@ class AccountModel:
         time_ns, sequence = (origin.time_ns, origin.sequence) if mirrors else (self._clock.now(), None)
         await self._store(name, stream, renamed, time_ns, sequence, 0)
         return True
-
-
-def _entries(config: Config) -> Iterator[tuple[Config, bool]]:
-    if config.get("mirror"):
-        yield config["mirror"], True
-    for entry in config.get("sources") or ():
-        yield entry, False
 
 
 def _raw(text: Any) -> bytes:

@@ -147,7 +147,7 @@ class Stage:
         # The name of the API subject has to be one token, whatever the configuration says.
         addressed = name if isinstance(name, str) and name and not set(name) & _NO_TOKEN else "_"
         is_new = verb == "CREATE" and addressed not in self._created
-        if verb == "CREATE":
+        if verb == "CREATE" and addressed == name:
             self._created.append(addressed)
         answer = await self._answer(verb, addressed, moved, is_new=is_new)
         error = answer.get("error")

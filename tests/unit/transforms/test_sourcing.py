@@ -164,6 +164,14 @@ def test_what_may_not_travel_is_taken_out_as_in_the_dialect(version: str, mirror
     assert sourcing.bare(b"NATS/1.0\r\n" + lines + b"\r\n") == (b"NATS/1.0\r\n" + kept + b"\r\n" if kept else b"")
 
 
+def test_each_time_that_a_message_is_stored_it_loses_one_request_info() -> None:
+    # Publishing took out the first of three; each copy takes out another one (2.9.10 to 2.11.17).
+    block = b"NATS/1.0\r\nNats-Request-Info: 2\r\nA: 1\r\nNats-Request-Info: 3\r\n\r\n"
+    for version, mirrors in (("2.9.10", True), ("2.10.27", True), ("2.10.27", False)):
+        once = compile_sourcing(PLAIN, dialect(version), mirrors=mirrors).bare(block)
+        assert once == b"NATS/1.0\r\nA: 1\r\nNats-Request-Info: 3\r\n\r\n"
+
+
 @pytest.mark.parametrize(
     "line",
     [
