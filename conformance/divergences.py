@@ -182,7 +182,10 @@ def _heard(*members: str) -> Normaliser:
     def normalise(pair: Pair) -> Pair:
         streams = frozenset[str]().union(*(pair.streams(member) for member in members))
         stored = {
-            each.message for stream, messages in pair.observation.stored.items() if stream in streams for each in messages
+            each.message
+            for stream, messages in pair.observation.stored.items()
+            if stream in streams
+            for each in messages
         }
         kept = tuple(each for each in pair.observation.received if each not in stored)
         return replace(pair, observation=replace(pair.observation, received=kept))
@@ -270,7 +273,7 @@ def _last_sequence_where(holds: Callable[[Pair], bool], mistaken: bytes = b"[0-9
             line = _LAST.search(message.header_block)
             if wanted.header_block is not None and line is not None:
                 # The last line of a message's lines is the one that the republished message got last.
-                block = expected_line.sub(lambda _, own=line[0]: own, wanted.header_block)
+                block = expected_line.sub(line[0], wanted.header_block)
                 wanted = replace(wanted, header_block=block)
             expected.append(wanted)
         return replace(pair, expectation=replace(pair.expectation, received=tuple(expected)))

@@ -32,7 +32,7 @@ DEAD_LETTERS: Final = "nats-bridge-rejected"
 _COPYING: Final = ("sources", "mirror")
 _RULES: Final = ("republish", "subject_transform", *_COPYING)
 _ORDINARY: Final = "it is about a stream that copies by itself; one that a rule fills is an ordinary stream"
-_WITHOUT_RULE: Final[Mapping[int, str]] = MappingProxyType(
+_WITHOUT_RULE: Final[Mapping[int | None, str]] = MappingProxyType(
     {
         **dict.fromkeys((10022, 10030, 10034, 10046, 10143, 10173, 10186, 10187, 10198, 10209), _ORDINARY),
         10031: "sources and mirror are rules of their own",
@@ -195,8 +195,9 @@ def _refuse(case: Case, expectation: Expectation, dialect: Dialect, server: Dial
     configs = list(_configs(case))
     if all(_is_empty(config, *_RULES) for config in configs):
         raise CannotPlay("nothing in it is done by a rule")
-    if expectation.refusal is not None and expectation.refusal.err_code in _WITHOUT_RULE:
-        raise CannotPlay(_WITHOUT_RULE[expectation.refusal.err_code])
+    refusal = expectation.refusal
+    if refusal is not None and refusal.err_code in _WITHOUT_RULE:
+        raise CannotPlay(_WITHOUT_RULE[refusal.err_code])
     if dialect.version[:2] != server.version[:2]:
         if "store" in case.needs:
             raise CannotPlay("what the stream keeps is the server's doing, which is of another version")
