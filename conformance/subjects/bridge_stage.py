@@ -219,11 +219,12 @@ class BridgeStage:
             name: rule["counters"]["removals"] for name, rule in (await sidecar.status()).items() if name in watching
         }
         await self._carry_out(step)
-        for name in watching:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_ADVISORY_LIMIT):
-                    while (await sidecar.status())[name]["counters"]["removals"] == before[name]:
-                        await asyncio.sleep(_LOOK)
+        with contextlib.suppress(SubjectError):
+            await sidecar.until(
+                lambda rules: all(rules[name]["counters"]["removals"] > before[name] for name in watching),
+                "the server's word on a removal",
+                _ADVISORY_LIMIT,
+            )
         created = step.config.get("name") if isinstance(step, Create) else None
         mine = [name for name, rule in self.running().items() if created and rule.stream == created]
         if mine:
