@@ -3,8 +3,8 @@
 Theory of operation: an entry of ``sources``, or ``mirror``, selects messages by its filters, gives each a subject by
 the first of its transforms that matches (one with an empty destination is a filter alone and never matches; a subject
 that passed a filter and matches no transform keeps its own), takes out the headers that would act in the wrong stream,
-and appends a source record. Order and payload stay. What the sidecar adds to that is ``exclude``: subjects that are left
-out before anything else.
+and appends a source record. Order and payload stay. What the sidecar adds to that is ``exclude``: subjects that are
+left out before anything else.
 """
 
 from __future__ import annotations
