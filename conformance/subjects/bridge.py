@@ -96,8 +96,8 @@ class BridgeSubject:
                 if made.size > _ACCOUNTS:
                     raise CannotPlay(f"it needs {made.size} accounts, one for each stream that a rule fills")
                 plans.append(made)
-            except CannotPlay as answer:
-                yield case, answer
+            except CannotPlay as reason:
+                yield case, reason
         problems = await self._problems(plans)
         # Those that are only about decisions need no sidecar at all, if they are by themselves.
         for about_messages in (False, True):
@@ -157,7 +157,6 @@ class BridgeSubject:
             return [(each, answer) for (each, _), answer in zip(batch, answers, strict=True)]
         except SidecarEndedError as error:
             culprit = next((at for at, stage in enumerate(stages) if error.rule in stage.rules), None)
-            import sys; print("ENDED", len(batch), error.rule, culprit, str(error)[:300], batch[culprit][0].case.id if culprit is not None else "", file=sys.stderr)
         finally:
             await asyncio.gather(*(stage.end() for stage in stages))
         cut = len(batch) // 2

@@ -32,7 +32,7 @@ DEAD_LETTERS: Final = "nats-bridge-rejected"
 _COPYING: Final = ("sources", "mirror")
 _RULES: Final = ("republish", "subject_transform", *_COPYING)
 _ORDINARY: Final = "it is about a stream that copies by itself; one that a rule fills is an ordinary stream"
-_WITHOUT_RULE: Final[Mapping[int, str]] = MappingProxyType(
+_WITHOUT_RULE: Final[Mapping[int | None, str]] = MappingProxyType(
     {
         **dict.fromkeys((10022, 10030, 10034, 10046, 10143, 10173, 10186, 10187, 10198, 10209), _ORDINARY),
         10031: "sources and mirror are rules of their own",
@@ -75,6 +75,7 @@ class PlannedRule:
         origins: of a copying rule, where each of its entries is copied from: stream and account.
         target: of a republish rule, the account that it publishes to.
         decision: which create or update of the steps it is from; None: from the set-up.
+        replaced: which of them has changed it or taken it away; None: none.
     """
 
     kind: str
@@ -85,6 +86,7 @@ class PlannedRule:
     origins: tuple[tuple[str, int], ...] = ()
     target: int = 0
     decision: int | None = None
+    replaced: int | None = None
 
     def document(self, name: str, connections: Sequence[str], dialect: str) -> dict[str, Json]:
         """The rule as the configuration file has it; ``connections`` are the names of those of the accounts."""
@@ -114,7 +116,7 @@ class Plan:
         expectation: what is to be seen; only says what to look at.
         accounts: of the streams, by name.
         subjects: that the reshaped streams have here, by name.
-        rules: all of them; ``running`` are those that a sidecar runs.
+        rules: all of them, those that are replaced before the sidecar starts included.
         begin: how many steps come before the sidecar starts.
         native: the subjects that streams have natively, for those with an account of their own.
     """
@@ -125,7 +127,6 @@ class Plan:
     subjects: Mapping[str, tuple[str, ...]]
     native: Mapping[str, tuple[str, ...]]
     rules: tuple[PlannedRule, ...]
-    running: tuple[PlannedRule, ...]
     begin: int
 
     @property
@@ -179,13 +180,11 @@ def plan(case: Case, dialect: Dialect, server: Dialect) -> Plan:
     accounts = draft.accounts()
     subjects = {name: draft.subjects(name) for name in draft.reshaped}
     native = {
-        name: tuple(text for text in _texts(draft.config_of(name).get("subjects")))
+        name: tuple(dict.fromkeys(text for config in draft.configs_of(name) for text in _texts(config.get("subjects"))))
         for name in draft.reshaped
-        if accounts[name]
     }
     rules = tuple(replace(rule, **draft.places(rule, accounts)) for rule in draft.rules)
-    running = tuple(rule for rule, made in zip(rules, draft.rules, strict=True) if made in draft.running)
-    return Plan(case, expectation, accounts, subjects, native, rules, running, draft.begin)
+    return Plan(case, expectation, accounts, subjects, native, rules, draft.begin)
 
 
 def _refuse(case: Case, expectation: Expectation, dialect: Dialect, server: Dialect) -> None:
@@ -196,8 +195,9 @@ def _refuse(case: Case, expectation: Expectation, dialect: Dialect, server: Dial
     configs = list(_configs(case))
     if all(_is_empty(config, *_RULES) for config in configs):
         raise CannotPlay("nothing in it is done by a rule")
-    if expectation.refusal is not None and expectation.refusal.err_code in _WITHOUT_RULE:
-        raise CannotPlay(_WITHOUT_RULE[expectation.refusal.err_code])
+    refusal = expectation.refusal
+    if refusal is not None and refusal.err_code in _WITHOUT_RULE:
+        raise CannotPlay(_WITHOUT_RULE[refusal.err_code])
     if dialect.version[:2] != server.version[:2]:
         if "store" in case.needs:
             raise CannotPlay("what the stream keeps is the server's doing, which is of another version")
@@ -221,7 +221,6 @@ class _Draft:
         self._expectation = expectation
         self._dialect = dialect
         self.rules: list[PlannedRule] = []
-        self.running: list[PlannedRule] = []
         self.begin = _beginning(case)
         self._last: dict[str, Mapping[str, Json]] = {}
         self.reshaped: list[str] = []
@@ -243,20 +242,25 @@ class _Draft:
         if changed and name in self._last and at >= self.begin:
             raise CannotPlay("it changes a rule that is running, which needs a reload")
         for key in changed:
-            self.running = [rule for rule in self.running if (rule.stream, rule.kind) != (name, key)]
-            if _is_empty(config, key):
-                continue
-            rule = PlannedRule(key, name, 0, config[key], self._more(name, config, key), decision=decision)
-            self.rules.append(rule)
-            self.running.append(rule)
+            self.rules = [
+                replace(rule, replaced=decision)
+                if (rule.stream, rule.kind) == (name, key) and rule.replaced is None
+                else rule
+                for rule in self.rules
+            ]
+            if not _is_empty(config, key):
+                more = self._more(name, config, key)
+                self.rules.append(PlannedRule(key, name, 0, config[key], more, decision=decision))
         self._last[name] = config
         if not _is_empty(config, *_COPYING, "subject_transform") and name not in self.reshaped:
             self.reshaped.append(name)
 
     def _more(self, name: str, config: Mapping[str, Json], kind: str) -> dict[str, Json]:
         """Members of the rule beside the native ones."""
-        if kind == "republish" and config.get("retention") in ("workqueue", "interest"):
+        if kind == "republish" and config.get("retention") == "workqueue":
             return {"durable": False, "allow_side_effects": True}
+        if kind == "republish" and not _is_empty(config, "mirror"):
+            return {"exclude": [FILLER]}
         if kind not in _COPYING:
             return {}
         more: dict[str, Json] = {"on_rejected": {"skip": DEAD_LETTERS}, "on_recreated": "restart"}
@@ -270,6 +274,10 @@ class _Draft:
         """The last configuration of a stream."""
         return self._last.get(name, {})
 
+    def configs_of(self, name: str) -> list[Mapping[str, Json]]:
+        """All configurations of a stream."""
+        return [config for config in _configs(self._case) if config.get("name") == name]
+
     def accounts(self) -> dict[str, int]:
         """Where each stream lives: the reshaped ones by themselves."""
         own = {name: number for number, name in enumerate(self.reshaped, 1)}
@@ -280,11 +288,15 @@ class _Draft:
         account = accounts[rule.stream]
         found: dict[str, Any] = {"account": account}
         if rule.kind == "republish":
-            # Natively the stream's own subjects are in the same account: only there a cycle can be seen.
-            destination = _text(rule.native, "dest").encode()
-            own = _texts(self.config_of(rule.stream).get("subjects"))
-            is_cycle = any(collide(destination, subject.encode()) for subject in own)
-            found["target"] = account if is_cycle else 0
+            # Natively all streams are in one account. What a stream would take is sent to where that one is.
+            destination = _covering(_text(rule.native, "src"), _text(rule.native, "dest"), self._dialect)
+            takers = [
+                accounts[name]
+                for name in (rule.stream, *self.reshaped)
+                for subject in _texts(self.config_of(name).get("subjects"))
+                if collide(destination, subject.encode())
+            ]
+            found["target"] = takers[0] if takers else 0
         if rule.kind in _COPYING:
             entries = rule.native if rule.kind == "sources" else [rule.native]
             if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
@@ -297,16 +309,18 @@ class _Draft:
         config = self.config_of(name)
         if _is_empty(config, "subject_transform"):
             return self._of_copies(name, config)
-        return self._of_ingress(config)
+        return self._of_ingress([each for each in self.configs_of(name) if not _is_empty(each, "subject_transform")])
 
     def _of_copies(self, name: str, config: Mapping[str, Json]) -> tuple[str, ...]:
         own = _texts(config.get("subjects"))
         firsts = dict.fromkeys(
             token for pattern in self._copied(config) if (token := tokens(pattern)[0]) not in (ANY, REST)
         )
-        stored = [each.subject for each in (self._expectation.stored or {}).get(name, ())]
-        published = [step.message.subject for step in self._case.steps if isinstance(step, Publish)]
-        firsts |= dict.fromkeys(tokens(subject)[0] for subject in (*stored, *published))
+        if any(tokens(pattern)[0] in (ANY, REST) for pattern in self._copied(config)):
+            # A stream that takes everything would take requests to the server: those that are spoken of will do.
+            stored = [each.subject for each in (self._expectation.stored or {}).get(name, ())]
+            published = [step.message.subject for step in self._case.steps if isinstance(step, Publish)]
+            firsts |= dict.fromkeys(tokens(subject)[0] for subject in (*stored, *published))
         found = [FILLER] if not _is_empty(config, "mirror") else []
         for first in firsts:
             if is_valid_filter(first):
@@ -335,25 +349,31 @@ class _Draft:
                 if name not in before:
                     yield from self._copied(origin, *before, name)
 
-    def _of_ingress(self, config: Mapping[str, Json]) -> tuple[str, ...]:
-        """The destination's, and those published subjects that the transform does not mean."""
-        member = config["subject_transform"]
-        if not isinstance(member, Mapping):
-            raise CannotPlay("its subject_transform is no object")
-        own = [text.encode() for text in _texts(config.get("subjects"))]
-        source, destination = _text(member, "src"), _text(member, "dest")
-        if source in ("", ">"):
-            raise CannotPlay("an ingress rule names the subjects that it takes; this source is every subject")
-        pattern = _covering(source, destination, self._dialect) if destination else source.encode()
-        found = [pattern if is_valid_filter(pattern) else FILLER.encode()]
+    def _of_ingress(self, configs: Sequence[Mapping[str, Json]]) -> tuple[str, ...]:
+        """The destinations', and those published subjects that no transform means."""
+        own = [text.encode() for config in configs for text in _texts(config.get("subjects"))]
+        sources: list[bytes] = []
+        found: list[bytes] = []
+        for config in configs:
+            member = config["subject_transform"]
+            if not isinstance(member, Mapping):
+                raise CannotPlay("its subject_transform is no object")
+            source, destination = _text(member, "src"), _text(member, "dest")
+            if source in ("", ">"):
+                raise CannotPlay("an ingress rule names the subjects that it takes; this source is every subject")
+            sources.append(source.encode())
+            pattern = _covering(source, destination, self._dialect) if destination else source.encode()
+            is_possible = is_valid_filter(pattern) and not pattern.startswith(b"$JS.")
+            if not any(is_subset(pattern, each) for each in found):
+                found.append(pattern if is_possible else FILLER.encode())
         for step in self._case.steps:
             if isinstance(step, Publish) and any(matches(step.message.subject, each) for each in own):
                 subject = step.message.subject
-                if not matches(subject, source.encode()) and not any(matches(subject, each) for each in found):
+                if not any(matches(subject, each) for each in (*sources, *found)):
                     found.append(subject)
-        if any(collide(each, source.encode()) for each in found):
+        if any(collide(each, source) for each in found for source in sources):
             raise CannotPlay("the source of an ingress rule belongs to no stream; this destination lies in it")
-        return tuple(each.decode("utf-8", "surrogateescape") for each in found)
+        return tuple(dict.fromkeys(each.decode("utf-8", "surrogateescape") for each in found))
 
 
 def _beginning(case: Case) -> int:

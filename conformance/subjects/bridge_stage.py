@@ -48,12 +48,13 @@ class BridgeStage:
         self.error: SubjectError | None = None
         self._stages = stages
         self.connections = connections
-        self._off: set[int | None] = set()
+        self._off: set[int] = set()
+        self._out: set[str] = set()
         self._refused: dict[int, int | None] = {}
         self._decisions: list[Decision] = []
         self._acks: list[Mapping[str, Json] | None] = []
         self._facts: dict[str, Json] = {}
-        self._heard: list[Collected] = []
+        self._heard: list[tuple[Stage, Collected]] = []
         self._letters: list[tuple[Stage, Collected]] = []
 
     def running(self) -> dict[str, PlannedRule]:
@@ -63,7 +64,9 @@ class BridgeStage:
         return {
             name: rule
             for name, rule in self.rules.items()
-            if rule in self.plan.running and rule.decision not in self._off
+            if name not in self._out
+            and rule.decision not in self._off
+            and (rule.replaced is None or rule.replaced in self._off)
         }
 
     def document(self, name: str, dialect: str) -> dict[str, Json]:
@@ -79,7 +82,9 @@ class BridgeStage:
         case = self.plan.case
         for account, stage in enumerate(self._stages):
             stage.prepare(() if account else case.listen)
-        self._heard = [await self._stages[0].client.subscribe(subject) for subject in case.listen]
+        for subject in case.listen:
+            for stage in self._stages:
+                self._heard.append((stage, await stage.client.subscribe(subject)))
         for stage in self._stages[1:]:
             self._letters.append((stage, await stage.client.subscribe(DEAD_LETTERS.encode())))
         for config in case.streams:
@@ -97,6 +102,7 @@ class BridgeStage:
                 and not the one that the rule is from.
         """
         rule = self.rules[name]
+        self._out.add(name)
         self._facts[f"refused {rule.kind} of {rule.stream}"] = text
         at = self._last_decision_on(rule.stream) if by_servers else rule.decision
         if at is None:
@@ -110,9 +116,10 @@ class BridgeStage:
         if at in self._refused and self._refused[at] != code:
             code = None  # a server would say one of the two, depending on what it looks at first
         self._refused[at] = code
-        self._off.add(rule.decision)
+        self._off.add(at)
         self._decisions[at] = Decision(refusal=Refusal(None, code, None))
-        if any(isinstance(step, Create) and step.config.get("name") == rule.stream for step in self.plan.case.steps):
+        steps = [step for step in self.plan.case.steps if isinstance(step, Create | Update)]
+        if at < len(steps) and isinstance(steps[at], Create):
             await self._stages[rule.account].client.api(f"STREAM.DELETE.{rule.stream}")
 
     def _last_decision_on(self, stream: str) -> int | None:
@@ -137,15 +144,15 @@ class BridgeStage:
     async def see(self) -> Observation:
         """What can be seen, once the sidecar has ended."""
         expectation = self.plan.expectation
-        names = list(expectation.stored or ())
-        if expectation.received is not None and not names:
-            names = list(self.plan.accounts)
+        names = dict.fromkeys(expectation.stored or ())
+        if expectation.received is not None:
+            names |= dict.fromkeys(self.plan.accounts)
         stored: dict[str, tuple[Stored, ...]] = {}
         for name in names:
             stored[name] = await self._stages[self.plan.accounts.get(name, 0)].stored(name)
         for stage in self._stages:
             await stage.client.flush()
-        received = tuple(message for heard in self._heard for message in heard.messages)
+        received = tuple(message for _, heard in self._heard for message in heard.messages)
         letters = [letter.header_block for _, heard in self._letters for letter in heard.messages]
         if letters:
             self._facts["rejected"] = [letter.decode("utf-8", "replace") for letter in letters]
@@ -157,9 +164,7 @@ class BridgeStage:
 
     async def end(self) -> None:
         """Leave nothing behind."""
-        for heard in self._heard:
-            self._stages[0].client.unsubscribe(heard)
-        for stage, heard in self._letters:
+        for stage, heard in (*self._heard, *self._letters):
             stage.client.unsubscribe(heard)
         for stage in self._stages:
             with contextlib.suppress(SubjectError):
