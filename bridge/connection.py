@@ -86,7 +86,6 @@ class Link:
             return False
         pong = self.client.flushed()
         down: asyncio.Future[Any] = asyncio.create_task(self._down.wait())
-        # The PONG's future is never cancelled: nats-py would stumble over it when the PONG comes.
         try:
             await asyncio.wait([pong, down], return_when=asyncio.FIRST_COMPLETED)
             return pong.done() and not down.done()

@@ -240,6 +240,8 @@ class _BatchParser:
         if kind == b"PING":
             await nc._process_ping()
         elif kind == b"PONG":
+            if nc._pongs and nc._pongs[0].done():
+                nc._pongs[0] = asyncio.get_running_loop().create_future()  # whoever waited for it gave up
             await nc._process_pong()
         elif kind == b"INFO":
             await nc._process_info(json.loads(line[5:]))

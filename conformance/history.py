@@ -5,7 +5,7 @@ of test: what was seen of it, or why it was not played. Subjects, header blocks 
 
 ```
 {"record": "start", "history": 1, "suite": "0.1.0", "catalogue": "…", "subjects": [{"kind": "native", …}], …}
-{"record": "observation", "case": "adr28/headers/order/1", "subject": "native 2.10.27", "seconds": 0.004, "observation": {…}}
+{"record": "observation", "case": "adr28/headers/order/1", "subject": "native 2.10.27", "observation": {…}, …}
 {"record": "not played", "case": "…", "subject": "…", "outcome": "skipped", "reason": "…"}
 {"record": "end", "records": 812}
 ```
@@ -57,13 +57,15 @@ class History:
         start: the first line, whole: ``suite``, ``catalogue``, ``time``, ``seed``, ``selection``, ``certified``, ….
         subjects: by label, in the order of the run.
         records: in the order of the run.
-        is_complete: whether its last line is there.
+        missing: what was to be tested and could not be had, with the reason.
+        is_complete: whether its last line is there, and nothing is missing.
     """
 
     start: Mapping[str, Any]
     subjects: Mapping[str, Identity]
     records: tuple[Played | Unplayed, ...]
     is_complete: bool
+    missing: Mapping[str, str] = field(default_factory=dict)
     file: Path | None = field(default=None, compare=False)
 
 
@@ -153,7 +155,8 @@ def read_history(file: Path) -> History:
         subjects = {each.label: each for each in identities}
     except (KeyError, TypeError) as error:
         raise HistoryError(f"{file}:1: subjects cannot be read: {error!r}") from None
-    return History(start, subjects, tuple(records), is_complete, file)
+    missing = dict(start.get("missing") or {})
+    return History(start, subjects, tuple(records), is_complete and not missing, missing, file)
 
 
 def _values(file: Path, lines: list[str]) -> Iterator[dict[str, Any]]:

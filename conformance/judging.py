@@ -22,7 +22,10 @@ from transforms.timestamp import rfc3339_nano
 __all__ = ["judge", "mismatches"]
 
 _ABSENT = "(absent)"
-_TIME_LINE = re.compile(rb"\r\nNats-Sequence: ([0-9]+)\r\nNats-Time-Stamp: ([^\r]*)\r\n")
+_LINES_OF_A_STREAM = re.compile(
+    rb"\r\nNats-Stream: ([^\r]*)\r\n(?:Nats-Subject: [^\r]*\r\n)?"
+    rb"Nats-Sequence: ([0-9]+)\r\nNats-Time-Stamp: ([^\r]*)(?=\r\n)"
+)
 
 
 def judge(case: Case, subject: Identity, observation: Observation) -> Verdict:
@@ -54,7 +57,7 @@ def mismatches(expectation: Expectation, observation: Observation) -> Iterator[M
         yield from _message_mismatches("received", expectation.received, observation.received)
         yield from _time_mismatches(observation)
     for stream, expected in (expectation.stored or {}).items():
-        stored = observation.stored.get(stream, ())
+        stored: Sequence[Stored] = observation.stored.get(stream, ())
         where = f"stored.{stream}"
         if stream in expectation.any_order:
             stored = _in_order_of(expected, stored)
@@ -107,7 +110,9 @@ def _config_mismatches(expected: Mapping[str, Any], seen: Mapping[str, Any]) -> 
     for name, value in expected.items():
         found = seen.get(name)
         if found != value:
-            yield Mismatch(f"config.{name}", _ABSENT if value is None else repr(value), _ABSENT if found is None else repr(found))
+            yield Mismatch(
+                f"config.{name}", _ABSENT if value is None else repr(value), _ABSENT if found is None else repr(found)
+            )
 
 
 def _ack_mismatches(
@@ -128,9 +133,7 @@ def _ack_text(ack: Mapping[str, Any] | None) -> str:
     return "no answer" if ack is None else repr(dict(ack))
 
 
-def _message_mismatches(
-    where: str, expected: Sequence[ExpectedMessage], seen: Sequence[Message]
-) -> Iterator[Mismatch]:
+def _message_mismatches(where: str, expected: Sequence[ExpectedMessage], seen: Sequence[Message]) -> Iterator[Mismatch]:
     for at in range(max(len(expected), len(seen))):
         place = f"{where}[{at}]"
         if at >= len(seen):
@@ -149,20 +152,20 @@ def _message_mismatches(
 
 
 def _time_mismatches(observation: Observation) -> Iterator[Mismatch]:
-    """The time stamp of a republished message is the stored one, wherever that is known."""
-    times = {
-        (stream.encode(), each.sequence): each.time_ns
-        for stream, messages in observation.stored.items()
-        for each in messages
-    }
+    """The time stamp of a republished message is the stored one, wherever that is known.
+
+    A stream that was deleted and created again has the same sequences once more: what it holds are the last ones.
+    """
+    told: dict[tuple[bytes, int], tuple[int, bytes]] = {}
     for at, message in enumerate(observation.received):
-        found = _TIME_LINE.search(message.header_block)
-        for (stream, sequence), time_ns in times.items():
-            head = b"Nats-Stream: %b\r\n" % stream
-            if found and int(found[1]) == sequence and head in message.header_block and time_ns:
-                wanted = rfc3339_nano(time_ns)
-                if wanted != found[2]:
-                    yield Mismatch(f"received[{at}].Nats-Time-Stamp", shown(wanted), shown(found[2]))
+        for found in _LINES_OF_A_STREAM.finditer(message.header_block):
+            told[found[1], int(found[2])] = at, found[3]
+    for stream, messages in observation.stored.items():
+        for each in messages:
+            at, time = told.get((stream.encode(), each.sequence), (-1, b""))
+            wanted = rfc3339_nano(each.time_ns)
+            if time and each.time_ns and time != wanted:
+                yield Mismatch(f"received[{at}].Nats-Time-Stamp", shown(wanted), shown(time))
 
 
 def _in_order_of(expected: Sequence[ExpectedMessage], stored: Sequence[Stored]) -> list[Stored]:

@@ -85,7 +85,7 @@ class Observation:
 def _decision(decision: Decision) -> dict[str, Any]:
     refusal = decision.refusal
     if refusal is None:
-        return {"config": dict(decision.config or {})}
+        return {"config": None if decision.config is None else dict(decision.config)}
     return {"refused": {"code": refusal.code, "err_code": refusal.err_code, "description": refusal.description}}
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
-import nkeys
+import nkeys  # type: ignore[import-untyped]
 
 from conformance.catalogue.case import Message
 from conformance.errors import SubjectError

@@ -11,7 +11,7 @@ from conformance.catalogue.case import Case
 from conformance.errors import SubjectError
 from conformance.history import HistoryWriter, Played, Unplayed
 from conformance.outcome import Outcome
-from conformance.subjects.subject import CannotPlay, Subject
+from conformance.subjects.subject import Answer, BatchSubject, CannotPlay, Subject
 
 __all__ = ["Progress", "play_all"]
 
@@ -32,32 +32,71 @@ async def play_all(
 
 async def _play_on(subject: Subject, cases: Sequence[Case], writer: HistoryWriter, progress: Progress) -> None:
     label = subject.identity.label
-    waiting = list(reversed(cases))
     done = 0
 
-    async def work() -> None:
+    def add(record: Played | Unplayed) -> None:
         nonlocal done
-        while waiting:
-            writer.add(await _play(subject, waiting.pop()))
-            done += 1
-            progress(label, done, len(cases))
+        writer.add(record)
+        done += 1
+        progress(label, done, len(cases))
 
     progress(label, 0, len(cases))
+    waiting: list[Case] = []
+    for case in cases:
+        if case.applies(subject.identity.version):
+            waiting.append(case)
+        else:
+            add(Unplayed(case.id, label, Outcome.INAPPLICABLE, "the case is about other versions"))
+    if isinstance(subject, BatchSubject):
+        await _play_together(subject, waiting, add)
+        return
+    waiting.reverse()
+
+    async def work() -> None:
+        while waiting:
+            case = waiting.pop()
+            begin = time.perf_counter()
+            answer = await _answer(subject, case)
+            add(_record(label, case, answer, time.perf_counter() - begin))
+
     async with asyncio.TaskGroup() as workers:
-        for _ in range(min(subject.at_once, len(cases))):
+        for _ in range(min(subject.at_once, len(waiting))):
             workers.create_task(work())
 
 
-async def _play(subject: Subject, case: Case) -> Played | Unplayed:
+async def _play_together(
+    subject: BatchSubject, cases: Sequence[Case], add: Callable[[Played | Unplayed], None]
+) -> None:
+    """Give a subject all cases at once; a case's seconds are those since the answer before it."""
     label = subject.identity.label
-    if not case.applies(subject.identity.version):
-        return Unplayed(case.id, label, Outcome.INAPPLICABLE, "the case is about other versions")
+    left = {case.id: case for case in cases}
+    reason = "it was given no answer"
     begin = time.perf_counter()
     try:
-        observation = await subject.play(case)
-    except CannotPlay as answer:
-        outcome = Outcome.SKIPPED if answer.is_skip else Outcome.INAPPLICABLE
-        return Unplayed(case.id, label, outcome, str(answer))
+        async for case, answer in subject.play_many(cases):
+            if left.pop(case.id, None) is None:
+                raise SubjectError(f"{label} answered for {case.id} twice, or without being asked")
+            add(_record(label, case, answer, time.perf_counter() - begin))
+            begin = time.perf_counter()
     except SubjectError as error:
-        return Unplayed(case.id, label, Outcome.ERRORED, str(error))
-    return Played(case.id, label, observation, time.perf_counter() - begin)
+        reason = str(error)
+    for case in left.values():
+        add(Unplayed(case.id, label, Outcome.ERRORED, reason))
+
+
+async def _answer(subject: Subject, case: Case) -> Answer:
+    try:
+        return await subject.play(case)
+    except (CannotPlay, SubjectError) as answer:
+        return answer
+
+
+def _record(label: str, case: Case, answer: Answer, seconds: float) -> Played | Unplayed:
+    match answer:
+        case CannotPlay():
+            outcome = Outcome.SKIPPED if answer.is_skip else Outcome.INAPPLICABLE
+            return Unplayed(case.id, label, outcome, str(answer))
+        case SubjectError():
+            return Unplayed(case.id, label, Outcome.ERRORED, str(answer))
+        case _:
+            return Played(case.id, label, answer, seconds)

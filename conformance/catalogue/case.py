@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from transforms.dialect import Dialect, Feature, Version
+from transforms.dialect import Feature, Version
 
 __all__ = [
     "Case",

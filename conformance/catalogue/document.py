@@ -6,13 +6,14 @@ cases. Texts stand for their UTF-8 bytes; ``{hex: 666f6f}`` stands for bytes tha
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from conformance.catalogue.case import Level, Place
 
-__all__ = ["CaseFile", "CaseText", "schema"]
+__all__ = ["CaseFile", "CaseText", "fields_at", "schema"]
 
 _VERSION = r"[0-9]+\.[0-9]+(\.[0-9]+)?"
 
@@ -25,6 +26,15 @@ class Hex(_Strict):
     """Bytes that are no UTF-8."""
 
     hex: str
+
+    @field_validator("hex")
+    @classmethod
+    def _whole_bytes(cls, value: str) -> str:
+        try:
+            bytes.fromhex(value)
+        except ValueError:
+            raise ValueError("no hexadecimal text of whole bytes, such as 666f6f") from None
+        return value
 
 
 Text: TypeAlias = Annotated[str | Hex, Field(description="a text, or bytes as {hex: …}")]
@@ -122,12 +132,17 @@ class DifferenceText(_Strict):
     since: Versions | None = None
     until: Versions | None = Field(None, description="first versions that do not show it any more")
     reason: str = Field(min_length=8)
-    expect: ExpectText
+    expect: ExpectText | None = None
+    without: Annotated[str, StringConstraints(pattern=r"^[A-Za-z-]+$")] | None = Field(
+        None, description="instead of expect: what the case expects, without the header lines of this name"
+    )
 
     @model_validator(mode="after")
     def _bounded(self) -> DifferenceText:
         if self.since is None and self.until is None:
             raise ValueError("a difference needs since or until")
+        if (self.expect is None) == (self.without is None):
+            raise ValueError("a difference says expect or without, one of them")
         return self
 
 
@@ -180,7 +195,22 @@ class CaseFile(_Strict):
     """A file of the catalogue."""
 
     clause: str
-    cases: list[CaseText]
+    cases: list[CaseText] = Field(min_length=1)
+
+
+def fields_at(path: Iterable[str | int]) -> tuple[str, ...]:
+    """The keys that a mapping at this place of a case file may have; none where it may have any."""
+    model: type[BaseModel] | None = CaseFile
+    for part in path:
+        if model is not None and part in model.model_fields:
+            model = _model_in(model.model_fields[str(part)].annotation)
+    return () if model is None else tuple(model.model_fields)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for each in get_args(annotation) if (found := _model_in(each)) is not None), None)
 
 
 def schema() -> dict[str, Any]:

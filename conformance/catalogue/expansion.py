@@ -1,4 +1,4 @@
-"""The short form of a case, one transform and its results, as the streams, steps and expectations that it stands for."""
+"""The short form of a case, one transform and its results, as the streams and steps that it stands for."""
 
 from __future__ import annotations
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from conformance.catalogue.case import (
     Case,
@@ -18,6 +21,7 @@ from conformance.catalogue.case import (
     Drop,
     Expectation,
     ExpectedMessage,
+    Json,
     Message,
     Publish,
     Purge,
@@ -27,10 +31,21 @@ from conformance.catalogue.case import (
     Transform,
     Update,
 )
-from conformance.catalogue.document import CaseFile, CaseText, ExpectText, Hex, MessageText, StepText, Versions
+from conformance.catalogue.document import (
+    CaseFile,
+    CaseText,
+    DifferenceText,
+    ExpectText,
+    Hex,
+    MessageText,
+    StepText,
+    Versions,
+    fields_at,
+)
 from conformance.catalogue.expansion import expanded_expectation, expanded_steps, expanded_streams
 from conformance.errors import CatalogueError
 from marked_yaml import Document, DocumentError, compose
+from marked_yaml import Path as DocumentPath
 from transforms.dialect import Feature, Version, dialect
 from transforms.errors import UnknownDialectError
 
@@ -88,8 +103,8 @@ def read_text(text: str, file: Path) -> tuple[Case, ...]:
     try:
         document = compose(text)
     except DocumentError as error:
-        at = f":{error.mark.line}" if error.mark else ""
-        raise CatalogueError(f"{file}{at}: {error.reason}") from None
+        place = f"{file}:{error.mark.line}" if error.mark else f"{file}"
+        raise CatalogueError(f"{place}: {error.reason}") from None
     try:
         parsed = CaseFile.model_validate(document.value)
     except ValidationError as error:
@@ -102,7 +117,8 @@ def read_text(text: str, file: Path) -> tuple[Case, ...]:
             cases.append(_case(each, parsed.clause, file, line))
         except _WrongError as error:
             field = document.key_mark(("cases", at, *error.path))
-            raise CatalogueError(f"{file}:{field.line if field else line}: {each.id}: {error}") from None
+            place = ": ".join(filter(None, (each.id, ".".join(map(str, error.path)))))
+            raise CatalogueError(f"{file}:{field.line if field else line}: {place}: {error}") from None
     return tuple(cases)
 
 
@@ -114,60 +130,90 @@ class _WrongError(Exception):
         self.path = path
 
 
+_RIGHT = {
+    "id": "an id is adr28, adr30, adr36 or native, one to four words and a number, such as adr28/headers/order/1",
+    "since": 'a version is such as "2.10" or "2.10.27", in quotes',
+    "until": 'a version is such as "2.10" or "2.10.27", in quotes',
+    "kd": "an id of a known divergence is such as kd/republish/order",
+    "without": "the name of a header, such as Nats-Time-Stamp",
+}
+"""What a text should have been that does not fit its pattern, or is no text, by field."""
+
+
 def _problems(error: ValidationError, document: Document, file: Path) -> Iterable[str]:
-    told: set[tuple[int, str]] = set()
+    found: dict[DocumentPath, ErrorDetails] = {}
     for each in error.errors(include_url=False):
-        # Members of unions and type names stand in the location, too; what is in the document is a prefix.
-        path = tuple(part for part in each["loc"] if not isinstance(part, str) or _is_field(part))
+        found.setdefault(_path(each, document), each)
+    for path, each in found.items():
+        if any(other[: len(path)] == path for other in found if len(other) > len(path)):
+            continue  # of several forms, the one that was meant is the one that was understood furthest
         mark = document.key_mark(path) if each["type"] == "extra_forbidden" else document.value_mark(path)
         place = f"{file}:{mark.line}" if mark else f"{file}"
-        field = ".".join(map(str, path)) or "the file"
-        value = each.get("input")
+        value = each["input"]
         shown = f" (it is {value!r})" if isinstance(value, str | int | float | bool) else ""
-        line = f"{place}: {field}: {each['msg']}{shown}"
-        if (mark.line if mark else 0, field) not in told:
-            told.add((mark.line if mark else 0, field))
-            yield line
+        yield f"{place}: {'.'.join(map(str, path)) or 'the file'}: {_reason(each, path)}{shown}"
 
 
-def _is_field(part: str) -> bool:
-    return part not in {"str", "Hex"} and "[" not in part
+def _path(error: ErrorDetails, document: Document) -> DocumentPath:
+    """Where in the document it is; members of unions and names of types stand in pydantic's location, too."""
+    path: DocumentPath = ()
+    for part in error["loc"]:
+        if (*path, part) in document.values:
+            path = (*path, part)
+    return (*path, error["loc"][-1]) if error["type"] == "missing" else path
+
+
+def _reason(error: ErrorDetails, path: DocumentPath) -> str:
+    field = next((part for part in reversed(path) if isinstance(part, str)), "")
+    match error["type"]:
+        case "extra_forbidden":
+            known = fields_at(path[:-1])
+            close = get_close_matches(str(path[-1]), known, n=1)
+            return (
+                f"unknown key; did you mean '{close[0]}'?" if close else f"unknown key; there are: {', '.join(known)}"
+            )
+        case "missing":
+            return "this key is missing"
+        case "model_type" | "model_attributes_type" | "dict_type":
+            return f"expected a mapping; its keys are: {', '.join(fields_at(path)) or 'free'}"
+        case "string_pattern_mismatch" | "string_type" if field in _RIGHT:
+            return _RIGHT[field]
+        case _:
+            return error["msg"].removeprefix("Value error, ")
 
 
 def _case(text: CaseText, clause: str, file: Path, line: int) -> Case:
     transform = _transform(text)
-    streams, steps = tuple(text.streams), _steps(text)
+    streams: tuple[Mapping[str, Json], ...] = tuple(text.streams)
+    steps = _steps(text)
     if transform is not None:
         if text.streams or steps:
             raise _WrongError("transform is the short form of a case: no streams and no steps beside it", "transform")
         streams, steps = expanded_streams(transform), expanded_steps(transform)
     if (text.scenario is None) == (not steps):
-        raise _WrongError("a case has steps, create, update, publish or a transform; or it names a scenario")
+        at = () if text.scenario is None else ("scenario",)
+        raise _WrongError("a case has steps, create, update, publish or a transform; or it names a scenario", *at)
     if any(isinstance(step, Publish) for step in steps):
         streams = tuple({"storage": "memory", **stream} for stream in streams)
         steps = tuple(_in_memory(step) for step in steps)
+    expectation = _expectation(text.expect, transform, "expect")
     return Case(
         id=text.id,
         title=text.title,
         level=text.level,
         clause=text.clause or clause,
         quote=text.quote,
-        expectation=_expectation(text.expect, transform, "expect"),
+        expectation=expectation,
         streams=streams,
         steps=steps,
         listen=tuple(subject.encode() for subject in text.listen),
         transform=transform,
         scenario=text.scenario,
-        range=_range(text.since, text.until, "since"),
+        range=_range(text.since, text.until),
         needs=frozenset(text.needs),
         harms=_range(text.harms.since, text.harms.until, "harms") if text.harms else None,
         differences=tuple(
-            Difference(
-                _range(each.since, each.until, "differences", at),
-                each.reason,
-                _expectation(each.expect, transform, "differences", at, "expect"),
-            )
-            for at, each in enumerate(text.differences)
+            _difference(each, expectation, transform, "differences", at) for at, each in enumerate(text.differences)
         ),
         kd=tuple(text.kd),
         file=file,
@@ -175,8 +221,41 @@ def _case(text: CaseText, clause: str, file: Path, line: int) -> Case:
     )
 
 
+def _difference(
+    text: DifferenceText, expectation: Expectation, transform: Transform | None, *path: str | int
+) -> Difference:
+    if text.expect is not None:
+        shown = _expectation(text.expect, transform, *path, "expect")
+    else:
+        shown = _without(expectation, (text.without or "").encode())
+        if shown == expectation:
+            raise _WrongError(f"no expected message has a header {text.without}", *path, "without")
+    return Difference(_range(text.since, text.until, *path), text.reason, shown)
+
+
+def _without(expectation: Expectation, header: bytes) -> Expectation:
+    """The same expectation with blocks that lack every line of this header."""
+    line = re.compile(rb"(?<=\r\n)%b:[^\r]*\r\n" % header)
+
+    def cut(messages: tuple[ExpectedMessage, ...]) -> tuple[ExpectedMessage, ...]:
+        return tuple(
+            each if each.header_block is None else replace(each, header_block=line.sub(b"", each.header_block))
+            for each in messages
+        )
+
+    return replace(
+        expectation,
+        received=None if expectation.received is None else cut(expectation.received),
+        stored=None
+        if expectation.stored is None
+        else {stream: cut(messages) for stream, messages in expectation.stored.items()},
+    )
+
+
 def _in_memory(step: Step) -> Step:
-    return Create({"storage": "memory", **step.config}) if isinstance(step, Create) else step
+    if isinstance(step, Create | Update):  # an update cannot change the storage
+        return type(step)({"storage": "memory", **step.config})
+    return step
 
 
 def _transform(text: CaseText) -> Transform | None:
@@ -278,14 +357,11 @@ def _block(text: MessageText) -> bytes:
 def _bytes_of(text: str | Hex) -> bytes:
     if isinstance(text, str):
         return text.encode()
-    try:
-        return bytes.fromhex(text.hex)
-    except ValueError:
-        raise _WrongError(f"hex: '{text.hex}' is no hexadecimal text of whole bytes, such as 666f6f") from None
+    return bytes.fromhex(text.hex)
 
 
 def _range(since: Versions | None, until: Versions | None, *path: str | int) -> Feature:
-    return Feature(since=_firsts(since, *path) or ((2, 9, 0),), until=_firsts(until, *path))
+    return Feature(since=_firsts(since, *path, "since") or ((2, 9, 0),), until=_firsts(until, *path, "until"))
 
 
 def _firsts(texts: Versions | None, *path: str | int) -> tuple[Version, ...]:

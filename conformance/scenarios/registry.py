@@ -20,7 +20,7 @@ _scenarios: dict[str, Scenario] = {}
 
 def scenario(function: Scenario) -> Scenario:
     """Register a scenario under its own name, written with hyphens."""
-    _scenarios[function.__name__.replace("_", "-")] = function  # type: ignore[attr-defined]
+    _scenarios[function.__name__.replace("_", "-")] = function
     return function
 
 

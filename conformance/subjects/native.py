@@ -25,7 +25,7 @@ __all__ = ["NativeSubject", "RunningServer", "account_config"]
 def account_config(accounts: int) -> str:
     """Server configuration with so many accounts that have JetStream: user ``u0`` with password ``u0``, and so on."""
     each = "\n".join(
-        f'  A{number} {{jetstream: enabled, users: [{{user: u{number}, password: u{number}}}]}}'
+        f"  A{number} {{jetstream: enabled, users: [{{user: u{number}, password: u{number}}}]}}"
         for number in range(accounts)
     )
     return f"accounts {{\n{each}\n}}\n"

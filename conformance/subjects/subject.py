@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from conformance.catalogue.case import Case
+from conformance.errors import SubjectError
 from conformance.observation import Observation
 from conformance.subjects.identity import Identity
 
-__all__ = ["CannotPlay", "Subject"]
+__all__ = ["Answer", "BatchSubject", "CannotPlay", "Subject"]
 
 
 class CannotPlay(Exception):  # noqa: N818 - an answer, not an error
@@ -17,6 +19,10 @@ class CannotPlay(Exception):  # noqa: N818 - an answer, not an error
     def __init__(self, reason: str, *, is_skip: bool = False) -> None:
         super().__init__(reason)
         self.is_skip = is_skip
+
+
+Answer: TypeAlias = Observation | CannotPlay | SubjectError
+"""What becomes of a case that is played among others."""
 
 
 class Subject(Protocol):
@@ -41,3 +47,11 @@ class Subject(Protocol):
 
     async def close(self) -> None:
         """End, and leave nothing behind."""
+
+
+@runtime_checkable
+class BatchSubject(Subject, Protocol):
+    """A subject of test that is faster when it is given many cases at once."""
+
+    def play_many(self, cases: Sequence[Case]) -> AsyncIterator[tuple[Case, Answer]]:
+        """Play cases, in any order; each has exactly one answer."""

@@ -99,6 +99,16 @@ async def test_flushed_is_done_when_the_server_has_handled_what_was_written(
     assert len(seen.messages) == 100
 
 
+async def test_who_gives_up_waiting_for_a_pong_does_not_end_the_connection(
+    servers: SharedServers, raw_peer: OpenPeer
+) -> None:
+    peer = await raw_peer(await servers.url("2.15.1"))
+    peer.client.flushed().cancel()  # nats-py's own way with a PONG for it ends its reading
+    async with asyncio.timeout(LIMIT):
+        await peer.client.flushed()
+        await peer.client.flushed()
+
+
 async def test_flushed_is_behind_subscribing_and_unsubscribing(
     servers: SharedServers, twin_version: str, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
