@@ -94,10 +94,18 @@ def _refused_before_2_10(pair: Pair) -> Pair:
     return pair
 
 
+_NOT_UPDATED: Final = 10069
+
+
 def _refused_update(pair: Pair) -> Pair:
     last = next((step for step in reversed(pair.case.steps) if isinstance(step, Create | Update)), None)
-    if pair.expectation.refusal is None and pair.refusals and isinstance(last, Update):
+    if not pair.refusals or not isinstance(last, Update):
+        return pair
+    wanted = pair.expectation.refusal
+    if wanted is None:
         return _as_refused(pair)
+    if wanted.err_code == _NOT_UPDATED:
+        return replace(pair, expectation=replace(pair.expectation, refusal=Refusal()))
     return pair
 
 
@@ -110,7 +118,7 @@ def _as_refused(pair: Pair) -> Pair:
 _OWN_ID: Final = re.compile(rb"(?<=\r\n)Nats-Msg-Id: bridge-[0-9a-f]{12}-[0-9]+-[0-9]+\r\n")
 _RECORD: Final = re.compile(rb"(?<=\r\n)Nats-(?:Stream|Bridge)-Source: [^\r]*\r\n")
 _IDENTITY: Final = re.compile(rb"(\r\nNats-(?:Stream|Bridge)-Source: [^\r]*) (?:<identity>|[0-9A-Za-z]{8})\r\n")
-_WITHHELD: Final = re.compile(rb"(?<=\r\n)Nats-(?:Rollup|TTL|Expected-[^:]*|Batch-[^:]*): ?[^\r]*\r\n", re.IGNORECASE)
+_WITHHELD: Final = re.compile(rb"(?<=\r\n)Nats-(?:Rollup|TTL|Expected-[^:]*|Batch-[^:]*): ?[^\r]*\r\n")
 _NO_LINES: Final = b"NATS/1.0\r\n\r\n"
 
 
@@ -240,12 +248,19 @@ def _white_space(pair: Pair) -> Pair:
     return replace(pair, expectation=replace(pair.expectation, received=kept))
 
 
+_DEL: Final = b"\x7f"
+
+
 def _unfound(pair: Pair) -> Pair:
-    received = pair.expectation.received
-    if received is None:
-        return pair
-    kept = tuple(each for each in received if b"\x7f" not in each.subject)
-    return replace(pair, expectation=replace(pair.expectation, received=kept))
+    """A subject with the byte 7f is one that a consumer's filter does not find."""
+    filled = pair.streams("sources") | pair.streams("mirror")
+    found = pair.expectation
+    received = None if found.received is None else tuple(each for each in found.received if _DEL not in each.subject)
+    stored = {
+        stream: tuple(each for each in messages if stream not in filled or _DEL not in each.subject)
+        for stream, messages in (found.stored or {}).items()
+    }
+    return replace(pair, expectation=replace(found, received=received, stored=stored or found.stored))
 
 
 def _drained(pair: Pair) -> Pair:

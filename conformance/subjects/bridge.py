@@ -1,10 +1,10 @@
 """Our bridge in front of a server as a subject of test.
 
-Theory of operation: the bridge is what users run, a process with a configuration file. A process costs a good part of a
-second to start, so cases are played in batches: the streams of many cases are made, each in accounts of its own; one
+Theory of operation: the bridge is what users run, a process with a configuration file. A process costs a good part of
+a second to start, so cases are played in batches: the streams of many cases are made, each in accounts of its own; one
 process runs the rules of all of them; when every rule has done what there is, it is asked to drain and end. A rule that
-is refused or fails must not harm other cases: what cannot be right is found before by ``nats-bridge check``, and where a
-rule ends the sidecar all the same, its case is played again alone, and the others without it.
+is refused or fails must not harm other cases: what cannot be right is found before by ``nats-bridge check``, and where
+a rule ends the sidecar all the same, its case is played again alone, and the others without it.
 """
 
 from __future__ import annotations
@@ -92,10 +92,7 @@ class BridgeSubject:
         plans: list[Plan] = []
         for case in cases:
             try:
-                made = plan(case, dialect_of(self.identity.dialect), dialect_of(self.identity.server))
-                if made.size > _ACCOUNTS:
-                    raise CannotPlay(f"it needs {made.size} accounts, one for each stream that a rule fills")
-                plans.append(made)
+                plans.append(self._plan(case))
             except CannotPlay as reason:
                 yield case, reason
         problems = await self._problems(plans)
@@ -105,6 +102,12 @@ class BridgeSubject:
             for start in range(0, len(group), self._batch):
                 for played, answer in await self._play_batch(group[start : start + self._batch]):
                     yield played.case, answer
+
+    def _plan(self, case: Case) -> Plan:
+        made = plan(case, dialect_of(self.identity.dialect), dialect_of(self.identity.server))
+        if made.size > _ACCOUNTS:
+            raise CannotPlay(f"it needs {made.size} accounts, one for each stream that a rule fills")
+        return made
 
     # -- what the bridge refuses -------------------------------------------------------------------------------------
 
@@ -157,6 +160,10 @@ class BridgeSubject:
             return [(each, answer) for (each, _), answer in zip(batch, answers, strict=True)]
         except SidecarEndedError as error:
             culprit = next((at for at, stage in enumerate(stages) if error.rule in stage.rules), None)
+        except SubjectError as error:
+            if len(batch) == 1:
+                return [(batch[0][0], error)]
+            culprit = None
         finally:
             await asyncio.gather(*(stage.end() for stage in stages))
         cut = len(batch) // 2

@@ -134,8 +134,8 @@ class Sidecar:
         sidecar._http = aiohttp.ClientSession()
         return sidecar
 
-    async def until(self, holds: Callable[[Mapping[str, Any]], bool], what: str) -> None:
-        """Wait until something holds of the rules' status (by name, as ``/status`` tells it).
+    async def until(self, holds: Callable[[Mapping[str, Any]], bool], what: str, limit: float = LIMIT) -> None:
+        """Wait until something holds of the rules' status (by name, as ``/status`` tells it), for ``limit`` seconds.
 
         Raises:
             SidecarEndedError: it ended before.
@@ -143,14 +143,14 @@ class Sidecar:
         """
         rules: dict[str, Any] = {}
         try:
-            async with asyncio.timeout(LIMIT):
+            async with asyncio.timeout(limit):
                 while True:
                     rules = await self.status()
                     if holds(rules):
                         return
                     await asyncio.sleep(_LOOK)
         except TimeoutError:
-            raise SubjectError(f"{what}: not within {LIMIT:g} s; the status is {rules}") from None
+            raise SubjectError(f"{what}: not within {limit:g} s; the status is {rules}") from None
 
     async def status(self) -> dict[str, Any]:
         """The status of every rule, by name; those who ask at the same time get the same answer."""
