@@ -234,8 +234,9 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
         # Retention may change between limits and interest.
         "retention_can_be_edited": Feature(since=((2, 10, 0),)),
         "max_consumers_can_be_edited": Feature(since=((2, 12, 0),)),
-        # Filters of one source that overlap in part work; before, such a source never gets a message.
-        "overlapping_source_filters_work": Feature(since=((2, 15, 0),)),
+        # Filters of one source that overlap in part work; before, such a source never gets a message. Seen to work on
+        # 2.12.15 and not to work on 2.11.17.
+        "overlapping_source_filters_work": Feature(since=((2, 12, 0),)),
     }
 )
 

@@ -58,8 +58,14 @@ def remove(block: bytes, name: bytes) -> bytes:
 
 
 def remove_first(block: bytes, name: bytes) -> bytes:
-    """The block without the first line of exactly this name; ``b""`` when no header is left."""
-    return _without(block, _lines(re.escape(name) + b":"), 1) if name in block else block
+    """The block without the first line of exactly this name; ``b""`` when no header is left.
+
+    As servers up to 2.11 do it, which look no further where the name comes earlier as a part of something else.
+    """
+    start = block.find(name)
+    if start < 1 or block[start - 1 : start] != b"\n" or block[start + len(name) :][:1] != b":":
+        return block
+    return _without(block, _lines(re.escape(name) + b":"), 1)
 
 
 def remove_prefix(block: bytes, prefix: bytes) -> bytes:

@@ -1,9 +1,10 @@
 """Sourcing and mirroring: from a message of an origin stream to the copy that is stored.
 
 Theory of operation: an entry of ``sources``, or ``mirror``, selects messages by its filters, gives each a subject by
-the first of its transforms that matches (a subject that passed a filter and matches no transform keeps its own, and an
-empty destination keeps it too), takes out the headers that would act in the wrong stream, and appends a source record.
-Order and payload stay. What the sidecar adds to that is ``exclude``: subjects that are left out before anything else.
+the first of its transforms that matches (one with an empty destination is a filter alone and never matches; a subject
+that passed a filter and matches no transform keeps its own), takes out the headers that would act in the wrong stream,
+and appends a source record. Order and payload stay. What the sidecar adds to that is ``exclude``: subjects that are
+left out before anything else.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Sourcing:
         if any(matches(subject, pattern) for pattern in self.exclude):
             return None
         for transform in self.transforms:
-            result = subject if transform.is_empty and matches(subject, transform.pattern) else transform.apply(subject)
+            result = transform.apply(subject)
             if result is not None:
                 return result
         return subject
@@ -96,17 +97,20 @@ class Sourcing:
         return remove_prefix(stored, b"Nats-Batch-") if self.dialect.copies_lose_batch_headers else stored
 
     def without_records(self, stored: bytes) -> bytes:
-        """A header block without the records of earlier copies: of a chain of copies the last one's counts.
-
-        Servers before 2.11 take out the first line alone; a chain of copies never has more than that one.
-        """
-        without = remove if self.dialect.copies_lose_every_earlier_record else remove_first
-        return remove(without(stored, HEADER), TWIN_HEADER)
+        """A header block without the records of earlier copies: of a chain of copies the last one's counts."""
+        return remove(remove(stored, HEADER), TWIN_HEADER)
 
     def block(self, stored: bytes, record: bytes) -> bytes:
-        """The copy's header block: what may not travel taken out, the record appended."""
+        """The copy's header block: what may not travel taken out, the record appended.
+
+        As the server of the dialect makes it: before 2.11 it takes out the first earlier record alone, and then reads
+        the next one, which a publisher made up, as its own. Whoever has to find a place again uses ``without_records``.
+        """
         if b"Nats-" in stored:
-            stored = self.without_records(self.bare(stored))
+            stored = self.bare(stored)
+            if not self.dialect.copies_lose_every_earlier_record:
+                return append(remove(remove_first(stored, HEADER), TWIN_HEADER), [(self.header, record)])
+            stored = self.without_records(stored)
         return append(stored, [(self.header, record)])
 
     def is_own(self, record: SourceRecord) -> bool:

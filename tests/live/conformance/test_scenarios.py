@@ -12,7 +12,7 @@ from conformance.judging import judge
 from conformance.outcome import Outcome
 from conformance.scenarios import play_scenario
 from conformance.scenarios.laboratory import Laboratory
-from conformance.servers import fetch
+from conformance.servers import NativeServer, fetch
 from conformance.subjects.identity import Identity
 
 _CHOSEN = (
@@ -36,6 +36,10 @@ _CHOSEN = (
 _CASES = {case.scenario: case for case in read_catalogue() if case.scenario is not None}
 
 
+def left_in(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
 @pytest.mark.parametrize("name", _CHOSEN)
 async def test_a_version_shows_what_the_catalogue_says(name: str, twin_version: str, tmp_path: Path) -> None:
     case, subject = _CASES[name], Identity("native", twin_version)
@@ -43,7 +47,7 @@ async def test_a_version_shows_what_the_catalogue_says(name: str, twin_version: 
     if case.applies(subject.version):
         verdict = judge(case, subject, observation)
         assert verdict.outcome in (Outcome.PASS, Outcome.DIFFERENCE), verdict
-    assert not list(tmp_path.iterdir())  # nothing is left behind
+    assert left_in(tmp_path) == []  # nothing is left behind
 
 
 async def test_a_cluster_of_replicas(tmp_path: Path) -> None:
@@ -53,12 +57,17 @@ async def test_a_cluster_of_replicas(tmp_path: Path) -> None:
 
 
 async def test_servers_are_ended_when_a_scenario_fails(tmp_path: Path) -> None:
-    with pytest.raises(SubjectError, match="no stream takes 'in.a'"):
+    started: list[NativeServer] = []
+
+    async def failing() -> None:
         async with Laboratory(fetch("2.15.1"), tmp_path) as laboratory:
-            server = await laboratory.server()
-            await (await laboratory.connect(server)).publish("in.a", "x")
-    assert not server.running
-    assert not list(tmp_path.iterdir())
+            started.append(await laboratory.server())
+            await (await laboratory.connect(started[0])).publish("in.a", "x")
+
+    with pytest.raises(SubjectError, match=r"no stream takes 'in\.a'"):
+        await failing()
+    assert not started[0].running
+    assert left_in(tmp_path) == []
 
 
 async def test_a_server_that_does_not_start_is_an_error_of_the_subject(tmp_path: Path) -> None:

@@ -54,5 +54,5 @@ def test_what_ends_a_server_is_marked() -> None:
 
 
 async def test_a_scenario_that_does_not_exist_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CatalogueError, match="scenario 'no-such-thing' does not exist; there are: .*kill-and-restart"):
+    with pytest.raises(CatalogueError, match=r"scenario 'no-such-thing' does not exist; there are: .*kill-and-restart"):
         await play_scenario("no-such-thing", tmp_path / "nats-server", tmp_path)

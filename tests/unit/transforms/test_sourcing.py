@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from transforms.dialect import dialect
@@ -54,9 +54,11 @@ def test_the_first_transform_that_matches_wins() -> None:
     ]
 
 
-def test_a_transform_without_a_destination_keeps_the_subject_and_still_wins() -> None:
-    sourcing = compile_sourcing(entry(("a.x", ""), ("a.*", "two.$1")))
-    assert [sourcing.destination(subject) for subject in (b"a.x", b"a.y", b"b.x")] == [b"a.x", b"two.y", None]
+def test_a_transform_without_a_destination_selects_and_leaves_the_subject_to_the_others() -> None:
+    # Filters that overlap in part work from 2.15 on; seen on 2.15.1.
+    sourcing = compile_sourcing(entry(("a.*.x", ""), ("a.b.*", "two.$1")))
+    subjects = (b"a.c.x", b"a.b.x", b"a.b.y", b"b.x.x")
+    assert [sourcing.destination(subject) for subject in subjects] == [b"a.c.x", b"two.x", b"two.y", None]
     assert sourcing.record_destinations == (b">", b"two.$1")
 
 
@@ -341,6 +343,8 @@ def test_a_copy_holds_its_record_and_the_lines_that_travel_in_their_order(
     block = b"NATS/1.0\r\n" + b"".join(line + b"\r\n" for line in lines) + b"\r\n" if lines else b""
     copy = sourcing.block(block, sourcing.record(9, b"a.b"))
     stays = [line for line in lines if not line.startswith((HEADER, TWIN_HEADER))]
+    if not chosen.copies_lose_every_earlier_record:
+        assume(sum(line.startswith(HEADER) for line in lines) < 2)  # a test of its own, above
     if chosen.sourcing_strips_expectations:
         stays = [line for line in stays if not line.startswith(b"Nats-Expected-")]
     if chosen.copies_lose_batch_headers:
