@@ -123,7 +123,9 @@ def _as_refused(pair: Pair) -> Pair:
 
 def _transforms_act(pair: Pair) -> Pair:
     """A dialect before 2.10 shows what 2.10 does with transforms."""
-    if pair.subject.version >= _FIRST_WITH_TRANSFORMS:
+    entries = [entry for config in pair.configs for entry in (config.get("mirror"), *(config.get("sources") or ()))]
+    has_transforms = any(isinstance(entry, Mapping) and entry.get("subject_transforms") for entry in entries)
+    if pair.subject.version >= _FIRST_WITH_TRANSFORMS or not (has_transforms or pair.streams("subject_transform")):
         return pair
     return replace(pair, expectation=pair.case.expected(_FIRST_WITH_TRANSFORMS))
 
@@ -147,6 +149,10 @@ _OWN_ID: Final = re.compile(rb"(?<=\r\n)Nats-Msg-Id: bridge-[0-9a-f]{12}-[0-9]+-
 _RECORD: Final = re.compile(rb"(?<=\r\n)Nats-(?:Stream|Bridge)-Source: [^\r]*\r\n")
 _IDENTITY: Final = re.compile(rb"(\r\nNats-(?:Stream|Bridge)-Source: [^\r]*) (?:<identity>|[0-9A-Za-z]{8})\r\n")
 _WITHHELD: Final = re.compile(rb"(?<=\r\n)Nats-(?:Rollup|TTL|Expected-[^:]*|Batch-[^:]*): ?[^\r]*\r\n")
+_EARLIER_RECORD: Final = re.compile(
+    rb"(?<=\r\n)Nats-Stream-Source: [^\r]*\r\n(?=(?:.*\r\n)?Nats-Stream-Source: )", re.DOTALL
+)
+_FIRST_WITHOUT_EARLIER_RECORDS: Final = (2, 11, 0)
 _NO_LINES: Final = b"NATS/1.0\r\n\r\n"
 
 
@@ -180,6 +186,13 @@ def _mirror_record(pair: Pair) -> Pair:
         for message in pair.observation.received
     )
     return replace(pair, observation=replace(pair.observation, stored=stored, received=received))
+
+
+def _earlier_records(pair: Pair) -> Pair:
+    """Before 2.11 servers leave in all records of earlier copies but the first."""
+    if pair.subject.version >= _FIRST_WITHOUT_EARLIER_RECORDS:
+        return pair
+    return _expected_blocks(pair, lambda block: _EARLIER_RECORD.sub(b"", block))
 
 
 def _withheld(pair: Pair) -> Pair:
@@ -415,6 +428,7 @@ NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(
         "kd/copy/record-name": _record_name,
         "kd/copy/identity": _identity,
         "kd/copy/mirror-is-a-stream": _mirror_record,
+        "kd/copy/earlier-records": _earlier_records,
         "kd/copy/time-and-sequence": _mirror_sequence,
         "kd/copy/withheld": _withheld,
         "kd/copy/unpublishable": _copy_unpublishable,
