@@ -118,7 +118,7 @@ def _as_refused(pair: Pair) -> Pair:
     return replace(pair, expectation=Expectation(refusal=Refusal()))
 
 
-# -- rules that old servers would not have --------------------------------------------------------------------------
+# -- old servers --------------------------------------------------------------------------
 
 
 def _transforms_act(pair: Pair) -> Pair:
@@ -141,6 +141,17 @@ def _accepted_source(pair: Pair) -> Pair:
         if wanted and not any(collide(source, subject.encode()) for subject in config.get("subjects") or ()):
             return replace(pair, expectation=replace(pair.expectation, refusal=None))
     return pair
+
+
+_STATUS: Final = re.compile(rb"\ANATS/1\.0[^\r]+\r\n")
+_REQUEST_INFO: Final = re.compile(rb"(?<=\r\n)Nats-Request-Info: [^\r]*\r\n")
+
+
+def _stored_by_older(pair: Pair) -> Pair:
+    """A server that is older than the dialect stores what newer ones take out."""
+    if dialect(pair.subject.server or pair.subject.dialect).version >= pair.subject.version:
+        return pair
+    return _seen_blocks(pair, lambda block: _REQUEST_INFO.sub(b"", _STATUS.sub(b"NATS/1.0\r\n", block)))
 
 
 # -- copies ----------------------------------------------------------------------------------------------------------
@@ -424,6 +435,7 @@ NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(
         "kd/refused/update": _refused_update,
         "kd/accepted/source": _accepted_source,
         "kd/transforms/before-2.10": _transforms_act,
+        "kd/older-server/ingest": _stored_by_older,
         "kd/copy/message-id": _message_id,
         "kd/copy/record-name": _record_name,
         "kd/copy/identity": _identity,

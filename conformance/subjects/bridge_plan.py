@@ -205,6 +205,8 @@ def _refuse(case: Case, expectation: Expectation, dialect: Dialect, server: Dial
     if dialect.version[:2] != server.version[:2]:
         if "store" in case.needs:
             raise CannotPlay("what the stream keeps is the server's doing, which is of another version")
+        if any(ack is not None and "err_code" in ack for ack in expectation.acks or ()):
+            raise CannotPlay("what a stream refuses is the server's decision, which is of another version")
         for member in (member for config in configs for member in config if member in _STREAM_MEMBERS):
             if server.version[:2] < _STREAM_MEMBERS[member]:
                 raise CannotPlay(f"'{member}' of a stream is unknown to {server.name}")
