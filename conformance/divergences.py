@@ -19,7 +19,7 @@ from conformance.observation import Observation, Stored
 from conformance.outcome import Mismatch
 from conformance.subjects.identity import Identity
 from transforms.dialect import dialect
-from transforms.subject import WHITE_SPACE, is_valid_publish
+from transforms.subject import WHITE_SPACE, collide, is_valid_publish
 
 __all__ = ["NORMALISERS", "reconciled"]
 
@@ -40,11 +40,15 @@ class Pair:
         """The bridge's own words on the rules that it refuses."""
         return tuple(str(text) for fact, text in self.observation.facts.items() if fact.startswith("refused "))
 
+    @property
+    def configs(self) -> tuple[Mapping[str, Any], ...]:
+        """All configurations of the case."""
+        steps = (step.config for step in self.case.steps if isinstance(step, Create | Update))
+        return (*self.case.streams, *steps)
+
     def streams(self, member: str) -> frozenset[str]:
         """The streams of the case that have a member in some configuration."""
-        steps = (step.config for step in self.case.steps if isinstance(step, Create | Update))
-        configs = [*self.case.streams, *steps]
-        return frozenset(str(config.get("name")) for config in configs if config.get(member))
+        return frozenset(str(config.get("name")) for config in self.configs if config.get(member))
 
 
 Normaliser: TypeAlias = Callable[[Pair], Pair]
@@ -88,13 +92,14 @@ def _refused_with(*words: str) -> Normaliser:
 
 def _refused_before_2_10(pair: Pair) -> Pair:
     """What 2.9 does not know or does not check is checked as 2.10 does it, which is said with an error's number."""
-    is_old = pair.subject.version < (2, 10, 0)
-    if is_old and pair.expectation.refusal is None and any(_ERROR_NUMBER.search(text) for text in pair.refusals):
-        return _as_refused(pair)
-    return pair
+    is_old = pair.subject.version < _FIRST_WITH_TRANSFORMS
+    told = any(_ERROR_NUMBER.search(text) or "a dialect before 2.10" in text for text in pair.refusals)
+    return _as_refused(pair) if is_old and told and pair.expectation.refusal is None else pair
 
 
 _NOT_UPDATED: Final = 10069
+_INVALID: Final = 10052
+_FIRST_WITH_TRANSFORMS: Final = (2, 10, 0)
 
 
 def _refused_update(pair: Pair) -> Pair:
@@ -113,12 +118,41 @@ def _as_refused(pair: Pair) -> Pair:
     return replace(pair, expectation=Expectation(refusal=Refusal()))
 
 
+# -- rules that old servers would not have --------------------------------------------------------------------------
+
+
+def _transforms_act(pair: Pair) -> Pair:
+    """A dialect before 2.10 shows what 2.10 does with transforms."""
+    entries = [entry for config in pair.configs for entry in (config.get("mirror"), *(config.get("sources") or ()))]
+    has_transforms = any(isinstance(entry, Mapping) and entry.get("subject_transforms") for entry in entries)
+    if pair.subject.version >= _FIRST_WITH_TRANSFORMS or not (has_transforms or pair.streams("subject_transform")):
+        return pair
+    return replace(pair, expectation=pair.case.expected(_FIRST_WITH_TRANSFORMS))
+
+
+def _accepted_source(pair: Pair) -> Pair:
+    """Before 2.10 a republish source had to overlap a subject of the stream."""
+    refusal = pair.expectation.refusal
+    if pair.subject.version >= _FIRST_WITH_TRANSFORMS or refusal is None or refusal.err_code != _INVALID:
+        return pair
+    for config in pair.configs:
+        wanted = config.get("republish") or {}
+        source = str(wanted.get("src") or ">").encode()
+        if wanted and not any(collide(source, subject.encode()) for subject in config.get("subjects") or ()):
+            return replace(pair, expectation=replace(pair.expectation, refusal=None))
+    return pair
+
+
 # -- copies ----------------------------------------------------------------------------------------------------------
 
 _OWN_ID: Final = re.compile(rb"(?<=\r\n)Nats-Msg-Id: bridge-[0-9a-f]{12}-[0-9]+-[0-9]+\r\n")
 _RECORD: Final = re.compile(rb"(?<=\r\n)Nats-(?:Stream|Bridge)-Source: [^\r]*\r\n")
 _IDENTITY: Final = re.compile(rb"(\r\nNats-(?:Stream|Bridge)-Source: [^\r]*) (?:<identity>|[0-9A-Za-z]{8})\r\n")
 _WITHHELD: Final = re.compile(rb"(?<=\r\n)Nats-(?:Rollup|TTL|Expected-[^:]*|Batch-[^:]*): ?[^\r]*\r\n")
+_EARLIER_RECORD: Final = re.compile(
+    rb"(?<=\r\n)Nats-Stream-Source: [^\r]*\r\n(?=(?:.*\r\n)?Nats-Stream-Source: )", re.DOTALL
+)
+_FIRST_WITHOUT_EARLIER_RECORDS: Final = (2, 11, 0)
 _NO_LINES: Final = b"NATS/1.0\r\n\r\n"
 
 
@@ -152,6 +186,13 @@ def _mirror_record(pair: Pair) -> Pair:
         for message in pair.observation.received
     )
     return replace(pair, observation=replace(pair.observation, stored=stored, received=received))
+
+
+def _earlier_records(pair: Pair) -> Pair:
+    """Before 2.11 servers leave in all records of earlier copies but the first."""
+    if pair.subject.version >= _FIRST_WITHOUT_EARLIER_RECORDS:
+        return pair
+    return _expected_blocks(pair, lambda block: _EARLIER_RECORD.sub(b"", block))
 
 
 def _withheld(pair: Pair) -> Pair:
@@ -265,9 +306,7 @@ def _unfound(pair: Pair) -> Pair:
 
 def _drained(pair: Pair) -> Pair:
     """A work queue gives to the rule what it holds, where nobody else is there."""
-    steps = (step.config for step in pair.case.steps if isinstance(step, Create | Update))
-    configs = [*pair.case.streams, *steps]
-    queues = {str(config.get("name")) for config in configs if config.get("retention") == "workqueue"}
+    queues = {str(config.get("name")) for config in pair.configs if config.get("retention") == "workqueue"}
     stored = {
         stream: () if stream in queues and not pair.observation.stored.get(stream) else messages
         for stream, messages in (pair.expectation.stored or {}).items()
@@ -306,8 +345,7 @@ def _may_expire(pair: Pair) -> bool:
 
 
 def _is_consumed(pair: Pair) -> bool:
-    steps = (step.config for step in pair.case.steps if isinstance(step, Create | Update))
-    return any(config.get("retention") in ("interest", "workqueue") for config in (*pair.case.streams, *steps))
+    return any(config.get("retention") in ("interest", "workqueue") for config in pair.configs)
 
 
 # -- what they are made of -------------------------------------------------------------------------------------------
@@ -384,10 +422,13 @@ NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(
         "kd/copy/same-stream-twice-2.9": _refused_with("servers before 2.10 keep one position for both"),
         "kd/refused/before-2.10": _refused_before_2_10,
         "kd/refused/update": _refused_update,
+        "kd/accepted/source": _accepted_source,
+        "kd/transforms/before-2.10": _transforms_act,
         "kd/copy/message-id": _message_id,
         "kd/copy/record-name": _record_name,
         "kd/copy/identity": _identity,
         "kd/copy/mirror-is-a-stream": _mirror_record,
+        "kd/copy/earlier-records": _earlier_records,
         "kd/copy/time-and-sequence": _mirror_sequence,
         "kd/copy/withheld": _withheld,
         "kd/copy/unpublishable": _copy_unpublishable,

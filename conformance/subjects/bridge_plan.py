@@ -46,6 +46,8 @@ _WITHOUT_RULE: Final[Mapping[int | None, str]] = MappingProxyType(
 )
 """Refusals of the server, by number, that are about what no rule has; why."""
 
+_NO_EDIT: Final = "stream configuration update can not change RePublish"
+
 _STREAM_MEMBERS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
     {
         "allow_msg_ttl": (2, 11),
@@ -198,6 +200,8 @@ def _refuse(case: Case, expectation: Expectation, dialect: Dialect, server: Dial
     refusal = expectation.refusal
     if refusal is not None and refusal.err_code in _WITHOUT_RULE:
         raise CannotPlay(_WITHOUT_RULE[refusal.err_code])
+    if refusal is not None and refusal.description == _NO_EDIT:
+        raise CannotPlay(_WITHOUT_RULE[10055])
     if dialect.version[:2] != server.version[:2]:
         if "store" in case.needs:
             raise CannotPlay("what the stream keeps is the server's doing, which is of another version")

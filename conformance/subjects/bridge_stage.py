@@ -289,15 +289,15 @@ class BridgeStage:
     async def _delivered(self, account: int, stream: str, consumer: Mapping[str, Any]) -> int:
         """The sequence of the last message that a consumer has delivered.
 
-        Some servers (2.10) count those behind it in, too, that its filters leave out.
+        Some servers (2.10) count those behind it in, too, that are deleted or that its filters leave out.
         """
         if not consumer["delivered"]["consumer_seq"]:
             return 0
         delivered = int(consumer["delivered"]["stream_seq"])
         config = consumer["config"]
-        filters = config.get("filter_subjects") or [config.get("filter_subject")]
-        newest = [await self._newest(account, stream, pattern) for pattern in filters if pattern]
-        return min(delivered, max(newest)) if newest else delivered
+        filters = config.get("filter_subjects") or [config.get("filter_subject") or ">"]
+        newest = [await self._newest(account, stream, pattern) for pattern in filters]
+        return min(delivered, max(newest))
 
     async def _newest(self, account: int, stream: str, pattern: str) -> int:
         """The sequence of a stream's newest message of some subjects; 0 for none."""
