@@ -115,7 +115,7 @@ STATUS = Message(b"s.a", b"NATS/1.0 100 Idle\r\n\r\n")
         (EMPTIED, ["2.9.10", "2.10.27", "2.15.1"], []),
         (Trial(Kind.CREATE, {"name": "a b"}), ["2.15.1"], []),
         (Trial(Kind.CREATE, {"name": "S", "subjects": [">"], "no_ack": True}), ["2.15.1"], []),
-        (copying(OVERLAP, Message(b"s.a")), ["2.10.27", "2.14.9"], ["2.9.10", "2.15.1"]),
+        (copying(OVERLAP, Message(b"s.a")), ["2.10.27", "2.11.17"], ["2.9.10", "2.15.1"]),
         (copying({}, EXPECTING), ["2.9.10"], ["2.10.27", "2.15.1"]),
         (copying({}, EXPECTING, mirrors=True), ["2.9.10", "2.10.27"], ["2.11.17", "2.15.1"]),
         (copying({}, STATUS), ["2.9.10", "2.15.1"], []),

@@ -344,7 +344,7 @@ def test_a_copy_holds_its_record_and_the_lines_that_travel_in_their_order(
     copy = sourcing.block(block, sourcing.record(9, b"a.b"))
     stays = [line for line in lines if not line.startswith((HEADER, TWIN_HEADER))]
     if not chosen.copies_lose_every_earlier_record:
-        assume(sum(line.startswith(HEADER) for line in lines) < 2)  # a test of its own, above
+        assume(sum(HEADER in line for line in lines) < 2)  # tests of their own, above
     if chosen.sourcing_strips_expectations:
         stays = [line for line in stays if not line.startswith(b"Nats-Expected-")]
     if chosen.copies_lose_batch_headers:
