@@ -34,6 +34,8 @@ __all__ = ["BridgeSubject"]
 
 _ACCOUNTS: Final = 6
 """Accounts that one case may need: one for streams as they are, and one for each that a rule fills."""
+_LANES: Final = 2
+"""Batches that are played beside each other; a sidecar uses one core."""
 _LOOP: Final = "loop: "
 """In the bridge's words on a rule that takes part in one."""
 
@@ -59,7 +61,7 @@ class BridgeSubject:
         self._batch = batch
         self._directory = directory / f"bridge-{version}-on-{server_version}"
         self._server = NativeServer(
-            binary=binary, config=account_config(batch * _ACCOUNTS), directory=self._directory / "server"
+            binary=binary, config=account_config(_LANES * batch * _ACCOUNTS), directory=self._directory / "server"
         )
         self._stages: dict[int, Stage] = {}
         self._files = count()
@@ -70,7 +72,7 @@ class BridgeSubject:
             await asyncio.to_thread(self._server.start)
         except ServersError as error:
             raise SubjectError(str(error)) from None
-        for number in range(self._batch * _ACCOUNTS):
+        for number in range(_LANES * self._batch * _ACCOUNTS):
             (self._directory / f"u{number}").write_text(f"u{number}", "utf-8")
 
     async def close(self) -> None:
@@ -99,9 +101,12 @@ class BridgeSubject:
         # Those that are only about decisions need no sidecar at all, if they are by themselves.
         for about_messages in (False, True):
             group = [(each, problems[at]) for at, each in enumerate(plans) if each.is_about_messages is about_messages]
-            for start in range(0, len(group), self._batch):
-                for played, answer in await self._play_batch(group[start : start + self._batch]):
-                    yield played.case, answer
+            batches = [group[start : start + self._batch] for start in range(0, len(group), self._batch)]
+            for first in range(0, len(batches), _LANES):
+                beside = batches[first : first + _LANES]
+                for answers in await asyncio.gather(*(self._play_batch(each, at) for at, each in enumerate(beside))):
+                    for played, answer in answers:
+                        yield played.case, answer
 
     def _plan(self, case: Case) -> Plan:
         made = plan(case, dialect_of(self.identity.dialect), dialect_of(self.identity.server))
@@ -152,9 +157,10 @@ class BridgeSubject:
 
     # -- a batch -----------------------------------------------------------------------------------------------------
 
-    async def _play_batch(self, batch: Sequence[tuple[Plan, dict[int, str]]]) -> list[tuple[Plan, Answer]]:
-        """Play a batch; smaller ones, where a rule ends the sidecar."""
-        stages = [await self._stage(slot, each) for slot, (each, _) in enumerate(batch)]
+    async def _play_batch(self, batch: Sequence[tuple[Plan, dict[int, str]]], lane: int) -> list[tuple[Plan, Answer]]:
+        """Play a batch in the accounts of a lane; smaller ones, where a rule ends the sidecar."""
+        first = lane * self._batch
+        stages = [await self._stage(slot, each) for slot, (each, _) in enumerate(batch, first)]
         try:
             answers = await self._play_stages(stages, [problems for _, problems in batch])
             return [(each, answer) for (each, _), answer in zip(batch, answers, strict=True)]
@@ -170,7 +176,7 @@ class BridgeSubject:
         parts = [batch[:cut], batch[cut:]]
         if culprit is not None:
             parts = [[batch[culprit]], [*batch[:culprit], *batch[culprit + 1 :]]]
-        return [pair for part in parts for pair in await self._play_batch(part)]
+        return [pair for part in parts for pair in await self._play_batch(part, lane)]
 
     async def _stage(self, slot: int, made: Plan) -> BridgeStage:
         users = [slot * _ACCOUNTS + account for account in range(made.size)]
