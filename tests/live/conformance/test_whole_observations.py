@@ -37,7 +37,8 @@ def _whole(observation: Observation, streams: frozenset[str]) -> dict[str, Any]:
     return {
         "decisions": [_decision(each) for each in observation.decisions],
         "received": [_message(each) for each in observation.received],
-        "acks": [None if each is None else dict(each) for each in observation.acks],
+        # What the answer says of an atomic batch is the store's business; the model knows no batches.
+        "acks": [None if each is None else {**each, "batch": 0, "count": 0} for each in observation.acks],
         "stored": {
             name: [(each.sequence, _message(each.message)) for each in messages]
             for name, messages in observation.stored.items()
