@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from conformance.catalogue.case import Case, Create, Delete, Expectation, ExpectedMessage, Message, Refusal, Update
+from conformance.expected_text import matches_text
 from conformance.observation import Observation, Stored
 from conformance.outcome import Mismatch
 from conformance.subjects.identity import Identity
@@ -412,6 +413,33 @@ def _tidy(block: bytes) -> bytes:
     return b"" if block == _NO_LINES else block
 
 
+def _order_of_rules(pair: Pair) -> Pair:
+    """Several republish rules: each in its own order, and put together as servers do it."""
+    expected, seen = pair.expectation.received, pair.observation.received
+    if expected is None or len(pair.streams("republish")) < 2:
+        return pair
+    queues: dict[bytes, list[Message]] = {}
+    for message in seen:
+        senders = _SENDER.findall(message.header_block)
+        queues.setdefault(senders[-1] if senders else b"", []).append(message)
+    ordered: list[Message] = []
+    for wanted in expected:
+        fitting = next((queue for queue in queues.values() if queue and _is_meant(wanted, queue[0])), None)
+        if fitting is None:
+            break
+        ordered.append(fitting.pop(0))
+    left = [message for queue in queues.values() for message in queue]
+    return replace(pair, observation=replace(pair.observation, received=(*ordered, *left)))
+
+
+_SENDER: Final = re.compile(rb"(?<=\r\nNats-Stream: )[^\r]*")
+
+
+def _is_meant(wanted: ExpectedMessage, seen: Message) -> bool:
+    pairs = ((wanted.subject, seen.subject), (wanted.payload, seen.payload))
+    return all(expected is None or matches_text(expected, found) for expected, found in pairs)
+
+
 NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(
     {
         "kd/refused/idle": _refused_with(
@@ -455,6 +483,7 @@ NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(
         "kd/last-sequence/native-defect": _last_sequence_where(_has_the_defect, b"0"),
         "kd/last-sequence/expiry": _last_sequence_where(_may_expire),
         "kd/last-sequence/consumed": _last_sequence_where(_is_consumed),
+        "kd/order/two-rules": _order_of_rules,
     }
 )
 """Every normaliser by its id, in the order in which they are applied."""

@@ -184,3 +184,27 @@ def test_what_a_case_names_itself_counts_where_it_does_not_match() -> None:
     assert judge(named, BRIDGE, stored(b"")).outcome is Outcome.PASS
     # A normaliser that explains it is told instead.
     assert judge(named, BRIDGE, stored(block(ID))).divergences == ("kd/copy/message-id",)
+
+
+def two_rules(seen: tuple[bytes, ...]) -> Any:
+    """Stream A republishes 1 and 2, stream B 3 and 4; natively in that order."""
+    configs = [{"name": name, "republish": {"src": ">", "dest": "out.>"}} for name in "AB"]
+    senders = {b"1": b"A", b"2": b"A", b"3": b"B", b"4": b"B"}
+
+    def message(payload: bytes) -> Message:
+        return Message(b"out.x", block(b"Nats-Stream: " + senders[payload]), payload)
+
+    expectation = Expectation(received=tuple(ExpectedMessage(b"out.x", None, payload) for payload in senders))
+    made = case(configs[0], expectation, Create(configs[1]))
+    return judge(made, BRIDGE, Observation((ACCEPTED, ACCEPTED), tuple(map(message, seen))))
+
+
+def test_rules_keep_no_order_between_them() -> None:
+    assert two_rules((b"1", b"2", b"3", b"4")).outcome is Outcome.PASS
+    verdict = two_rules((b"3", b"1", b"4", b"2"))
+    assert (verdict.outcome, verdict.divergences) == (Outcome.DIVERGENCE, ("kd/order/two-rules",))
+
+
+@pytest.mark.parametrize("seen", [(b"2", b"1", b"3", b"4"), (b"3", b"1", b"4"), (b"3", b"1", b"4", b"2", b"2")])
+def test_each_rule_keeps_its_order_and_loses_and_doubles_nothing(seen: tuple[bytes, ...]) -> None:
+    assert two_rules(seen).outcome is Outcome.FAIL
