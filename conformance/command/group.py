@@ -147,15 +147,19 @@ def _run(ctx: click.Context, given: dict[str, Any], versions: tuple[str, ...]) -
     progress = Progress()
     with tempfile.TemporaryDirectory(prefix="nats-bridge-report-") as temporary:
         folder = report or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
         history_file = folder / "history.jsonl"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            history_file.write_bytes(b"")  # so that no older run is taken for this one
+        except OSError as error:
+            raise ConformanceError(f"--report {folder}: {error.strerror}") from None
         servers = found_servers(plan.versions, progress.say)
         interrupted = False
         try:
             asyncio.run(record(plan, cases, servers, history_file, progress))
         except KeyboardInterrupt:
             interrupted = True
-            if not history_file.exists():
+            if not history_file.stat().st_size:
                 raise
         result = judged(read_history(history_file), cases)
         disagreements = 0 if interrupted else _differ(given, servers.binaries, folder, progress)

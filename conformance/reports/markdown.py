@@ -44,6 +44,7 @@ def _head(judged: Judged) -> Iterator[str]:
         yield f"> **Partial.** {plain(objection)}\n\n"
     start = judged.history.start
     told = [f"suite {start['suite']}"] if start.get("suite") else []
+    told += [f"running server {code(str(start['server']))}"] if start.get("server") else []
     told += [str(start["time"])] if start.get("time") else []
     told += [f"seed {start['seed']}"] if start.get("seed") is not None else []
     told += [f"catalogue {code(str(start['catalogue'])[:12])}"] if start.get("catalogue") else []

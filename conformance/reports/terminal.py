@@ -204,6 +204,8 @@ def _result(judged: Judged, width: int, paint: _Paint) -> Iterator[str]:
     about = (
         f"{len(judged.cases)} cases, {subjects} subject{'s' if subjects != 1 else ''} of test: {_told(judged.counts())}"
     )
+    if server := judged.history.start.get("server"):
+        about += f"; the running server {_harmless(str(server))}"
     if judged.passed:
         yield f"{paint('PASSED', '1;32')}  {about}"
     else:

@@ -172,8 +172,8 @@ class Stage:
             self.client.publish(moved)
             await self.client.flush()
             return None
-        if self._is_heard(message.subject) and not await self._is_taken(moved.subject):
-            # Our own listening hides from the server that nobody else is there, so it would not say so.
+        if (self._is_heard(message.subject) or self._moved != HERE) and not await self._is_taken(moved.subject):
+            # Who listens, we or somebody on a server that others use, hides that no stream is there to answer.
             self.client.publish(moved)
             return None
         found = await self.client.ask(moved)
