@@ -76,7 +76,8 @@ def _failure(judged: Judged, case: Case, label: str, cell: Cell) -> Iterator[str
         for each in verdict.mismatches:
             yield row(*(code(shortened(text, _LONGEST)) for text in (each.where, each.expected, each.observed)))
         yield "\n"
-    yield f"```sh\n{reproduction(case.id, judged.subjects[label], judged.history.start.get('seed'))}\n```\n"
+    start = judged.history.start
+    yield f"```sh\n{reproduction(case.id, judged.subjects[label], start.get('seed'), start.get('server'))}\n```\n"
 
 
 def _told(judged: Judged, outcome: Outcome, heading: str, note: str = "") -> Iterator[str]:

@@ -148,4 +148,7 @@ def test_the_command_that_plays_a_case_again() -> None:
         "nats-bridge conform --versions 2.10.27 --subjects bridge --bridge-dialect 2.15.1 "
         "--select adr28/headers/order/1"
     )
+    assert reproduction(case, Identity("native", "2.15.1"), 3, "nats://h:4222") == (
+        f"nats-bridge conform --server nats://h:4222 --select {case} --seed 3"
+    )
     assert "--library COMMAND" in reproduction(case, Identity("library", "2.12.15", name="go-transform"), None)
