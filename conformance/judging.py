@@ -115,8 +115,8 @@ def _is_refused_like(wanted: Refusal | None, seen: Refusal | None) -> bool:
 def _refusal_text(refusal: Refusal | None) -> str:
     if refusal is None:
         return "accepted"
-    parts = [f"{refusal.code}/{refusal.err_code}" if refusal.err_code else "refused", refusal.description or ""]
-    return " ".join(part for part in parts if part)
+    numbers = "/".join(str(number) for number in (refusal.code, refusal.err_code) if number is not None)
+    return " ".join(part for part in (numbers or "refused", refusal.description) if part)
 
 
 def _config_mismatches(expected: Mapping[str, Any], seen: Mapping[str, Any]) -> Iterator[Mismatch]:

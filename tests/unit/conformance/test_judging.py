@@ -211,3 +211,9 @@ def test_known_differences(identity: Identity, seen: Decision, outcome: Outcome,
 
 def test_bytes_are_shown_so_that_they_can_be_told_apart() -> None:
     assert shown(b"A: 1\r\n\tb\xff\xc3\xa9") == "A: 1\\r\\n\\tb\\udcffé"
+
+
+def test_a_refusal_is_told_as_far_as_it_is_known() -> None:
+    wanted = Expectation(refusal=Refusal(err_code=10052))
+    (found,) = mismatches(wanted, Observation((ACCEPTED,)))
+    assert (found.expected, found.observed) == ("10052", "accepted")
