@@ -148,6 +148,7 @@ def read_history(file: Path) -> History:
                 is_complete = int(value["records"]) == len(records)
             else:
                 records.append(_record(value))
+                is_complete = False  # what stands behind the end was not written by a run
         except (KeyError, TypeError, ValueError) as error:
             raise HistoryError(f"{file}:{number}: not a record of a history: {error!r}") from None
     try:

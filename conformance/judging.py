@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from conformance.catalogue.case import Case, Expectation, ExpectedMessage, Message, Refusal
+from conformance.catalogue.case import Case, Create, Expectation, ExpectedMessage, Message, Refusal, Update
 from conformance.divergences import reconciled
 from conformance.expected_text import matches_text
 from conformance.observation import Decision, Observation, Stored
@@ -31,19 +31,24 @@ _LINES_OF_A_STREAM = re.compile(
 def judge(case: Case, subject: Identity, observation: Observation) -> Verdict:
     """What is to be said of this observation."""
     expectation = case.expected(subject.version)
-    found = tuple(mismatches(expectation, observation))
+
+    def compare(expectation: Expectation, observation: Observation) -> Iterator[Mismatch]:
+        yield from _missing_decisions(case, expectation, observation)
+        yield from mismatches(expectation, observation)
+
+    found = tuple(compare(expectation, observation))
     difference = case.difference(subject.version)
     if not found:
         if difference is None:
             return Verdict(Outcome.PASS)
         return Verdict(Outcome.DIFFERENCE, difference.reason)
     if subject.is_outside:
-        ids, remaining = reconciled(case, subject, expectation, observation, mismatches)
+        ids, remaining = reconciled(case, subject, expectation, observation, compare)
         if ids and not remaining:
             return Verdict(Outcome.DIVERGENCE, ", ".join(ids), found, ids)
         found = tuple(remaining)
     reason = f"{found[0].where} is not as expected"
-    if difference is not None and not tuple(mismatches(case.expectation, observation)):
+    if difference is not None and not tuple(compare(case.expectation, observation)):
         reason = f"the known difference is not there any more: {difference.reason}"
     return Verdict(Outcome.FAIL, reason, found)
 
@@ -70,6 +75,14 @@ def mismatches(expectation: Expectation, observation: Observation) -> Iterator[M
         seen = observation.facts.get(name, _ABSENT)
         if seen != fact:
             yield Mismatch(f"facts.{name}", repr(fact), repr(seen))
+
+
+def _missing_decisions(case: Case, expectation: Expectation, observation: Observation) -> Iterator[Mismatch]:
+    """Every create and update has an answer; of a server that ends, facts are all that is left."""
+    asked = sum(isinstance(step, Create | Update) for step in case.steps)
+    seen = len(observation.decisions)
+    if expectation.facts is None and seen < asked:
+        yield Mismatch("decision", f"{asked} answer{'s' if asked > 1 else ''} to create and update", f"{seen} of them")
 
 
 def _decision_mismatches(expectation: Expectation, decisions: Sequence[Decision]) -> Iterator[Mismatch]:
@@ -102,8 +115,8 @@ def _is_refused_like(wanted: Refusal | None, seen: Refusal | None) -> bool:
 def _refusal_text(refusal: Refusal | None) -> str:
     if refusal is None:
         return "accepted"
-    parts = [f"{refusal.code}/{refusal.err_code}" if refusal.err_code else "refused", refusal.description or ""]
-    return " ".join(part for part in parts if part)
+    numbers = "/".join(str(number) for number in (refusal.code, refusal.err_code) if number is not None)
+    return " ".join(part for part in (numbers or "refused", refusal.description) if part)
 
 
 def _config_mismatches(expected: Mapping[str, Any], seen: Mapping[str, Any]) -> Iterator[Mismatch]:

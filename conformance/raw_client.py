@@ -25,7 +25,7 @@ import nkeys  # type: ignore[import-untyped]
 from conformance.catalogue.case import Message
 from conformance.errors import SubjectError
 
-__all__ = ["Collected", "Credentials", "Delivered", "RawClient"]
+__all__ = ["Collected", "Credentials", "Delivered", "RawClient", "shown_address"]
 
 LIMIT = 30.0
 """Seconds until a server that does not answer counts as gone; generous, as busy machines are slow."""
@@ -96,20 +96,23 @@ class RawClient:
             async with asyncio.timeout(LIMIT):
                 return await cls._connect(url, credentials or Credentials())
         except TimeoutError:
-            raise SubjectError(f"{_shown(url)}: no answer within {LIMIT:g} s") from None
-        except (OSError, asyncio.IncompleteReadError, ValueError) as error:
-            raise SubjectError(f"{_shown(url)}: {error}") from None
+            raise SubjectError(f"{shown_address(url)}: no answer within {LIMIT:g} s") from None
+        except ValueError:
+            # Not the error's own text: it quotes the address, and what lets somebody in with it.
+            raise SubjectError(f"{shown_address(url)}: expected an address such as nats://127.0.0.1:4222") from None
+        except (OSError, asyncio.IncompleteReadError) as error:
+            raise SubjectError(f"{shown_address(url)}: {error}") from None
 
     @classmethod
     async def _connect(cls, url: str, credentials: Credentials) -> Self:
         parts = urlsplit(url if "://" in url else f"nats://{url}")
         if parts.scheme not in ("nats", "tls"):
-            raise SubjectError(f"{_shown(url)}: expected an address such as nats://127.0.0.1:4222")
+            raise SubjectError(f"{shown_address(url)}: expected an address such as nats://127.0.0.1:4222")
         reader, writer = await asyncio.open_connection(parts.hostname or "127.0.0.1", parts.port or 4222, limit=1 << 26)
         line = await reader.readline()
         if not line.startswith(b"INFO "):
             writer.close()
-            raise SubjectError(f"{_shown(url)}: this is no NATS server, it said {line[:40]!r}")
+            raise SubjectError(f"{shown_address(url)}: this is no NATS server, it said {line[:40]!r}")
         info = json.loads(line[5:])
         if parts.scheme == "tls" or info.get("tls_required") or credentials.tls:
             context = credentials.tls or ssl.create_default_context()
@@ -132,7 +135,7 @@ class RawClient:
             await client._subscribe(f"{client._inbox}.*".encode(), b"inbox")
         except SubjectError as error:
             await client.close()
-            raise SubjectError(f"{_shown(url)}: {error}") from None
+            raise SubjectError(f"{shown_address(url)}: {error}") from None
         return client
 
     async def close(self) -> None:
@@ -347,7 +350,7 @@ def _signed(file: Path, nonce: str) -> dict[str, Any]:
     return {"jwt": jwt, "sig": base64.urlsafe_b64encode(signature).decode().rstrip("=")}
 
 
-def _shown(url: str) -> str:
+def shown_address(url: str) -> str:
     """The address without what lets somebody in."""
     scheme, separator, rest = url.rpartition("://")
     return f"{scheme}{separator}{rest.rpartition('@')[2]}"

@@ -33,12 +33,14 @@ def write_evidence(folder: Path, servers: Mapping[str, Path], **run: Any) -> Non
     (folder / CHECKSUMS).write_text("".join(lines), "utf-8")
 
 
-def objections(counts: Mapping[str, int], *, is_complete: bool) -> list[str]:
+def objections(counts: Mapping[str, int], *, is_complete: bool, disagreements: int = 0) -> list[str]:
     """Why a run cannot be certified; ``counts`` are those of outcomes, by their names."""
     found = [] if is_complete else ["the run is not complete"]
     for outcome, what in (("fail", "failed"), ("errored", "could not be played"), ("skipped", "were skipped")):
         if counts.get(outcome):
             found.append(f"{counts[outcome]} cases {what}")
+    if disagreements:
+        found.append(f"{disagreements} random comparisons disagree")
     return found
 
 

@@ -106,13 +106,18 @@ def conform(ctx: click.Context, /, **given: Any) -> int | None:
             raise click.UsageError(f"options go behind '{ctx.invoked_subcommand}'", ctx)
         return None
     versions = given["versions"] or (() if given["server"] else TWIN_VERSIONS)
-    if given["versions"] and ctx.get_parameter_source("server") == click.core.ParameterSource.COMMANDLINE:
+    if given["versions"] and _is_given(ctx, "server"):
         raise click.UsageError("--versions starts servers, --server tests a running one; give one of them", ctx)
     if given["config"] is not None:
         return _answer_config(given, versions)
     if given["publish"]:
         raise click.UsageError("--publish belongs to --config FILE", ctx)
     return _run(ctx, given, versions)
+
+
+def _is_given(ctx: click.Context, name: str) -> bool:
+    """Whether an option stands on the command line, and is not taken from the environment."""
+    return ctx.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
 
 
 def _run(ctx: click.Context, given: dict[str, Any], versions: tuple[str, ...]) -> int:
@@ -142,20 +147,29 @@ def _run(ctx: click.Context, given: dict[str, Any], versions: tuple[str, ...]) -
     )
     report: Path | None = given["report"]
     if plan.is_certified and (report is None or plan.patterns or plan.level is not Level.OBSERVED or plan.server):
-        raise click.UsageError("--certified needs --report DIR, and allows no --select, --level or --server", ctx)
+        where = " (NATS_URL is set)" if plan.server and not _is_given(ctx, "server") else ""
+        raise click.UsageError(
+            f"--certified needs --report DIR, and allows no --select, --level or --server{where}", ctx
+        )
+    if plan.is_certified and report is not None and report.is_dir() and any(report.iterdir()):
+        raise click.UsageError(f"--certified: {report} is not empty, and evidence is of one run alone", ctx)
     cases = chosen_cases(plan)
     progress = Progress()
     with tempfile.TemporaryDirectory(prefix="nats-bridge-report-") as temporary:
         folder = report or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
         history_file = folder / "history.jsonl"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            history_file.write_bytes(b"")  # so that no older run is taken for this one
+        except OSError as error:
+            raise ConformanceError(f"--report {folder}: {error.strerror}") from None
         servers = found_servers(plan.versions, progress.say)
         interrupted = False
         try:
             asyncio.run(record(plan, cases, servers, history_file, progress))
         except KeyboardInterrupt:
             interrupted = True
-            if not history_file.exists():
+            if not history_file.stat().st_size:
                 raise
         result = judged(read_history(history_file), cases)
         disagreements = 0 if interrupted else _differ(given, servers.binaries, folder, progress)
@@ -165,11 +179,12 @@ def _run(ctx: click.Context, given: dict[str, Any], versions: tuple[str, ...]) -
         _tell(result, as_json=given["as_json"])
         if plan.is_certified:
             write_evidence(folder, servers.binaries, **result.history.start)
-            for reason in (found := objections(result.counts(), is_complete=result.is_complete)):
+            found = objections(result.counts(), is_complete=result.is_complete, disagreements=disagreements)
+            for reason in found:
                 click.echo(f"not certified: {reason}", err=True)
             if not found:
                 click.echo("certified: every case was played, none failed", err=True)
-            if found:
+            if found and not interrupted:
                 return _EXIT_NO
     if interrupted:
         raise KeyboardInterrupt

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shlex
 import sys
 import tempfile
@@ -18,7 +19,9 @@ from conformance.command.plan import Plan, subjects_of
 from conformance.command.progress import Progress
 from conformance.errors import SubjectError
 from conformance.history import HistoryWriter
+from conformance.raw_client import shown_address
 from conformance.running import play_all
+from conformance.subjects.native import RunningServer
 from conformance.subjects.subject import Subject
 
 __all__ = ["record"]
@@ -43,6 +46,8 @@ async def record(plan: Plan, cases: Sequence[Case], servers: Servers, file: Path
                     missing[subject.identity.label] = str(error)
                     continue
                 opened.push_async_callback(subject.close)
+                if isinstance(subject, RunningServer):
+                    progress.say(f"{subject.identity.label}: the running server at {subject.address}")
                 subjects.append(subject)
             for name, reason in missing.items():
                 progress.say(f"{name}: missing: {reason}")
@@ -63,14 +68,15 @@ def _start(plan: Plan, cases: Sequence[Case]) -> dict[str, object]:
         "level": plan.level.value,
         "seed": plan.seed,
         "certified": plan.is_certified,
+        "server": shown_address(plan.server),
         "command": shlex.join(_without_secrets(sys.argv[1:])),
     }
 
 
 def _without_secrets(arguments: Sequence[str]) -> list[str]:
-    """What was asked for, without user names and passwords in addresses."""
-    found = []
+    """What was asked for, without user names and passwords in addresses; one for --server needs no ``nats://``."""
+    found: list[str] = []
     for argument in arguments:
-        scheme, separator, rest = argument.partition("://")
-        found.append(f"{scheme}{separator}{rest.rpartition('@')[2]}" if separator else argument)
+        is_bare = "://" not in argument and (argument.startswith("--server=") or found[-1:] == ["--server"])
+        found.append(re.sub(r"(?<=--server=).*@|^(?!--).*@" if is_bare else r"(?<=://)\S*@", "", argument))
     return found

@@ -71,8 +71,25 @@ class Judged:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the history reaches its end, nothing that was asked for is missing, and all of it could be judged."""
-        return self.history.is_complete and not self.missing and not self.unknown
+        """Whether the history reaches its end, nothing that was asked for is missing, and all of it could be judged.
+
+        A run in which every case was skipped shows nothing, so it is not complete either.
+        """
+        return self.history.is_complete and not self.missing and not self.unknown and not self.gaps
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """Records that must be there and are not, a sentence for each subject of test; and that nothing was played."""
+        told = Counter(record.subject for record in self.history.records)
+        wanted = self.history.start.get("cases")
+        found = [
+            f"{label} has records of {told[label]} cases, of {wanted} that were asked for"
+            for label in self.subjects
+            if isinstance(wanted, int) and told[label] != wanted
+        ]
+        if not any(cell.observation is not None for cell in self.cells.values()):
+            found.append("no case was played")
+        return tuple(found)
 
     @property
     def passed(self) -> bool:
@@ -103,6 +120,8 @@ class Judged:
         if not self.history.is_complete and not self.missing:
             found.append(f"the history was cut short: it has {len(self.history.records)} records and no end")
         found += [f"{name} is missing: {reason}" for name, reason in (self.missing or {}).items()]
+        if self.history.is_complete:
+            found += self.gaps
         if self.unknown:
             shown = ", ".join(self.unknown[:3]) + (", …" if len(self.unknown) > 3 else "")
             number = len(self.unknown)
@@ -114,7 +133,8 @@ def judged(history: History, cases: Sequence[Case]) -> Judged:
     """Judge a history by a catalogue, offline.
 
     Raises:
-        HistoryError: a record is about a subject of test that the history's first line does not name.
+        HistoryError: a record is about a subject of test that the history's first line does not name, or there
+            are two of one case.
     """
     known = {case.id: case for case in cases}
     cells: dict[tuple[str, str], Cell] = {}
@@ -123,6 +143,8 @@ def judged(history: History, cases: Sequence[Case]) -> Judged:
         if record.subject not in history.subjects:
             raise HistoryError(f"case {record.case}: subject of test '{record.subject}' is not named in the first line")
         case = known.get(record.case)
+        if (record.case, record.subject) in cells:
+            raise HistoryError(f"case {record.case}: two records of it on '{record.subject}'")
         if case is None:
             unknown[record.case] = None
         else:

@@ -44,6 +44,7 @@ def _head(judged: Judged) -> Iterator[str]:
         yield f"> **Partial.** {plain(objection)}\n\n"
     start = judged.history.start
     told = [f"suite {start['suite']}"] if start.get("suite") else []
+    told += [f"running server {code(str(start['server']))}"] if start.get("server") else []
     told += [str(start["time"])] if start.get("time") else []
     told += [f"seed {start['seed']}"] if start.get("seed") is not None else []
     told += [f"catalogue {code(str(start['catalogue'])[:12])}"] if start.get("catalogue") else []
@@ -75,7 +76,8 @@ def _failure(judged: Judged, case: Case, label: str, cell: Cell) -> Iterator[str
         for each in verdict.mismatches:
             yield row(*(code(shortened(text, _LONGEST)) for text in (each.where, each.expected, each.observed)))
         yield "\n"
-    yield f"```sh\n{reproduction(case.id, judged.subjects[label], judged.history.start.get('seed'))}\n```\n"
+    start = judged.history.start
+    yield f"```sh\n{reproduction(case.id, judged.subjects[label], start.get('seed'), start.get('server'))}\n```\n"
 
 
 def _told(judged: Judged, outcome: Outcome, heading: str, note: str = "") -> Iterator[str]:

@@ -102,7 +102,7 @@ def page_data(judged: Judged, divergences: str = "") -> dict[str, Any]:
         ],
         "noRecord": NO_RECORD,
         "id": _ID,
-        "subjects": [_subject(label, identity, start.get("seed")) for label, identity in judged.subjects.items()],
+        "subjects": [_subject(label, identity, start) for label, identity in judged.subjects.items()],
         "clauses": [
             {"name": clause, "document": document_of(clause), "link": clause_link(clause)} for clause in judged.clauses
         ],
@@ -115,14 +115,14 @@ def page_data(judged: Judged, divergences: str = "") -> dict[str, Any]:
     }
 
 
-def _subject(label: str, identity: Identity, seed: object) -> dict[str, Any]:
+def _subject(label: str, identity: Identity, start: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "label": label,
         "kind": identity.name or identity.kind,
         "version": identity.dialect,
         "server": identity.server,
         # The id has no character that a shell would want quoted, the placeholder has.
-        "command": reproduction("CASE", identity, seed).replace("CASE", _ID),
+        "command": reproduction("CASE", identity, start.get("seed"), start.get("server")).replace("CASE", _ID),
     }
 
 

@@ -9,10 +9,15 @@ from conformance.subjects.identity import Identity
 __all__ = ["reproduction"]
 
 
-def reproduction(case_id: str, subject: Identity, seed: object) -> str:
-    """A line for a shell. Of somebody's library only its owner knows the command: ``COMMAND`` stands for it."""
+def reproduction(case_id: str, subject: Identity, seed: object, server: object = None) -> str:
+    """A line for a shell. Of somebody's library only its owner knows the command: ``COMMAND`` stands for it.
+
+    ``server`` is the address of the running server that was tested, if it was one.
+    """
     words = ["nats-bridge", "conform", "--versions", subject.server or subject.dialect]
-    if subject.kind == "library":
+    if server:
+        words[2:] = ["--server", str(server)]
+    elif subject.kind == "library":
         words += ["--subjects", "engine", "--library", "COMMAND"]
     else:
         words += ["--subjects", subject.kind]

@@ -157,7 +157,8 @@ def _failure(judged: Judged, case: Case, label: str, cell: Cell, width: int, pai
         yield from _mismatch(mismatch, width, paint)
     if len(cell.verdict.mismatches) > _MOST_MISMATCHES:
         yield f"    … and {len(cell.verdict.mismatches) - _MOST_MISMATCHES} more"
-    yield paint(f"    {reproduction(case.id, judged.subjects[label], judged.history.start.get('seed'))}", "2")
+    start = judged.history.start
+    yield paint(f"    {reproduction(case.id, judged.subjects[label], start.get('seed'), start.get('server'))}", "2")
 
 
 def _mismatch(mismatch: Mismatch, width: int, paint: _Paint) -> Iterator[str]:
@@ -204,6 +205,8 @@ def _result(judged: Judged, width: int, paint: _Paint) -> Iterator[str]:
     about = (
         f"{len(judged.cases)} cases, {subjects} subject{'s' if subjects != 1 else ''} of test: {_told(judged.counts())}"
     )
+    if server := judged.history.start.get("server"):
+        about += f"; the running server {_harmless(str(server))}"
     if judged.passed:
         yield f"{paint('PASSED', '1;32')}  {about}"
     else:

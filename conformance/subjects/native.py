@@ -9,7 +9,7 @@ from pathlib import Path
 from conformance.catalogue.case import Case
 from conformance.errors import SubjectError
 from conformance.observation import Observation
-from conformance.raw_client import Credentials, RawClient
+from conformance.raw_client import Credentials, RawClient, shown_address
 from conformance.scenarios import play_scenario
 from conformance.servers import NativeServer, ServersError
 from conformance.subjects.identity import Identity
@@ -116,6 +116,11 @@ class RunningServer:
         self.prefix = f"conform-{secrets.token_hex(3)}-"
         self.identity = Identity("native", "2.15")
 
+    @property
+    def address(self) -> str:
+        """Where it is, without what lets somebody in."""
+        return shown_address(self._url)
+
     async def open(self) -> None:
         """Connect, and learn which version it is."""
         client = await RawClient.connect(self._url, self._credentials)
@@ -148,12 +153,22 @@ class RunningServer:
             return
         client = self._stage.client
         try:
-            answer = await client.api("STREAM.NAMES")
-            for name in answer.get("streams") or ():
-                if name.startswith(self.prefix):
-                    await client.api(f"STREAM.DELETE.{name}")
+            for name in await self._own_streams(client):
+                await client.api(f"STREAM.DELETE.{name}")
         finally:
             await client.close()
+
+    async def _own_streams(self, client: RawClient) -> list[str]:
+        """The streams with our prefix; a server tells the names of its streams page by page."""
+        found: list[str] = []
+        offset = 0
+        while True:
+            answer = await client.api("STREAM.NAMES", {"offset": offset})
+            names = answer.get("streams") or ()
+            found += [name for name in names if name.startswith(self.prefix)]
+            offset += len(names)
+            if not names or offset >= answer.get("total", 0):
+                return found
 
 
 def _fact(server: NativeServer) -> dict[str, str]:

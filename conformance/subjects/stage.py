@@ -33,6 +33,7 @@ from conformance.errors import SubjectError
 from conformance.observation import Decision, Observation, Stored
 from conformance.raw_client import Collected, RawClient
 from conformance.subjects.relocation import HERE, Relocation
+from conformance.subjects.subject import CannotPlay
 from transforms.subject import matches
 
 __all__ = ["Stage"]
@@ -42,6 +43,8 @@ _SETTLE_LIMIT = 20.0
 _LOOK = 0.01
 _NEVER = -1
 _NO_TOKEN = frozenset(" .*>\t\r\n")
+_NO_ROOM = frozenset({10002, 10026, 10027, 10028, 10047, 10113, 10122})
+"""Error numbers by which an account's limits are told: streams, consumers, memory, storage, ``max_bytes``."""
 _STORE_IS_BUSY = "error creating store for stream"
 """What a server says while the folder of a stream of the same name, deleted just before, is still on its way out."""
 
@@ -69,6 +72,7 @@ class Stage:
 
         Raises:
             SubjectError: the set-up was refused, or the server does not answer.
+        CannotPlay: the account in which it is played, one of somebody else, has no room for it.
         """
         self.prepare(case.listen)
         listening = [await self.client.subscribe(self._moved.subject(subject)) for subject in case.listen]
@@ -161,6 +165,7 @@ class Stage:
         limit = clock() + _SETTLE_LIMIT
         while True:
             answer = self._moved.json_back(await self.client.api(f"STREAM.{verb}.{addressed}", config))
+            self._check_limits(answer)
             if not is_new or not _has_remains(config, answer) or clock() > limit:
                 return answer
             await self.client.api(f"STREAM.DELETE.{addressed}")
@@ -172,8 +177,8 @@ class Stage:
             self.client.publish(moved)
             await self.client.flush()
             return None
-        if self._is_heard(message.subject) and not await self._is_taken(moved.subject):
-            # Our own listening hides from the server that nobody else is there, so it would not say so.
+        if (self._is_heard(message.subject) or self._moved != HERE) and not await self._is_taken(moved.subject):
+            # Who listens, we or somebody on a server that others use, hides that no stream is there to answer.
             self.client.publish(moved)
             return None
         found = await self.client.ask(moved)
@@ -182,12 +187,19 @@ class Stage:
         if not found.message.payload:
             return {}  # an empty answer: a message of an atomic batch that is not its last
         answer = self._moved.json_back(json.loads(found.message.payload))
+        self._check_limits(answer)
         error = answer.get("error")
         if error is not None:
             return {"err_code": error.get("err_code"), "description": error.get("description")}
         return {
             name: answer[name] for name in ("stream", "seq", "duplicate", "val", "batch", "count") if name in answer
         }
+
+    def _check_limits(self, answer: Mapping[str, Json]) -> None:
+        """In somebody else's account limits say nothing of the server; in one of our own they are what a case wants."""
+        error = answer.get("error") or {}
+        if self._moved != HERE and error.get("err_code") in _NO_ROOM:
+            raise CannotPlay(f"the account has no room for it: {error.get('description')}", is_skip=True)
 
     def _is_heard(self, subject: bytes) -> bool:
         return any(matches(subject, pattern) for pattern in self._listening)
@@ -199,6 +211,7 @@ class Stage:
 
     async def _request(self, subject: str, body: Mapping[str, Json] | None = None) -> dict[str, Any]:
         answer = await self.client.api(subject, body)
+        self._check_limits(answer)
         if "error" in answer:
             raise SubjectError(f"{subject}: {answer['error'].get('description')}")
         return answer

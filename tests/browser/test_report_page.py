@@ -165,7 +165,7 @@ def test_a_known_difference_stands_beside_what_others_show(browser: Browser) -> 
 def test_a_known_divergence_links_to_its_explanation(browser: Browser) -> None:
     browser.cell(DELETED.id, BRIDGE.label).click()
     link = browser.one(".verdict a")
-    assert link.text == "kd/last-sequence/native-defect"
+    assert link.text == "kd/order/two-rules"
     assert str(link.get_attribute("href")).endswith("/docs/known-divergences.md")
 
 

@@ -120,6 +120,41 @@ def test_a_running_server_is_left_as_it_was(conform: Callable[..., Ran], server:
     assert asked(server, lambda client: client.api("INFO"))["streams"] == 1
 
 
+def test_a_server_on_which_somebody_listens_to_everything(
+    conform: Callable[..., Ran], server: NativeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then no server says that nobody is there, where no stream takes a message."""
+    monkeypatch.setenv("NATS_URL", server.url.replace("//", "//somebody@"))
+
+    async def listening(client: RawClient) -> Ran:
+        await client.subscribe(b">")
+        return await asyncio.to_thread(conform, "--select", "adr30/dollar/in-function/1")
+
+    ran = asked(server, listening)
+    assert ran.code == 0, ran.out + ran.err
+    assert f"the running server {server.url}" in ran.out, "what NATS_URL names is said"
+    assert f"native 2.15.1: the running server at {server.url}" in ran.err
+
+
+def test_an_account_with_limits(conform: Callable[..., Ran]) -> None:
+    account = "{jetstream: {max_mem: 0, max_file: 1048576, max_streams: 1}, users: [{user: me, password: secret}]}"
+    with NativeServer("2.15.1", config=f"accounts {{ A {account} }}") as limited:
+        url = limited.url.replace("//", "//me:secret@")
+        ran = conform("--server", url, "--select", "adr28/headers/order", "--select", "adr28/validation")
+        assert ran.code == 0, ran.out + ran.err
+        assert "skipped" in ran.out
+        nothing = conform("--server", url, "--select", "adr28/headers/order")
+        assert (nothing.code, "no case was played" in nothing.out) == (1, True)
+    assert "secret" not in ran.out + ran.err + nothing.out + nothing.err
+
+
+def test_a_folder_that_cannot_be_written(conform: Callable[..., Ran], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    ran = conform("--versions", "2.15.1", *FEW, "--report", tmp_path / "file" / "report")
+    assert ran.code == 2
+    assert ran.err.startswith("--report ")
+
+
 def test_nobody_at_the_address(conform: Callable[..., Ran], server: NativeServer) -> None:
     server.stop()
     ran = conform("--server", server.url.replace("//", "//me:secret@"), *FEW)

@@ -147,7 +147,7 @@ DELETED = Case(
     streams=({"name": "S", "subjects": ["in.>"], "republish": {"src": "in.>", "dest": "out.>"}},),
     steps=(Publish(Message(b"in.a")), Publish(Message(b"in.a")), Delete("S", 2), Publish(Message(b"in.a"))),
     needs=frozenset({"store"}),
-    kd=("kd/last-sequence/native-defect",),
+    kd=("kd/order/two-rules",),
     differences=(
         Difference(
             Feature(since=((2, 9, 0),), until=((2, 12, 5), (2, 14, 0))),

@@ -180,7 +180,7 @@ def test_the_last_sequence_after_a_delete(version: str, is_known: bool) -> None:
 
 def test_what_a_case_names_itself_counts_where_it_does_not_match() -> None:
     named = case(SOURCES, one(b""), kd=("kd/copy/stalls",))
-    assert judge(named, BRIDGE, stored()).divergences == ("kd/copy/stalls",)
+    assert judge(named, BRIDGE, stored(b"", b"")).divergences == ("kd/copy/stalls",)
     assert judge(named, BRIDGE, stored(b"")).outcome is Outcome.PASS
     # A normaliser that explains it is told instead.
     assert judge(named, BRIDGE, stored(block(ID))).divergences == ("kd/copy/message-id",)
@@ -208,3 +208,30 @@ def test_rules_keep_no_order_between_them() -> None:
 @pytest.mark.parametrize("seen", [(b"2", b"1", b"3", b"4"), (b"3", b"1", b"4"), (b"3", b"1", b"4", b"2", b"2")])
 def test_each_rule_keeps_its_order_and_loses_and_doubles_nothing(seen: tuple[bytes, ...]) -> None:
     assert two_rules(seen).outcome is Outcome.FAIL
+
+
+def test_what_a_case_names_itself_excuses_no_bridge_that_does_nothing() -> None:
+    named = case(SOURCES, one(b""), kd=("kd/copy/stalls",))
+    assert judge(named, BRIDGE, stored()).outcome is Outcome.FAIL
+    assert judge(named, BRIDGE, Observation()).outcome is Outcome.FAIL
+    refused = Observation((REFUSED,), stored=stored(b"").stored)
+    assert [each.where for each in judge(named, BRIDGE, refused).mismatches] == ["decision"]
+
+
+def test_an_id_that_has_a_normaliser_explains_no_more_than_it() -> None:
+    named = case(SOURCES, one(b""), kd=("kd/copy/unpublishable",))
+    assert judge(named, BRIDGE, stored(b"", b"")).outcome is Outcome.FAIL
+
+
+def test_headers_may_be_withheld_of_copies_alone() -> None:
+    line = b"Nats-Expected-Last-Sequence: 0"
+    republishing = {"name": "S", "subjects": ["in.*"], "republish": {"src": "in.*", "dest": "out.$1"}}
+    expected = Expectation(received=(ExpectedMessage(b"out.a", block(line, b"A: 1")),))
+    seen = Observation((ACCEPTED,), (Message(b"out.a", block(b"A: 1")),))
+    assert judge(case(republishing, expected), BRIDGE, seen).outcome is Outcome.FAIL
+
+
+def test_the_space_in_a_placeholder_is_none_in_a_subject() -> None:
+    republishing = {"name": "S", "subjects": ["in.*"], "republish": {"src": "in.*", "dest": "out.{{random(9)}}"}}
+    expected = Expectation(received=(ExpectedMessage(b"out.<int 0..8>"),))
+    assert judge(case(republishing, expected), BRIDGE, Observation((ACCEPTED,))).outcome is Outcome.FAIL

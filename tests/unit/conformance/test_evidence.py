@@ -44,3 +44,7 @@ def test_everything_in_the_folder_has_a_checksum(tmp_path: Path) -> None:
 )
 def test_objections(counts: dict[str, int], is_complete: bool, found: list[str]) -> None:
     assert objections(counts, is_complete=is_complete) == found
+
+
+def test_disagreements_of_random_comparisons_are_an_objection() -> None:
+    assert objections({"pass": 3}, is_complete=True, disagreements=2) == ["2 random comparisons disagree"]

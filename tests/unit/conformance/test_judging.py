@@ -16,6 +16,7 @@ from conformance.catalogue.case import (
     Level,
     Message,
     Refusal,
+    Update,
 )
 from conformance.judging import judge, mismatches, shown
 from conformance.observation import Decision, Observation, Stored
@@ -65,6 +66,20 @@ def test_what_is_expected_passes() -> None:
 )
 def test_decisions(wanted: Refusal | None, seen: Decision, where: list[str]) -> None:
     assert places(Expectation(refusal=wanted), Observation((seen,))) == where
+
+
+@pytest.mark.parametrize("seen", [(), (ACCEPTED,)])
+def test_an_answer_that_is_missing_is_no_consent(seen: tuple[Decision, ...]) -> None:
+    asked = replace(case(Expectation()), steps=(Create({"name": "S"}), Update({"name": "S"})))
+    verdict = judge(asked, NATIVE, Observation(seen))
+    assert (verdict.outcome, [each.where for each in verdict.mismatches]) == (Outcome.FAIL, ["decision"])
+    assert judge(asked, NATIVE, Observation((ACCEPTED, ACCEPTED))).outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize("seen", [b"out.007", b"out.-0", b"out." + b"1" * 5000])
+def test_numbers_are_written_as_servers_write_them(seen: bytes) -> None:
+    expected = Expectation(received=(ExpectedMessage(b"out.<int 0..8>"),))
+    assert places(expected, Observation(received=(Message(seen),))) == ["received[0].subject"]
 
 
 def test_only_the_last_decision_may_be_refused() -> None:
@@ -196,3 +211,9 @@ def test_known_differences(identity: Identity, seen: Decision, outcome: Outcome,
 
 def test_bytes_are_shown_so_that_they_can_be_told_apart() -> None:
     assert shown(b"A: 1\r\n\tb\xff\xc3\xa9") == "A: 1\\r\\n\\tb\\udcffé"
+
+
+def test_a_refusal_is_told_as_far_as_it_is_known() -> None:
+    wanted = Expectation(refusal=Refusal(err_code=10052))
+    (found,) = mismatches(wanted, Observation((ACCEPTED,)))
+    assert (found.expected, found.observed) == ("10052", "accepted")

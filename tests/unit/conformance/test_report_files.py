@@ -49,9 +49,7 @@ def test_json_has_every_verdict() -> None:
         ],
         "seconds": 0.0042,
     }
-    assert found["native/last-sequence/deleted/1", "bridge 2.15.1 on 2.10.27"]["divergences"] == [
-        "kd/last-sequence/native-defect"
-    ]
+    assert found["native/last-sequence/deleted/1", "bridge 2.15.1 on 2.10.27"]["divergences"] == ["kd/order/two-rules"]
     assert found["adr28/headers/order/1", "native 2.15.1"] == {
         "case": "adr28/headers/order/1",
         "subject": "native 2.15.1",
@@ -108,7 +106,7 @@ def test_markdown_tells_result_failures_differences_and_matrix() -> None:
         "nats-bridge conform --versions 2.9.10 --subjects engine --select adr28/validation/cycle/1 --seed 7\n" in text
     )
     assert "`adr28/headers/order/1` | native 2.9.10, engine 2.9.10 | Nats-Time-Stamp came with 2.10 |" in text
-    assert "kd/last-sequence/native-defect" in text
+    assert "kd/order/two-rules" in text
     assert "| `adr30/partition/no-separator/1` | ✓ | ✓ | ✓ | ✓ | ! | ✓ |" in text
 
 
@@ -149,5 +147,8 @@ def test_the_command_that_plays_a_case_again() -> None:
     assert reproduction(case, sample_runs.BRIDGE, None) == (
         "nats-bridge conform --versions 2.10.27 --subjects bridge --bridge-dialect 2.15.1 "
         "--select adr28/headers/order/1"
+    )
+    assert reproduction(case, Identity("native", "2.15.1"), 3, "nats://h:4222") == (
+        f"nats-bridge conform --server nats://h:4222 --select {case} --seed 3"
     )
     assert "--library COMMAND" in reproduction(case, Identity("library", "2.12.15", name="go-transform"), None)

@@ -11,6 +11,7 @@ from conformance.history import HistoryWriter, Played, Unplayed, read_history
 from conformance.observation import Observation
 from conformance.outcome import Outcome
 from conformance.reports import judged
+from conformance.subjects.identity import Identity
 from tests.unit.conformance import sample_runs
 from tests.unit.conformance.sample_runs import BRIDGE, CASES, CRASH, EDIT, ORDER, PARTITION
 
@@ -113,3 +114,28 @@ def test_a_cut_history_on_disk_is_judged_as_far_as_it_goes(tmp_path) -> None:
     last = history.records[-1]
     assert isinstance(last, Played | Unplayed)
     assert (last.case, last.subject) not in half.cells
+
+
+def test_a_subject_of_test_of_which_records_are_missing_does_not_pass() -> None:
+    history = sample_runs.run()
+    history = replace(history, start={**history.start, "cases": len(CASES)})
+    assert judged(history, CASES).passed
+    fewer = [each for each in history.records if (each.case, each.subject) != (ORDER.id, "engine 2.15.1")]
+    result = judged(replace(history, records=tuple(fewer)), CASES)
+    number = len(CASES)
+    assert result.objections() == [f"engine 2.15.1 has records of {number - 1} cases, of {number} that were asked for"]
+    assert not result.passed
+
+
+def test_a_run_that_played_nothing_does_not_pass() -> None:
+    label = "native 2.15.1"
+    skipped = Unplayed(ORDER.id, label, Outcome.SKIPPED, "it would harm the server")
+    result = judged(sample_runs.run([ORDER], [Identity("native", "2.15.1")], {(ORDER.id, label): skipped}), CASES)
+    assert result.objections() == ["no case was played"]
+    assert not result.passed
+
+
+def test_two_records_of_a_case_are_an_error() -> None:
+    history = sample_runs.run([ORDER])
+    with pytest.raises(HistoryError, match="two records"):
+        judged(replace(history, records=(*history.records, history.records[0])), CASES)
