@@ -98,6 +98,7 @@ class Intake:
         self._look = asyncio.Event()
         self._opening = False
         self._filling = False
+        self._closing = False
         self._done = 0
 
     async def open(self, handled: int, created: str) -> None:
@@ -134,6 +135,7 @@ class Intake:
 
     async def close(self) -> None:
         """Stop the server's delivery, hand on everything that it has sent, leave nothing ephemeral behind."""
+        self._closing = True
         self.link.forget(self._disconnected, self._reconnected)
         await end_tasks(self._watcher)
         if self._subscription is None:
@@ -401,6 +403,8 @@ class Intake:
             try:
                 await self._look_after()
             except ApiError as error:
+                if error.err_code == STREAM_NOT_FOUND and self._closing:
+                    return  # with the stream, everything that it had for us is gone
                 if error.err_code != STREAM_NOT_FOUND and not _passing(error):
                     raise
                 _log.warning("intake.waiting", stream=plan.stream, reason=str(error))

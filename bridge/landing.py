@@ -1,4 +1,4 @@
-"""Where the results of a transform may land: whether some result can be a subject that a pattern stands for."""
+"""Where the results of a transform may land, and what a filter selects, among the subjects that a stream has."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from transforms.destination import CUTTING, Kind
 from transforms.part import Part
-from transforms.subject import ANY, REST, tokens
+from transforms.subject import ANY, REST, is_subset, tokens
 from transforms.transform import Transform
 
-__all__ = ["covering_filter", "first_matching", "may_land_on"]
+__all__ = ["covering_filter", "first_matching", "is_within_one", "may_land_on"]
 
 
 def may_land_on(transform: Transform, pattern: bytes) -> bool:
@@ -23,6 +23,11 @@ def may_land_on(transform: Transform, pattern: bytes) -> bool:
 def first_matching(transform: Transform, patterns: Sequence[str]) -> str | None:
     """The first of the patterns on which the transform may land, None if there is none."""
     return next((pattern for pattern in patterns if may_land_on(transform, pattern.encode())), None)
+
+
+def is_within_one(pattern: bytes, subjects: Sequence[str]) -> bool:
+    """Whether one of a stream's subjects holds all that a filter selects: 2.9 takes no other filters for consumers."""
+    return not subjects or any(is_subset(pattern, subject.encode()) for subject in subjects)
 
 
 def covering_filter(transform: Transform) -> str:

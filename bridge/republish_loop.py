@@ -98,6 +98,7 @@ class RepublishLoop:
         self.last_sequences = SubjectSequences()
         self._republish = republish
         self._timed = republish.dialect.republish_time_stamp
+        self._empty_size = 0 if republish.dialect.republish_cuts_two_byte_block else 2
         self._headers_only = republish.headers_only
         self._random = republish.transform.is_random
         self._plain = self._timed and not self._headers_only and not self._random
@@ -252,7 +253,7 @@ class RepublishLoop:
             size_line = b"Nats-Msg-Size: %b\r\n" % size
         stamp = b"\r\nNats-Time-Stamp: " + rfc3339_nano(int(time)) if self._timed else b""
         head = b"%b%b%b\r\nNats-Last-Sequence: %b\r\n%b\r\n" % (
-            block[:-2] + entry[3] if block else entry[2],
+            block[:-2] + entry[3] if len(block) > self._empty_size else entry[2],
             sequence,
             stamp,
             last,

@@ -14,6 +14,7 @@ from bridge.delivery import Delivery
 from bridge.errors import ApiError, BridgeError, ConfigError, RuleRefusedError
 from bridge.intake import Intake
 from bridge.jetstream_api import Json
+from bridge.landing import is_within_one
 from bridge.missing_streams import existing_stream
 from bridge.removals import AUDIT_SUBJECT, Changed, Deleted, Purged, read_audit
 from bridge.replay import Replay
@@ -445,6 +446,9 @@ class RepublishRun(FailingRun):
         tokens = source.split(".")
         # A token such as `*x` matches anything in a transform but only itself in a consumer's filter.
         if any(token.startswith("*") and token != "*" for token in tokens) or not is_valid_filter(source.encode()):
+            return None
+        is_old = tuple(map(int, self._source.server_version.split(".")[:2])) < (2, 10)
+        if is_old and not is_within_one(source.encode(), self._info["config"].get("subjects") or ()):
             return None
         return source
 

@@ -82,6 +82,7 @@ class Dialect:
     sourcing_strips_expectations: bool
     mirroring_strips_expectations: bool
     copies_lose_batch_headers: bool
+    copies_lose_every_earlier_record: bool
     source_record_is_refused_from_clients: bool
     source_search_follows_filter: bool
     # --- stream configuration
@@ -182,6 +183,8 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
         "sourcing_strips_expectations": Feature(since=((2, 10, 14),)),
         "mirroring_strips_expectations": Feature(since=((2, 11, 5), (2, 12, 0))),
         "copies_lose_batch_headers": Feature(since=((2, 12, 0),)),
+        # Of several Nats-Stream-Source lines none is left; before, the first one goes and the others stay.
+        "copies_lose_every_earlier_record": Feature(since=((2, 11, 0),)),
         # A client's message with Nats-Stream-Source is refused on every stream (10227).
         "source_record_is_refused_from_clients": Feature(since=((2, 15, 0),)),
         # Where a source begins is looked for on stored subjects that match its filter_subject; before, on all.
@@ -231,8 +234,9 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
         # Retention may change between limits and interest.
         "retention_can_be_edited": Feature(since=((2, 10, 0),)),
         "max_consumers_can_be_edited": Feature(since=((2, 12, 0),)),
-        # Filters of one source that overlap in part work; before, such a source never gets a message.
-        "overlapping_source_filters_work": Feature(since=((2, 15, 0),)),
+        # Filters of one source that overlap in part work; before, such a source never gets a message. Seen to work on
+        # 2.12.15 and not to work on 2.11.17.
+        "overlapping_source_filters_work": Feature(since=((2, 12, 0),)),
     }
 )
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-__all__ = ["START", "append", "opened", "read", "remove", "remove_prefix"]
+__all__ = ["START", "append", "opened", "read", "remove", "remove_first", "remove_prefix"]
 
 START = b"NATS/1.0\r\n"
 _CRLF = b"\r\n"
@@ -33,10 +33,10 @@ def append(block: bytes, lines: Iterable[tuple[bytes, bytes]]) -> bytes:
     """The block with ``(name, value)`` lines added at its end, one space after each colon.
 
     Nothing is replaced: a name that is there already is there twice afterwards. Without lines the block is
-    returned as it is.
+    returned as it is. A block of two bytes counts as none, as where servers append a source record (2.9 to 2.15).
     """
     added = b"".join([b"%b: %b\r\n" % line for line in lines])
-    return opened(block) + added + _CRLF if added else block
+    return opened(block if len(block) > len(_CRLF) else b"") + added + _CRLF if added else block
 
 
 def read(block: bytes, name: bytes) -> bytes | None:
@@ -57,6 +57,17 @@ def remove(block: bytes, name: bytes) -> bytes:
     return _without(block, _lines(re.escape(name) + b":")) if name in block else block
 
 
+def remove_first(block: bytes, name: bytes) -> bytes:
+    """The block without the first line of exactly this name; ``b""`` when no header is left.
+
+    As servers up to 2.11 do it, which look no further where the name comes earlier as a part of something else.
+    """
+    start = block.find(name)
+    if start < 1 or block[start - 1 : start] != b"\n" or block[start + len(name) :][:1] != b":":
+        return block
+    return _without(block, _lines(re.escape(name) + b":"), 1)
+
+
 def remove_prefix(block: bytes, prefix: bytes) -> bytes:
     """The block without the lines whose name starts with ``prefix``; ``b""`` when no header is left."""
     return _without(block, _lines(re.escape(prefix))) if prefix in block else block
@@ -67,6 +78,6 @@ def _lines(beginning: bytes) -> re.Pattern[bytes]:
     return re.compile(b"(?<=\n)" + beginning + b".*?\r\n", re.DOTALL)
 
 
-def _without(block: bytes, pattern: re.Pattern[bytes]) -> bytes:
-    left, removed = pattern.subn(b"", block)
+def _without(block: bytes, pattern: re.Pattern[bytes], most: int = 0) -> bytes:
+    left, removed = pattern.subn(b"", block, most)
     return b"" if removed and len(left) <= _EMPTY_LENGTH else left

@@ -8,7 +8,7 @@ between single spaces; each minor line added some at the end:
  1    the origin stream's name, ``NAME:HASH`` for an external one   always
  2    the origin's sequence                                         always
  3    the filters of the entry, as configured                       2.10.0
- 4    its destinations, as configured                               2.10.0
+ 4    its destinations, as configured, up to the first space        2.10.0
  5    the subject in the origin                                     2.12.0
  6    the origin's identity, if its server tells one                2.15.0
 ====  ==========================================================  =========
@@ -35,8 +35,8 @@ HEADER = b"Nats-Stream-Source"
 TWIN_HEADER = b"Nats-Bridge-Source"
 """Where a target does not take the server's header: the same value under a name of ours."""
 
-_SEPARATOR = b" "
-_JOINT = b"\x0c"
+SEPARATOR = b" "
+JOINT = b"\x0c"
 _ALPHABET = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _HASH_LENGTH = 8
 _ACK_PREFIX = b"$JS.ACK."
@@ -67,7 +67,7 @@ class SourceRecord:
         """Read a header value in any of its forms; None if it is none of them."""
         if value.startswith(_ACK_PREFIX):
             return _from_reply(value)
-        fields = value.split(_SEPARATOR)
+        fields = value.split(SEPARATOR)
         if len(fields) in (1, 3) or not fields[0]:
             return None  # three fields are no form of any version: servers do not read them either
         sequence = _number(fields[1])
@@ -78,8 +78,8 @@ class SourceRecord:
         return cls(
             fields[0],
             sequence,
-            tuple(fields[2].split(_JOINT)),
-            tuple(fields[3].split(_JOINT)),
+            tuple(fields[2].split(JOINT)),
+            tuple(fields[3].split(JOINT)),
             fields[4] if len(fields) > 4 else b"",
             fields[5] if len(fields) > 5 else b"",
         )
@@ -93,7 +93,7 @@ class SourceRecord:
                 fields.append(self.subject)
                 if dialect.source_record_names_identity and self.identity:
                     fields.append(self.identity)
-        return _SEPARATOR.join(fields)
+        return SEPARATOR.join(fields)
 
     def is_of(self, origin: bytes, filters: tuple[bytes, ...], destinations: tuple[bytes, ...]) -> bool:
         """Whether a server takes this record for one of the entry with these texts.
@@ -124,7 +124,7 @@ def first_record(block: bytes, header: bytes = HEADER) -> SourceRecord | None:
 
 
 def _joined(texts: tuple[bytes, ...] | None) -> bytes:
-    return _JOINT.join(text or REST for text in texts) if texts else REST
+    return JOINT.join(text or REST for text in texts) if texts else REST
 
 
 def _number(text: bytes) -> int | None:

@@ -1,9 +1,10 @@
 """Sourcing and mirroring: from a message of an origin stream to the copy that is stored.
 
 Theory of operation: an entry of ``sources``, or ``mirror``, selects messages by its filters, gives each a subject by
-the first of its transforms that matches (a subject that passed a filter and matches no transform keeps its own, and an
-empty destination keeps it too), takes out the headers that would act in the wrong stream, and appends a source record.
-Order and payload stay. What the sidecar adds to that is ``exclude``: subjects that are left out before anything else.
+the first of its transforms that matches (one with an empty destination is a filter alone and never matches; a subject
+that passed a filter and matches no transform keeps its own), takes out the headers that would act in the wrong stream,
+and appends a source record. Order and payload stay. What the sidecar adds to that is ``exclude``: subjects that are
+left out before anything else.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from transforms.dialect import NEWEST, Dialect
-from transforms.header_block import append, remove, remove_prefix
+from transforms.header_block import append, remove, remove_first, remove_prefix
 from transforms.republish import Refusal, StoredMessage, unpublishable
-from transforms.source_record import HEADER, TWIN_HEADER, SourceRecord, external_name
+from transforms.source_record import HEADER, JOINT, SEPARATOR, TWIN_HEADER, SourceRecord, external_name
 from transforms.subject import REST, matches
 from transforms.transform import Transform, compile_mapping, compile_transform
 
@@ -43,7 +44,7 @@ class Sourcing:
         origin: the origin's name as source records give it, with ``:HASH`` for an external one.
         filters: what to ask a consumer of the origin for; empty for everything.
         record_filters: the texts of field 3 of the source record.
-        record_destinations: the texts of field 4.
+        record_destinations: the texts of field 4, which end at the first space, as the servers' do (2.10 to 2.15).
         mirrors: whether this is a mirror, whose copies keep more headers in some dialects.
         header: the name under which the source record is written.
     """
@@ -65,7 +66,7 @@ class Sourcing:
         if any(matches(subject, pattern) for pattern in self.exclude):
             return None
         for transform in self.transforms:
-            result = subject if transform.is_empty and matches(subject, transform.pattern) else transform.apply(subject)
+            result = transform.apply(subject)
             if result is not None:
                 return result
         return subject
@@ -81,9 +82,13 @@ class Sourcing:
         return record.value(self.dialect)
 
     def bare(self, stored: bytes) -> bytes:
-        """A header block without what may not travel; all that a native mirror does to it."""
+        """A header block without what may not travel; all that a native mirror does to it.
+
+        Storing takes ``Nats-Request-Info`` out; a second such line stays with 2.9 to 2.11, until it is stored again.
+        """
         if b"Nats-" not in stored:
             return stored
+        stored = remove_first(stored, b"Nats-Request-Info")
         strips = (
             self.dialect.mirroring_strips_expectations if self.mirrors else self.dialect.sourcing_strips_expectations
         )
@@ -96,9 +101,16 @@ class Sourcing:
         return remove(remove(stored, HEADER), TWIN_HEADER)
 
     def block(self, stored: bytes, record: bytes) -> bytes:
-        """The copy's header block: what may not travel taken out, the record appended."""
+        """The copy's header block: what may not travel taken out, the record appended.
+
+        As the server of the dialect makes it: before 2.11 it takes out the first earlier record alone, and then reads
+        the next one, which a publisher made up, as its own. Whoever has to find a place again uses ``without_records``.
+        """
         if b"Nats-" in stored:
-            stored = self.without_records(self.bare(stored))
+            stored = self.bare(stored)
+            if not self.dialect.copies_lose_every_earlier_record:
+                return append(remove(remove_first(stored, HEADER), TWIN_HEADER), [(self.header, record)])
+            stored = self.without_records(stored)
         return append(stored, [(self.header, record)])
 
     def is_own(self, record: SourceRecord) -> bool:
@@ -153,13 +165,20 @@ def compile_sourcing(
         origin=origin,
         filters=() if REST in filters else filters,
         record_filters=filters,
-        record_destinations=destinations,
+        record_destinations=_up_to_a_space(destinations),
         dialect=dialect,
         mirrors=mirrors,
         header=header,
         exclude=tuple(exclude),
         transforms=transforms,
     )
+
+
+def _up_to_a_space(destinations: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    # Servers join all texts of an entry with spaces, cut them apart there, and take the third piece. They look for the
+    # whole text when they read a record, so that after a restart they do not find their own place.
+    joined = JOINT.join(destinations)
+    return tuple(joined.split(SEPARATOR)[0].split(JOINT))
 
 
 def _are_mappings(dialect: Dialect, *, mirrors: bool) -> bool:

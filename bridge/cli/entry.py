@@ -30,6 +30,7 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "bridge.cli.validate:validate_command",
         "Validate a stream configuration as a server would.",
     ),
+    "conform": ("conformance.command:conform", "Compare servers, engine and bridge with the catalogue of cases."),
     "servers": ("conformance.servers.command:servers", "List and fetch native NATS servers."),
     "handoff": ("bridge.cli.handoff:handoff_command", "Print the native configuration that takes over from a rule."),
     "demo": ("bridge.cli.demo:demo_command", "See native republish and the bridge side by side."),

@@ -145,7 +145,7 @@ class CopyLoop:
                     if not has_id:
                         block, acts = self._travelling(block)
                         has_id = b"\nNats-Msg-Id:" in block
-                opened = block[:-2] if len(block) > 1 else header_block.START
+                opened = block[:-2] if len(block) > 2 else header_block.START
             else:
                 opened = header_block.START
             if not record:

@@ -17,7 +17,7 @@ from bridge.copying.entry_plan import EntryPlan
 from bridge.copying.rejections import Rejections
 from bridge.errors import ApiError, BridgeError, ConfigError, ConnectionLostError, RuleRefusedError
 from bridge.jetstream_api import Json
-from bridge.landing import covering_filter
+from bridge.landing import covering_filter, is_within_one
 from bridge.missing_streams import existing_stream
 from bridge.refused_subjects import refused_publication
 from bridge.rule_consumer import consumer_owner
@@ -330,9 +330,12 @@ def _consumer_filters(sourcing: Sourcing, subjects: Sequence[str], server_versio
     filters = sourcing.filters
     if any(all(is_subset(subject.encode(), pattern) for subject in subjects) for pattern in filters if subjects):
         return ()  # it leaves nothing out, and 2.9 sometimes needs a millisecond per message to find that
+    is_old = tuple(map(int, server_version.split(".")[:2])) < (2, 10)
+    if is_old and not all(is_within_one(pattern, subjects) for pattern in filters):
+        return ()
     if len(filters) > 1:
         overlapping = any(collide(a, b) for n, a in enumerate(filters) for b in filters[n + 1 :])
-        if overlapping or tuple(map(int, server_version.split(".")[:2])) < (2, 10):
+        if overlapping or is_old:
             return ()
     try:
         return tuple(pattern.decode() for pattern in filters)

@@ -129,7 +129,10 @@ class Resuming:
             self._confirmed = (confirmed, target_last)
 
     async def kept_position(self, key: bytes, last: int, origin_info: Json) -> Resume:
-        """With the origin's numbers, the target's last one is the position; unless it is not of the origin."""
+        """With the origin's numbers, the target's last one is the position; unless it is not of the origin.
+
+        Where the target holds no copy yet, the entry's `opt_start_seq` or `opt_start_time` counts, too.
+        """
         plan = self._plan
         await self.remove_fillers()  # an earlier round may have left some
         origin_last = int(origin_info["state"]["last_seq"])
@@ -146,6 +149,14 @@ class Resuming:
                 f"rule '{plan.rule}': stream '{plan.stream}' has sequence {last}, which is not a copy of that message"
                 f" of '{plan.source.name}' (last sequence {origin_last}), so sequences can be kept no longer"
             )
+        if newest is not None:
+            return Resume(last)
+        if plan.source.opt_start_seq is not None:
+            return Resume(max(last, plan.source.opt_start_seq - 1))
+        if plan.source.opt_start_time is not None:
+            # The time of the target's last message says nothing here: it may be that of a filler.
+            before = await Replay(self._origin, plan.source.name).before(plan.source.opt_start_time)
+            return Resume(max(last, min(before, origin_last)))
         return Resume(last)
 
     async def _is_copy(self, stored: StoredMessage) -> bool:

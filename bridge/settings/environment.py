@@ -18,10 +18,10 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, NestedSecretsSettingsSource, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError
 
-from bridge.settings.document import Path
 from bridge.settings.model_walk import allowed_keys
 from bridge.settings.models import Settings
 from bridge.settings.problems import did_you_mean, is_close
+from marked_yaml import Path
 
 __all__ = ["SECRETS_DIR_VARIABLE", "Overlay", "overlay"]
 

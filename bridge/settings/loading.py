@@ -12,12 +12,12 @@ from pydantic import TypeAdapter, ValidationError
 from bridge.errors import ConfigError
 from bridge.settings.checks import connection_problems, dialect_problem, reference_problems, rule_problems
 from bridge.settings.connections import PATH_FIELDS, Connection
-from bridge.settings.document import Document, DocumentError, Mark, Path, compose
 from bridge.settings.environment import Overlay, overlay
 from bridge.settings.model_errors import model_problems
 from bridge.settings.models import DEFAULT_DIALECT, Settings
 from bridge.settings.problems import Problem, described, one_line, path_text
 from bridge.settings.rules import RULE, Rule
+from marked_yaml import Document, DocumentError, Mark, Path, compose
 
 __all__ = ["load"]
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 __all__ = [
     "InvalidVersionError",
+    "NoLeaderError",
     "PortTakenError",
     "ServerNotFoundError",
     "ServerStartError",
@@ -66,4 +67,11 @@ class PortTakenError(ServerStartError):
     """Another process holds the port a server was to listen on."""
 
     code = "port_taken"
+    retriable = True
+
+
+class NoLeaderError(ServerStartError):
+    """The servers of a cluster run, and do not agree on a meta leader."""
+
+    code = "no_leader"
     retriable = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -202,16 +203,19 @@ async def test_a_bucket_without_history_has_the_newest_value_of_every_key(
                 await origin.put(f"k.{number % 7}", b"%d" % number)
                 if number % 10 == 0:
                     await origin.delete("k.3")
-            await origin.purge("k.5")
-            await origin.put("last", b"1")
 
-            async def there() -> bool:
+            async def there(key: str) -> bool:
                 try:
-                    return (await bridged.get("last")).value == b"1"
+                    return (await bridged.get(key)).value == b"1"
                 except KeyNotFoundError:
                     return False
 
-            await until(there)
+            # A purge is a roll-up, and one on 2.9.10 makes consumers skip what they have not delivered yet.
+            await origin.put("before", b"1")
+            await until(partial(there, "before"))
+            await origin.purge("k.5")
+            await origin.put("last", b"1")
+            await until(partial(there, "last"))
         copies = await told(bridged)
         assert copies == await told(origin)
         assert copies["k.5"] == [(b"", "PURGE")]

@@ -16,11 +16,13 @@ from nats.js.errors import ObjectNotFoundError
 from nats.js.object_store import ObjectStore
 
 from bridge.settings import Settings
-from conformance.servers import NativeServer
+from conformance.servers import TWIN_VERSIONS, NativeServer
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 
 Connect = Callable[..., Any]
+VERSIONS = tuple(version for version in TWIN_VERSIONS if version != "2.9.10")
+"""On 2.9.10 the meta data's roll-up makes consumers skip chunks: kd/messages/skipped."""
 LARGE = bytes(range(256)) * 2000  # four chunks
 
 
@@ -58,10 +60,11 @@ async def chunks(client: Client, store: str) -> int:
     return sum((info["state"].get("subjects") or {}).values())
 
 
+@pytest.mark.parametrize("version", VERSIONS)
 async def test_objects_can_be_read_and_listed_in_the_copy(
-    twin_version: str, native_server: Callable[..., NativeServer], connect: Connect
+    version: str, native_server: Callable[..., NativeServer], connect: Connect
 ) -> None:
-    async with native_server(twin_version) as server:
+    async with native_server(version) as server:
         client = await connect(server)
         a, b = await stores(client)
         await a.put("before.bin", LARGE)
@@ -80,10 +83,11 @@ async def test_objects_can_be_read_and_listed_in_the_copy(
         assert [each.name for each in await b.list()] == [each.name for each in await a.list()]
 
 
+@pytest.mark.parametrize("version", VERSIONS)
 async def test_deleted_and_replaced_objects_leave_their_chunks_in_the_copy(
-    twin_version: str, native_server: Callable[..., NativeServer], connect: Connect
+    version: str, native_server: Callable[..., NativeServer], connect: Connect
 ) -> None:
-    async with native_server(twin_version) as server:
+    async with native_server(version) as server:
         client = await connect(server)
         a, b = await stores(client)
         async with running(copying(server)):

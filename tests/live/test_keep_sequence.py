@@ -158,3 +158,20 @@ async def test_a_local_message_is_a_clear_stop(
     with pytest.raises(RuleRefusedError, match="sequences can be kept no longer"):
         async with running(settings_for(url, mirror(here))):
             pass
+
+
+@pytest.mark.parametrize("start", ["sequence", "time"])
+async def test_a_mirror_may_begin_later(
+    start: str, twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(twin_version)
+    here = await Copies.make(await raw_peer(url), unique_name("later"))
+    await Load(here.peer, here.name).burst(10)
+    third = (await here.peer.api(f"STREAM.MSG.GET.{here.name}", {"seq": 3}))["message"]["time"]
+    entry = {"opt_start_seq": 3} if start == "sequence" else {"opt_start_time": third}
+    async with running(settings_for(url, mirror(here, entry=entry))):
+        await here.holds(8)
+        await Load(here.peer, here.name).burst(2)
+        await here.holds(10)
+    await delete(here, 1, 2)
+    await are_equal(here)

@@ -42,6 +42,23 @@ async def test_a_rule_waits_for_its_stream_while_others_work(
         assert await process.stop() == 0, process.log
 
 
+@pytest.mark.parametrize("kind", ["republish", "sources"])
+async def test_a_sidecar_whose_stream_was_deleted_drains_at_once(
+    kind: str, twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(twin_version)
+    here = await Copies.make(await raw_peer(url), unique_name("gone"))
+    republish = {"name": "rule", "stream": here.name, "republish": {"src": ">", "dest": f"out{here.name}.>"}}
+    async with running(settings_for(url, republish if kind == "republish" else here.rule())) as bridge:
+        run = bridge.runs[0]
+        await here.peer.store(f"{here.name}.x".encode(), b"1")
+        await until(lambda: run.counters.as_dict()["received"] == 1)
+        await here.peer.api(f"STREAM.DELETE.{here.name}")
+        await until(lambda: not run.ready)
+        assert await bridge.stop()  # whether every rule finished, within the time that a drain may take
+        assert run.state == "stopped"
+
+
 async def test_check_says_that_a_stream_is_missing(
     servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:

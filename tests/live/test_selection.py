@@ -38,3 +38,24 @@ async def test_a_file_store_is_not_asked_to_select_much(
         if not asked:
             await until(lambda: bridge.runs[0].counters.as_dict()["unselected"] == 101 - 100 // one_in)
     assert await here.origin_sequences() == [number for number in range(1, 101) if number % one_in == 0]
+
+
+async def test_a_filter_may_reach_across_the_streams_subjects(
+    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    """2.9 takes only filters for a consumer that lie within one subject of its stream."""
+    url = await servers.url(twin_version)
+    name = unique_name("across")
+    here = await Copies.make(
+        await raw_peer(url), name, origin={"subjects": [f"{name}.a.>", f"{name}.b.>"], "storage": "memory"}
+    )
+    entry = {"subject_transforms": [{"src": f"{name}.*.x", "dest": f"{here.target}.{{{{wildcard(1)}}}}"}]}
+    republish = {"name": "monitor", "stream": name, "republish": {"src": f"{name}.*.x", "dest": f"out{name}.$1"}}
+    republished = await here.peer.collect(f"out{name}.>")
+    async with running(settings_for(url, here.rule(entry=entry), republish)):
+        for subject in ("a.x", "a.y", "b.x"):
+            await here.peer.store(f"{name}.{subject}".encode(), b"")
+        await here.holds(2)
+        await republished.count(2)
+    assert [message[0] for message in republished.messages] == [f"out{name}.a".encode(), f"out{name}.b".encode()]
+    assert await here.origin_sequences() == [1, 3]

@@ -24,6 +24,7 @@ BLOCKS = [
     b"NATS/1.0\r\nNats-Sequence: 1\r\nNats-Msg-Size: 9\r\n\r\n",
     b"NATS/1.0\r\nLatin: \xe9\r\nEmpty:\r\n\r\n",
     b"NATS/1.0 503 No\r\nA: b\r\n\r\n",
+    b"\r\n",
 ]
 SUBJECTS = [b"s.a", b"s.b", b"s.long-one", b"s.a.b", b"other", "s.日本".encode(), b"s.\xff", b"s.own"]
 RULES: list[dict[str, object]] = [

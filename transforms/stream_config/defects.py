@@ -138,9 +138,13 @@ def _origins(config: Mapping[str, Any], dialect: Dialect) -> Iterator[ConfigWarn
     mirror = config["mirror"]
     if mirror is not None:
         yield from _crashes_of(mirror, "mirror", dialect)
+        # One filter that is empty counts as none; among several it makes the consumer that copies impossible.
+        if len(mirror.get("subject_transforms", ())) > 1:
+            yield from _empty_filters(mirror, "mirror")
     for position, source in enumerate(config["sources"]):
         where = f"sources[{position}]"
         yield from _crashes_of(source, where, dialect)
+        yield from _empty_filters(source, where)
         filters = [one["src"] or ">" for one in source.get("subject_transforms", ())]
         if not dialect.overlapping_source_filters_work and _any_collide(filters):
             yield ConfigWarning(
@@ -150,6 +154,17 @@ def _origins(config: Mapping[str, Any], dialect: Dialect) -> Iterator[ConfigWarn
                 " the origin",
             )
     yield from _shared_positions(config["sources"], dialect)
+
+
+def _empty_filters(origin: Mapping[str, Any], where: str) -> Iterator[ConfigWarning]:
+    """Transforms without a source, which servers take from 2.11 on (seen on 2.11.17 to 2.15.1)."""
+    for position, transform in enumerate(origin.get("subject_transforms", ())):
+        if not transform["src"]:
+            yield ConfigWarning(
+                "empty-filter-never-copies",
+                f"{where}.subject_transforms[{position}].src",
+                "the server accepts an empty source here, but never gets a message from the origin; write '>'",
+            )
 
 
 def _shared_positions(sources: Sequence[Mapping[str, Any]], dialect: Dialect) -> Iterator[ConfigWarning]:

@@ -2,7 +2,8 @@
 
 Theory of operation: the decoder goes through the document in order. A value of the wrong type or an unknown
 member is remembered (the first one is reported) and reading goes on; a word outside its set and a malformed
-time end it at once and are reported instead. Keys match in any case; ``null`` leaves the zero value. Servers
+time end it at once and are reported instead. Keys match in any case, so that a member may come twice: the second
+one is read into the first, and ``null`` leaves numbers, texts and booleans as they are. Servers
 before 2.11 say no more than ``invalid JSON``; newer ones add Go's own text, whose paths are those of servers
 built with Go 1.24 or newer.
 """
@@ -53,18 +54,17 @@ class _Reader:
     def mismatch(self, value: object, type_name: str, where: str) -> None:
         self.remember(f"json: cannot unmarshal {_described(value, type_name)} into {where} of type {type_name}")
 
-    def read(self, value: object, type_: Type, where: str, path: str) -> Any:
-        zero = zero_of(type_, self.dialect)
+    def read(self, value: object, type_: Type, where: str, path: str, before: Any) -> Any:
         if isinstance(type_, Choice):
-            return _chosen(value, type_)
+            return _chosen(value, type_, where)
         if value is None:
-            return zero
+            return before if _is_kept_by_null(type_) else zero_of(type_, self.dialect)
         match type_:
             case Scalar():
                 if _fits(value, type_):
                     return value
                 self.mismatch(value, type_.name, where)
-                return zero
+                return before
             case Time():
                 if not isinstance(value, str):
                     raise _Invalid("Time.UnmarshalJSON: input is not a JSON string")
@@ -73,23 +73,25 @@ class _Reader:
                 except InvalidTimeError as error:
                     raise _Invalid(str(error)) from None
             case ListOf():
-                return self.read_list(value, type_, where, path)
+                return self.read_list(value, type_, where, path, before)
             case StringMap():
-                return self.read_map(value, type_, where)
+                return self.read_map(value, type_, where, before)
             case Struct():
-                return self.read_struct(value, type_, where, path)
+                return self.read_struct(value, type_, where, path, before)
 
-    def read_list(self, value: object, type_: ListOf, where: str, path: str) -> list[Any]:
+    def read_list(self, value: object, type_: ListOf, where: str, path: str, before: list[Any]) -> list[Any]:
         if not isinstance(value, list | tuple):
             self.mismatch(value, type_.name, where)
             return []
-        return [self.read(item, type_.item, where, path) for item in value]
+        first = [zero_of(type_.item, self.dialect)] * max(0, len(value) - len(before))
+        pairs = zip(value, [*before[: len(value)], *first], strict=True)
+        return [self.read(item, type_.item, where, path, earlier) for item, earlier in pairs]
 
-    def read_map(self, value: object, type_: StringMap, where: str) -> dict[str, str]:
+    def read_map(self, value: object, type_: StringMap, where: str, before: dict[str, str]) -> dict[str, str]:
         if not isinstance(value, Mapping):
             self.mismatch(value, type_.name, where)
             return {}
-        read: dict[str, str] = {}
+        read = dict(before)
         for key, text in value.items():
             if isinstance(text, str):
                 read[str(key)] = text
@@ -99,13 +101,15 @@ class _Reader:
                 self.mismatch(text, "string", where)
         return read
 
-    def read_struct(self, value: object, struct: Struct, where: str, path: str) -> dict[str, Any] | None:
+    def read_struct(
+        self, value: object, struct: Struct, where: str, path: str, before: dict[str, Any] | None
+    ) -> dict[str, Any] | None:
         if not isinstance(value, Mapping):
             self.mismatch(value, f"server.{struct.name}", where)
             zero: dict[str, Any] | None = zero_of(struct, self.dialect)
             return zero
         fields = fields_of(struct, self.dialect)
-        read = {field.name: zero_of(field.type, self.dialect) for field in fields.values()}
+        read = dict(before or {field.name: zero_of(field.type, self.dialect) for field in fields.values()})
         for key, member in value.items():
             field = fields.get(str(key).casefold())
             if field is None:
@@ -114,7 +118,7 @@ class _Reader:
                     self.remember(f"json: unknown field {json.dumps(str(key), ensure_ascii=False)}")
                 continue
             inner = f"{path}{field.name}."
-            read[field.name] = self.read(member, field.type, _where(struct, field, path), inner)
+            read[field.name] = self.read(member, field.type, _where(struct, field, path), inner, read[field.name])
         return read
 
 
@@ -129,12 +133,17 @@ def read_request(config: object, dialect: Dialect, *, strict: bool | None = None
     reader = _Reader(dialect, strict=dialect.strict_json if strict is None else strict)
     struct = stream_request()
     try:
-        read = reader.read(config, struct, "Go value", "")
+        read = reader.read(config, struct, "Go value", "", zero_of(struct, dialect))
     except _Invalid as error:
         raise _invalid_json(str(error), dialect) from None
     if reader.first_error:
         raise _invalid_json(reader.first_error, dialect)
     return read, reader.unknown
+
+
+def _is_kept_by_null(type_: Type) -> bool:
+    # In Go these are values; the others are pointers, slices and maps, which null empties.
+    return isinstance(type_, Scalar) or (isinstance(type_, Struct) and not type_.optional)
 
 
 def _invalid_json(reason: str, dialect: Dialect) -> Exception:
@@ -166,7 +175,7 @@ def _fits(value: object, type_: Scalar) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and type_.low <= value <= type_.high
 
 
-def _chosen(value: object, choice: Choice) -> str:
+def _chosen(value: object, choice: Choice, where: str) -> str:
     if isinstance(value, str):
         word = value.lower() if choice.any_case else value
         if word in choice.words:
@@ -176,6 +185,6 @@ def _chosen(value: object, choice: Choice) -> str:
     if choice.own_error:
         if value is None or isinstance(value, str):
             raise _Invalid(choice.own_error)
-        raise _Invalid(f"json: cannot unmarshal {_described(value, 'string')} into Go value of type string")
+        raise _Invalid(f"json: cannot unmarshal {_described(value, 'string')} into {where} of type string")
     quoted = json.dumps(json.dumps(value, ensure_ascii=False, default=str), ensure_ascii=False)
     raise _Invalid(f"can not unmarshal {quoted}")

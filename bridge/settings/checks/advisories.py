@@ -7,9 +7,9 @@ from typing import Final
 
 from bridge.settings.checks.patterns import covers, filter_problem, overlap, reserved_prefix
 from bridge.settings.checks.republishing import destination_problem
-from bridge.settings.document import Path
 from bridge.settings.problems import Problem
 from bridge.settings.rules import AdvisoriesRule
+from marked_yaml import Path
 
 __all__ = ["advisories_problems"]
 

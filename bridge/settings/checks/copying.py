@@ -10,9 +10,9 @@ from bridge.settings.checks.identities import identity_problems
 from bridge.settings.checks.keys import key_problems
 from bridge.settings.checks.origins import CopyingRules, Origin, origins_of
 from bridge.settings.checks.patterns import has_white_space, in_bytes, reserved_prefix
-from bridge.settings.document import Path
 from bridge.settings.problems import Problem
 from bridge.settings.rules import MirrorRule
+from marked_yaml import Path
 from transforms.subject import is_valid_publish
 
 __all__ = ["copying_problems"]

@@ -15,9 +15,9 @@ from bridge.settings.checks.dialects import candidates, with_transforms
 from bridge.settings.checks.origins import CopyingRules, Origin
 from bridge.settings.checks.patterns import in_bytes, overlap
 from bridge.settings.checks.transforming import between, crash, remedy
-from bridge.settings.document import Path
 from bridge.settings.problems import Problem
 from bridge.settings.rules import MirrorRule, SubjectTransform
+from marked_yaml import Path
 from transforms.dialect import Dialect
 from transforms.errors import StreamConfigError, TransformError
 from transforms.stream_config import validate

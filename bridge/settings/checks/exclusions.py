@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from bridge.settings.checks.patterns import covers, filter_problem
-from bridge.settings.document import Path
 from bridge.settings.problems import Problem
+from marked_yaml import Path
 
 __all__ = ["exclusion_problems"]
 

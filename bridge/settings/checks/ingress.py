@@ -15,9 +15,9 @@ from bridge.settings.checks.patterns import (
     reserved_prefix,
 )
 from bridge.settings.checks.transforming import between, crash, remedy
-from bridge.settings.document import Path
 from bridge.settings.problems import Problem
 from bridge.settings.rules import SubjectTransformRule
+from marked_yaml import Path
 from transforms.dialect import Dialect
 from transforms.errors import StreamConfigError, TransformError
 from transforms.stream_config import validate
@@ -37,7 +37,7 @@ def ingress_problems(rule: SubjectTransformRule, at: Path, version: str, inbox_p
     """
     source, destination = rule.subject_transform.src, rule.subject_transform.dest
     at = (*at, "subject_transform")
-    if reason := _source_problem(source, (*RESERVED, f"{inbox_prefix}.>")):
+    if reason := _source_problem(source, destination, version, (*RESERVED, f"{inbox_prefix}.>")):
         yield Problem((*at, "src"), reason)
         return
     built = _built(source, destination, version) if destination else "is empty; give the subject that is stored"
@@ -58,9 +58,11 @@ def ingress_problems(rule: SubjectTransformRule, at: Path, version: str, inbox_p
         )
 
 
-def _source_problem(source: str, reserved: tuple[str, ...]) -> str | None:
+def _source_problem(source: str, destination: str, version: str, reserved: tuple[str, ...]) -> str | None:
     if reason := filter_problem(source) if source else None:
-        return f"{reason}; servers say: stream transform source: invalid subject {source} (10155)"
+        # Up to 2.10 white space is let through, and the other texts are those of the whole transform.
+        error = _refusal(source, destination, [with_transforms(each) for each in candidates(version)][-1])
+        return reason if error is None else f"{reason}; servers say: {error.description} ({error.err_code})"
     space = next((space for space in reserved if overlap(source or ">", space)), None)
     if space is None:
         return None
@@ -82,15 +84,23 @@ def _built(source: str, destination: str, version: str) -> Transform | str:
 
 
 def _built_as(source: str, destination: str, dialect: Dialect) -> Transform | str:
-    config = {"name": "S", "subjects": ["s"], "subject_transform": {"src": source, "dest": destination}}
-    try:
-        validate(config, dialect)
-    except StreamConfigError as error:
+    error = _refusal(source, destination, dialect)
+    if error is not None:
         code = _code(source, destination, dialect)
         reason = f"{between(source, destination, error.description)} ({error.err_code})"
         return f"{reason}{remedy(code, source, destination, compile_mapping)}"
     transform = compile_transform(in_bytes(source), in_bytes(destination), dialect)
     return crash(transform, dialect) or transform
+
+
+def _refusal(source: str, destination: str, dialect: Dialect) -> StreamConfigError | None:
+    """What a server says to a stream with this transform, if it refuses it."""
+    config = {"name": "S", "subjects": ["s"], "subject_transform": {"src": source, "dest": destination}}
+    try:
+        validate(config, dialect)
+    except StreamConfigError as error:
+        return error
+    return None
 
 
 def _code(source: str, destination: str, dialect: Dialect) -> str:

@@ -8,9 +8,9 @@ from bridge.settings.checks.dialects import candidates
 from bridge.settings.checks.exclusions import exclusion_problems
 from bridge.settings.checks.patterns import filter_problem, has_white_space
 from bridge.settings.checks.transforming import refusal
-from bridge.settings.document import Path
 from bridge.settings.problems import Problem
 from bridge.settings.rules import RepublishRule
+from marked_yaml import Path
 
 __all__ = ["destination_problem", "republish_problems"]
 

@@ -11,7 +11,6 @@ from bridge.settings.checks.dialects import dialect_problem
 from bridge.settings.checks.ingress import ingress_problems
 from bridge.settings.checks.republishing import republish_problems
 from bridge.settings.connections import Connection
-from bridge.settings.document import Path
 from bridge.settings.problems import Problem
 from bridge.settings.rules import (
     AdvisoriesRule,
@@ -23,6 +22,7 @@ from bridge.settings.rules import (
     SourcesRule,
     SubjectTransformRule,
 )
+from marked_yaml import Path
 
 __all__ = ["rule_problems"]
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from transforms.header_block import append, read, remove, remove_prefix
+from transforms.header_block import append, read, remove, remove_first, remove_prefix
 
 
 def test_lines_are_appended_to_nothing_and_to_a_block() -> None:
@@ -28,7 +28,9 @@ def test_appending_nothing_changes_nothing() -> None:
         (b"Foo: bar", b"Foo: b\x00\x00"),
         (b"NATS/1.0", b"NATS/1\x00\x00"),
         (b"XYZ", b"X\x00\x00"),
-        (b"\r\n", b"\x00\x00"),
+        # Two bytes count as no block at all.
+        (b"\r\n", b"NATS/1.0\r\n\x00\x00"),
+        (b"xy", b"NATS/1.0\r\n\x00\x00"),
     ],
 )
 def test_appending_keeps_every_byte_but_the_final_two(block: bytes, kept: bytes) -> None:
@@ -83,6 +85,23 @@ def test_read_takes_the_exact_name(block: bytes, expected: bytes | None) -> None
 )
 def test_remove_takes_out_whole_lines_of_exactly_that_name(block: bytes, expected: bytes) -> None:
     assert remove(block, b"A") == expected
+
+
+@pytest.mark.parametrize(
+    ("block", "expected"),
+    [
+        (b"", b""),
+        (b"NATS/1.0\r\nK: 1\r\n\r\n", b""),
+        (b"NATS/1.0\r\nB: 2\r\nK:1\r\nK: 2\r\n\r\n", b"NATS/1.0\r\nB: 2\r\nK: 2\r\n\r\n"),
+        # The name as a part of another name or of a value, and on the first line: nothing is looked for behind it.
+        (b"NATS/1.0\r\nKB: 2\r\nK: 1\r\n\r\n",) * 2,
+        (b"NATS/1.0\r\nB: K: 2\r\nK: 1\r\n\r\n",) * 2,
+        (b"K: 2\r\nK: 1\r\n\r\n",) * 2,
+        (b"NATS/1.0\r\nK: 1",) * 2,
+    ],
+)
+def test_remove_first_gives_up_at_another_use_of_the_name(block: bytes, expected: bytes) -> None:
+    assert remove_first(block, b"K") == expected
 
 
 def test_names_are_texts_and_not_patterns() -> None:

@@ -1,0 +1,342 @@
+"""The command ``nats-bridge conform`` and what belongs to it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import ssl
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+
+from conformance.catalogue import Level, read_catalogue
+from conformance.catalogue.document import schema
+from conformance.catalogue.selection import select
+from conformance.command.progress import Progress
+from conformance.errors import ConformanceError
+from conformance.raw_client import Credentials
+from conformance.servers import TWIN_VERSIONS
+
+__all__ = ["conform"]
+
+_EXIT_GOOD, _EXIT_NO, _EXIT_USAGE, _EXIT_UNREACHABLE = 0, 1, 2, 3
+
+
+class _Listed(click.ParamType[tuple[str, ...]]):
+    """``2.9.10,2.10`` as a tuple."""
+
+    name = "list"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        return value if isinstance(value, tuple) else tuple(part.strip() for part in value.split(",") if part.strip())
+
+
+@click.group(invoke_without_command=True)
+@click.option(
+    "--versions",
+    type=_Listed(),
+    metavar="V,…",
+    help=f"Native servers to get and start: full versions, or minor lines for their newest patch. "
+    f"[default: {','.join(TWIN_VERSIONS)}]",
+)
+@click.option("--server", metavar="URL", envvar="NATS_URL", help="A running server instead; see below.")
+@click.option(
+    "--creds", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Credentials file for --server."
+)
+@click.option(
+    "--tls-ca", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="CA certificate for --server."
+)
+@click.option(
+    "--subjects", "kinds", type=_Listed(), metavar="KIND,…", help="Of native, engine, bridge. [default: all three]"
+)
+@click.option("--library", "libraries", multiple=True, metavar="COMMAND", help="A transform library; may be repeated.")
+@click.option(
+    "--bridge-dialect", default="native", show_default=True, metavar="V", help="Whose behaviour the bridge is to show."
+)
+@click.option("--select", "patterns", multiple=True, metavar="ID…", help="Ids, their beginnings, or with *; repeated.")
+@click.option(
+    "--level",
+    type=click.Choice([level.value for level in Level]),
+    default=Level.OBSERVED.value,
+    show_default=True,
+    help="Only cases that are at least so binding.",
+)
+@click.option(
+    "--cases", type=click.Path(path_type=Path, exists=True, file_okay=False), help="A folder with cases of your own."
+)
+@click.option("--differential", type=int, default=0, metavar="N", help="N random comparisons per version, too.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of what is random.")
+@click.option(
+    "--report", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Where to write reports."
+)
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="A stream configuration (JSON): what each version makes of it.",
+)
+@click.option("--publish", multiple=True, metavar="SUBJECT", help="With --config: what becomes of a message.")
+@click.option("--certified", is_flag=True, help="No selection, no skips; leaves evidence in --report DIR.")
+@click.option("--json", "as_json", is_flag=True, help="The result on stdout as JSON.")
+@click.pass_context
+def conform(ctx: click.Context, /, **given: Any) -> int | None:
+    """Compare native servers, the engine and the bridge with the catalogue, version by version.
+
+    Servers are fetched and started here, on loopback. With --server a running one is tested without harming it:
+    streams and subjects have names of their own, are removed afterwards, and no case is played that could end the
+    server or reach what is not ours.
+
+    Exit codes: 0 all as expected, known differences included; 1 a case failed; 2 usage, or a malformed case file;
+    3 a server cannot be had or reached (what could be tested is reported).
+
+    \b
+    Example:
+      nats-bridge conform --versions 2.9.10,2.10.27,2.15 --report report/
+      nats-bridge conform --server nats://127.0.0.1:4222 --level must
+      nats-bridge conform --versions 2.10,2.14 --config stream.json --publish orders.eu.1
+      nats-bridge conform judge report/history.jsonl
+    """
+    if ctx.invoked_subcommand is not None:
+        if any(ctx.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE for name in given):
+            raise click.UsageError(f"options go behind '{ctx.invoked_subcommand}'", ctx)
+        return None
+    versions = given["versions"] or (() if given["server"] else TWIN_VERSIONS)
+    if given["versions"] and _is_given(ctx, "server"):
+        raise click.UsageError("--versions starts servers, --server tests a running one; give one of them", ctx)
+    if given["config"] is not None:
+        return _answer_config(given, versions)
+    if given["publish"]:
+        raise click.UsageError("--publish belongs to --config FILE", ctx)
+    return _run(ctx, given, versions)
+
+
+def _is_given(ctx: click.Context, name: str) -> bool:
+    """Whether an option stands on the command line, and is not taken from the environment."""
+    return ctx.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
+
+
+def _run(ctx: click.Context, given: dict[str, Any], versions: tuple[str, ...]) -> int:
+    from conformance.command.evidence import objections, write_evidence
+    from conformance.command.native_servers import found_servers
+    from conformance.command.plan import KINDS, Plan, chosen_cases
+    from conformance.command.whole_run import record
+    from conformance.history import read_history
+    from conformance.reports import judged, write_reports
+
+    kinds = given["kinds"] or KINDS
+    unknown = set(kinds) - set(KINDS)
+    if unknown:
+        raise click.UsageError(f"--subjects: '{min(unknown)}' is none of {', '.join(KINDS)}", ctx)
+    plan = Plan(
+        versions=versions,
+        server="" if given["versions"] else given["server"] or "",
+        credentials=_credentials(given),
+        kinds=kinds,
+        libraries=given["libraries"],
+        bridge_dialect=given["bridge_dialect"],
+        patterns=given["patterns"],
+        level=Level(given["level"]),
+        cases=given["cases"],
+        seed=given["seed"],
+        is_certified=given["certified"],
+    )
+    report: Path | None = given["report"]
+    if plan.is_certified and (report is None or plan.patterns or plan.level is not Level.OBSERVED or plan.server):
+        where = " (NATS_URL is set)" if plan.server and not _is_given(ctx, "server") else ""
+        raise click.UsageError(
+            f"--certified needs --report DIR, and allows no --select, --level or --server{where}", ctx
+        )
+    if plan.is_certified and report is not None and report.is_dir() and any(report.iterdir()):
+        raise click.UsageError(f"--certified: {report} is not empty, and evidence is of one run alone", ctx)
+    cases = chosen_cases(plan)
+    progress = Progress()
+    with tempfile.TemporaryDirectory(prefix="nats-bridge-report-") as temporary:
+        folder = report or Path(temporary)
+        history_file = folder / "history.jsonl"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            history_file.write_bytes(b"")  # so that no older run is taken for this one
+        except OSError as error:
+            raise ConformanceError(f"--report {folder}: {error.strerror}") from None
+        servers = found_servers(plan.versions, progress.say)
+        interrupted = False
+        try:
+            asyncio.run(record(plan, cases, servers, history_file, progress))
+        except KeyboardInterrupt:
+            interrupted = True
+            if not history_file.stat().st_size:
+                raise
+        result = judged(read_history(history_file), cases)
+        disagreements = 0 if interrupted else _differ(given, servers.binaries, folder, progress)
+        if report is not None:
+            for file in write_reports(result, folder):
+                progress.say(f"written: {file}")
+        _tell(result, as_json=given["as_json"])
+        if plan.is_certified:
+            write_evidence(folder, servers.binaries, **result.history.start)
+            found = objections(result.counts(), is_complete=result.is_complete, disagreements=disagreements)
+            for reason in found:
+                click.echo(f"not certified: {reason}", err=True)
+            if not found:
+                click.echo("certified: every case was played, none failed", err=True)
+            if found and not interrupted:
+                return _EXIT_NO
+    if interrupted:
+        raise KeyboardInterrupt
+    if not result.passed or disagreements:
+        only_missing = result.history.missing and not result.failures and not disagreements
+        return _EXIT_UNREACHABLE if only_missing else _EXIT_NO
+    return _EXIT_GOOD
+
+
+def _differ(given: dict[str, Any], binaries: dict[str, Path], folder: Path, progress: Progress) -> int:
+    """Differential testing of every version; the number of disagreements."""
+    if not given["differential"]:
+        return 0
+    from conformance.differential import compare
+    from conformance.differential.report import text
+
+    found = 0
+    for version, binary in binaries.items():
+        with tempfile.TemporaryDirectory(prefix="nats-bridge-differential-") as directory:
+            result = asyncio.run(
+                compare(
+                    version,
+                    binary,
+                    Path(directory),
+                    seed=given["seed"],
+                    comparisons=given["differential"],
+                    progress=progress,
+                )
+            )
+        (folder / f"differential-{version}.json").write_text(json.dumps(result.as_json(), indent=2) + "\n", "utf-8")
+        click.echo(text(result), err=given["as_json"])
+        found += len(result.disagreements)
+    return found
+
+
+def _tell(result: Any, *, as_json: bool) -> None:
+    from conformance.reports.json_report import as_report
+    from conformance.reports.terminal import summary, wants_colour
+
+    if as_json:
+        click.echo(json.dumps(as_report(result), indent=2))
+        return
+    click.echo(summary(result, shutil.get_terminal_size().columns, wants_colour(sys.stdout, os.environ)))
+
+
+def _credentials(given: dict[str, Any]) -> Credentials:
+    context = ssl.create_default_context(cafile=given["tls_ca"]) if given["tls_ca"] else None
+    return Credentials(creds=given["creds"], tls=context)
+
+
+def _answer_config(given: dict[str, Any], versions: tuple[str, ...]) -> int:
+    from conformance.command.native_servers import found_servers
+    from conformance.command.stream_question import answers, read_stream, told
+
+    if given["server"] and not given["versions"]:
+        raise ConformanceError("--config asks servers that are started for it: give --versions V,…")
+    config = read_stream(given["config"])
+    servers = found_servers(versions, Progress().say)
+    if servers.missing and not servers.binaries:
+        raise ConformanceError("\n".join(servers.missing.values()))
+    found = asyncio.run(answers(config, given["publish"], servers.binaries))
+    if given["as_json"]:
+        click.echo(json.dumps([answer.as_json() for answer in found], indent=2))
+    else:
+        click.echo(told(given["config"], found))
+    for version, reason in servers.missing.items():
+        click.echo(f"{version}: {reason}", err=True)
+    return _EXIT_UNREACHABLE if servers.missing else _EXIT_GOOD
+
+
+@conform.command("list")
+@click.argument("patterns", nargs=-1, metavar="[ID]...")
+@click.option("--level", type=click.Choice([level.value for level in Level]), default=Level.OBSERVED.value)
+@click.option("--json", "as_json", is_flag=True, help="Ids, titles, levels, clauses as JSON.")
+def list_cases(patterns: tuple[str, ...], level: str, as_json: bool) -> None:
+    """List the cases.
+
+    \b
+    Example:
+      nats-bridge conform list adr28/headers
+    """
+    cases = select(read_catalogue(), patterns, Level(level))
+    if as_json:
+        rows = [{"id": each.id, "title": each.title, "level": each.level, "clause": each.clause} for each in cases]
+        click.echo(json.dumps(rows, indent=2))
+        return
+    width = max(len(case.id) for case in cases)
+    for case in cases:
+        click.echo(f"{case.id:<{width}}  {case.level:<8}  {case.title}")
+    click.echo(f"{len(cases)} cases", err=True)
+
+
+@conform.command("judge")
+@click.argument("history", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE")
+@click.option(
+    "--report", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Where to write reports."
+)
+@click.option(
+    "--cases", type=click.Path(path_type=Path, exists=True, file_okay=False), help="The folder with cases of your own."
+)
+@click.option(
+    "--version-changes",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="docs/versions.md, made of it.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The result on stdout as JSON.")
+def judge_history(
+    history: Path, report: Path | None, cases: Path | None, version_changes: Path | None, as_json: bool
+) -> int:
+    """Judge a recorded run again, without any server.
+
+    \b
+    Example:
+      nats-bridge conform judge report/history.jsonl --report again/
+    """
+    from conformance.history import read_history
+    from conformance.reports import judged, write_reports
+    from conformance.reports.version_changes import version_changes as changes_text
+
+    known = read_catalogue() + (read_catalogue(cases) if cases else ())
+    result = judged(read_history(history), known)
+    if report is not None:
+        report.mkdir(parents=True, exist_ok=True)
+        write_reports(result, report)
+    if version_changes is not None:
+        version_changes.write_text(changes_text(result), "utf-8")
+    _tell(result, as_json=as_json)
+    return _EXIT_GOOD if result.passed else _EXIT_NO
+
+
+@conform.command("schema")
+def case_schema() -> None:
+    """Print the JSON schema of case files.
+
+    \b
+    Example:
+      nats-bridge conform schema > cases.schema.json
+    """
+    click.echo(json.dumps(schema(), indent=2))
+
+
+@conform.command("miniatures")
+def miniatures() -> int:
+    """Show that the suite catches wrong engines: each one, and the cases that caught it.
+
+    \b
+    Example:
+      nats-bridge conform miniatures
+    """
+    from conformance.miniatures import caught, told
+
+    found = asyncio.run(caught())
+    click.echo(told(found))
+    return _EXIT_GOOD if all(each.is_named for each in found) else _EXIT_NO

@@ -1,0 +1,37 @@
+"""The native servers that a run needs: had, or missing with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from conformance.servers import ServersError, fetch
+from conformance.servers.binary import version_of
+from transforms.dialect import dialect
+from transforms.errors import UnknownDialectError
+
+__all__ = ["Servers", "found_servers"]
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """Native servers that were had, by full version, and the versions that were not, with the reason."""
+
+    binaries: dict[str, Path]
+    missing: dict[str, str]
+
+
+def found_servers(versions: Sequence[str], report: Callable[[str], None]) -> Servers:
+    """The servers of these versions, fetched where they are not at hand; a minor line means its newest patch."""
+    binaries: dict[str, Path] = {}
+    missing: dict[str, str] = {}
+    for version in versions:
+        try:
+            binary = fetch(version, report=report)
+            found = version_of(binary)
+            dialect(found)
+            binaries[found] = binary
+        except (ServersError, UnknownDialectError) as error:
+            missing[version] = str(error)
+    return Servers(binaries, missing)

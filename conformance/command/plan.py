@@ -1,0 +1,96 @@
+"""What a run is to do: which cases, on which subjects of test, made of what the command line says."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from conformance.catalogue import Case, Level, read_catalogue
+from conformance.catalogue.reading import CATALOGUE
+from conformance.catalogue.selection import select
+from conformance.command.native_servers import Servers
+from conformance.errors import CatalogueError, ConformanceError
+from conformance.raw_client import Credentials
+from conformance.subjects.bridge import BridgeSubject
+from conformance.subjects.engine import EngineSubject
+from conformance.subjects.library import LibrarySubject
+from conformance.subjects.native import NativeSubject, RunningServer
+from conformance.subjects.subject import Subject
+
+__all__ = ["KINDS", "Plan", "chosen_cases", "subjects_of"]
+
+KINDS = ("native", "engine", "bridge")
+"""What can be tested of a version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One run.
+
+    Attributes:
+        versions: full versions or minor lines; empty with ``server``.
+        server: the address of a running server, which is tested without harming it.
+        kinds: of ``KINDS``.
+        libraries: commands that speak the library protocol.
+        bridge_dialect: whose behaviour the bridge is to show; ``native`` for its server's own.
+        patterns: ids of cases; empty for every case.
+        cases: a folder with case files of one's own, played as well.
+        seed: of what is random.
+    """
+
+    versions: tuple[str, ...]
+    server: str = ""
+    credentials: Credentials = field(default_factory=Credentials)
+    kinds: tuple[str, ...] = KINDS
+    libraries: tuple[str, ...] = ()
+    bridge_dialect: str = "native"
+    patterns: tuple[str, ...] = ()
+    level: Level = Level.OBSERVED
+    cases: Path | None = None
+    seed: int = 1
+    is_certified: bool = False
+
+
+def chosen_cases(plan: Plan) -> tuple[Case, ...]:
+    """The cases of a plan.
+
+    Raises:
+        CatalogueError: a case file is malformed, or nothing is selected.
+    """
+    cases = read_catalogue(CATALOGUE)
+    if plan.cases is not None:
+        own = read_catalogue(plan.cases)
+        taken = {case.id for case in cases} & {case.id for case in own}
+        if taken:
+            raise CatalogueError(f"{plan.cases}: id '{min(taken)}' is one of the suite's own; ids are never used twice")
+        cases = (*cases, *own)
+    found = select(cases, plan.patterns, plan.level)
+    if not found:
+        raise CatalogueError(f"no case has one of these ids at level '{plan.level}' or above")
+    return found
+
+
+def subjects_of(plan: Plan, servers: Servers, directory: Path) -> list[Subject]:
+    """The subjects of test, not open yet; natives first, then engines, bridges and libraries.
+
+    Raises:
+        ConformanceError: there would be none.
+    """
+    if plan.server:
+        return [RunningServer(plan.server, plan.credentials)]
+    found: list[Subject] = []
+    if "native" in plan.kinds:
+        found += [NativeSubject(version, binary, directory) for version, binary in servers.binaries.items()]
+    if "engine" in plan.kinds:
+        found += [EngineSubject(version) for version in servers.binaries]
+    if "bridge" in plan.kinds:
+        found += [
+            BridgeSubject(version, binary, directory, dialect=plan.bridge_dialect)
+            for version, binary in servers.binaries.items()
+        ]
+    for command in plan.libraries:
+        found += [LibrarySubject(shlex.split(command), version) for version in servers.binaries]
+    if not found and not servers.missing:
+        raise ConformanceError("nothing to test: --versions V,… or --server URL")
+    return found

@@ -1,0 +1,82 @@
+"""A run from beginning to end: servers, cases, history, verdicts, reports."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+import sys
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from conformance.catalogue import Case
+from conformance.catalogue.reading import checksum
+from conformance.command.native_servers import Servers
+from conformance.command.plan import Plan, subjects_of
+from conformance.command.progress import Progress
+from conformance.errors import SubjectError
+from conformance.history import HistoryWriter
+from conformance.raw_client import shown_address
+from conformance.running import play_all
+from conformance.subjects.native import RunningServer
+from conformance.subjects.subject import Subject
+
+__all__ = ["record"]
+
+
+async def record(plan: Plan, cases: Sequence[Case], servers: Servers, file: Path, progress: Progress) -> None:
+    """Play the plan's cases and write the history; servers are ended and streams removed, whatever happens.
+
+    A subject of test that cannot be opened is written down as missing, and the others go on.
+
+    Raises:
+        SubjectError: no subject of test could be opened.
+    """
+    with tempfile.TemporaryDirectory(prefix="nats-bridge-conform-", ignore_cleanup_errors=True) as folder:
+        async with contextlib.AsyncExitStack() as opened:
+            subjects: list[Subject] = []
+            missing = dict(servers.missing)
+            for subject in subjects_of(plan, servers, Path(folder)):
+                try:
+                    await subject.open()
+                except SubjectError as error:
+                    missing[subject.identity.label] = str(error)
+                    continue
+                opened.push_async_callback(subject.close)
+                if isinstance(subject, RunningServer):
+                    progress.say(f"{subject.identity.label}: the running server at {subject.address}")
+                subjects.append(subject)
+            for name, reason in missing.items():
+                progress.say(f"{name}: missing: {reason}")
+            if not subjects:
+                raise SubjectError("\n".join(f"{name}: {reason}" for name, reason in missing.items()))
+            identities = {subject.identity.label: subject.identity for subject in subjects}
+            with HistoryWriter(file, identities, missing=missing, **_start(plan, cases)) as writer:
+                await play_all(cases, subjects, writer, progress)
+
+
+def _start(plan: Plan, cases: Sequence[Case]) -> dict[str, object]:
+    return {
+        "suite": version("nats-bridge"),
+        "catalogue": checksum(),
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "cases": len(cases),
+        "selection": list(plan.patterns),
+        "level": plan.level.value,
+        "seed": plan.seed,
+        "certified": plan.is_certified,
+        "server": shown_address(plan.server),
+        "command": shlex.join(_without_secrets(sys.argv[1:])),
+    }
+
+
+def _without_secrets(arguments: Sequence[str]) -> list[str]:
+    """What was asked for, without user names and passwords in addresses; one for --server needs no ``nats://``."""
+    found: list[str] = []
+    for argument in arguments:
+        is_bare = "://" not in argument and (argument.startswith("--server=") or found[-1:] == ["--server"])
+        found.append(re.sub(r"(?<=--server=).*@|^(?!--).*@" if is_bare else r"(?<=://)\S*@", "", argument))
+    return found

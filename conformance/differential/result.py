@@ -1,0 +1,97 @@
+"""What a differential run found, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["DifferentialResult", "Disagreement"]
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """Server and engine say different things.
+
+    Attributes:
+        number: of the trial; with the seed it can be drawn again.
+        kind: what was compared.
+        where: the place of the difference.
+        native: what the server showed there.
+        engine: what the engine says.
+        entry: a case file with the shrunk trial; empty where it was not shrunk.
+        asked: how often the server was asked for it.
+    """
+
+    number: int
+    kind: str
+    where: str
+    native: str
+    engine: str
+    entry: str = ""
+    asked: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "number": self.number,
+            "kind": self.kind,
+            "where": self.where,
+            "native": self.native,
+            "engine": self.engine,
+            "entry": self.entry,
+            "asked": self.asked,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class DifferentialResult:
+    """One run against one version.
+
+    Attributes:
+        wanted: comparisons that were asked for.
+        comparisons: that were made, by kind; equal inputs count once, and what neither side can show does not count.
+        repeated: equal inputs that were compared again.
+        invisible: messages of which neither side could have shown anything.
+        trials: that were put to the server.
+        held_back: trials that were not, by reason.
+        disagreements: shrunk ones first.
+        seconds: the whole run took.
+    """
+
+    version: str
+    seed: int
+    wanted: int
+    comparisons: Mapping[str, int]
+    repeated: int
+    invisible: int
+    trials: int
+    held_back: Mapping[str, int]
+    seconds: float
+    disagreements: tuple[Disagreement, ...] = field(default=())
+
+    @property
+    def total(self) -> int:
+        """All comparisons."""
+        return sum(self.comparisons.values())
+
+    @property
+    def is_good(self) -> bool:
+        """Whether server and engine agreed everywhere."""
+        return not self.disagreements
+
+    def as_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "version": self.version,
+            "seed": self.seed,
+            "wanted": self.wanted,
+            "total": self.total,
+            "comparisons": dict(self.comparisons),
+            "repeated": self.repeated,
+            "invisible": self.invisible,
+            "trials": self.trials,
+            "held_back": dict(self.held_back),
+            "seconds": round(self.seconds, 3),
+            "disagreements": [each.as_json() for each in self.disagreements],
+        }

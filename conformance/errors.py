@@ -1,0 +1,29 @@
+"""What can go wrong in the suite itself, apart from what servers and engines answer."""
+
+from __future__ import annotations
+
+__all__ = ["CatalogueError", "ConformanceError", "HistoryError", "SubjectError"]
+
+
+class ConformanceError(Exception):
+    """Base of the suite's errors; the text is one or two lines for a person.
+
+    Attributes:
+        exit_code: what the command ends with; 2: what was asked for cannot be understood, 3: not reachable.
+    """
+
+    exit_code = 2
+
+
+class CatalogueError(ConformanceError):
+    """A case file cannot be read: the text names file, line and field."""
+
+
+class HistoryError(ConformanceError):
+    """A history is not one, or was written by a version that this one does not know."""
+
+
+class SubjectError(ConformanceError):
+    """A subject of test cannot be reached, or does not answer as its protocol says."""
+
+    exit_code = 3

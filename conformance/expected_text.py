@@ -1,0 +1,54 @@
+"""Expected bytes with placeholders: ``<time>``, ``<identity>``, ``<int A..B>``."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+__all__ = ["is_exact", "matches_text", "without_placeholders"]
+
+_PLACEHOLDER = re.compile(rb"<(time|identity|int (-?[0-9]+)\.\.(-?[0-9]+))>")
+_TIME = rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{0,8}[1-9])?Z"
+_IDENTITY = rb"[0-9A-Za-z]{8}"
+_INTEGER = rb"(0|-?[1-9][0-9]{0,18})"
+"""As servers write numbers: no leading zeros, at most 64 bits."""
+
+
+def is_exact(expected: bytes) -> bool:
+    """Whether there is no placeholder in it."""
+    return _PLACEHOLDER.search(expected) is None
+
+
+def without_placeholders(expected: bytes) -> bytes:
+    """The bytes that are expected as they stand."""
+    return _PLACEHOLDER.sub(b"", expected)
+
+
+def matches_text(expected: bytes, observed: bytes) -> bool:
+    """Whether the observed bytes are the expected ones, placeholders filled in rightly."""
+    if expected == observed:
+        return True
+    pattern, ranges = _compiled(expected)
+    found = pattern.fullmatch(observed)
+    if found is None:
+        return False
+    return all(low <= int(text) <= high for text, (low, high) in zip(found.groups(), ranges, strict=True))
+
+
+@lru_cache(maxsize=4096)
+def _compiled(expected: bytes) -> tuple[re.Pattern[bytes], tuple[tuple[int, int], ...]]:
+    parts: list[bytes] = []
+    ranges: list[tuple[int, int]] = []
+    end = 0
+    for found in _PLACEHOLDER.finditer(expected):
+        parts.append(re.escape(expected[end : found.start()]))
+        if found[1] == b"time":
+            parts.append(_TIME)
+        elif found[1] == b"identity":
+            parts.append(_IDENTITY)
+        else:
+            parts.append(_INTEGER)
+            ranges.append((int(found[2]), int(found[3])))
+        end = found.end()
+    parts.append(re.escape(expected[end:]))
+    return re.compile(b"".join(parts), re.DOTALL), tuple(ranges)

@@ -1,0 +1,37 @@
+"""Reports: renderings of a judged run. The history is what counts; each of them can be made of it again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from conformance.reports.html import page
+from conformance.reports.json_report import as_report
+from conformance.reports.judgement import Cell, Judged, judged
+from conformance.reports.junit import junit
+from conformance.reports.links import divergences_link
+from conformance.reports.markdown import markdown
+
+__all__ = ["Cell", "Judged", "judged", "write_reports"]
+
+
+def write_reports(result: Judged, folder: Path) -> list[Path]:
+    """Write ``report.json``, ``junit.xml``, ``report.md`` and ``index.html`` into a folder, made where it is not there.
+
+    Returns:
+        the files, in this order.
+
+    Raises:
+        OSError: the folder cannot be written to.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    divergences = divergences_link(folder)
+    contents = {
+        "report.json": json.dumps(as_report(result), indent=1).encode(),
+        "junit.xml": junit(result),
+        "report.md": markdown(result, divergences).encode("utf-8", "backslashreplace"),
+        "index.html": page(result, divergences).encode("utf-8", "backslashreplace"),
+    }
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    return [folder / name for name in contents]

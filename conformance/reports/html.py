@@ -1,0 +1,31 @@
+"""One HTML page that holds everything it needs: matrix, filters, and a view of every cell.
+
+The page is made of the files in ``page``; its script shows what ``page_data`` says.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+
+from conformance.reports.judgement import Judged
+from conformance.reports.page_data import page_data
+
+__all__ = ["page"]
+
+
+def page(judged: Judged, divergences: str = "") -> str:
+    """The page. It asks no network for anything; links lead to the clauses.
+
+    ``divergences`` is the address of the page that explains known divergences; empty: there is no link to it.
+    """
+    folder = files("conformance.reports") / "page"
+    style, script, body = ((folder / name).read_text("utf-8") for name in ("page.css", "page.js", "page.html"))
+    data = json.dumps(page_data(judged, divergences), separators=(",", ":"))
+    # Within a script element "</script>" and "<!--" would mean something, whatever JSON says.
+    replaced = {"@@style@@": style, "@@script@@": script, "@@data@@": data.replace("<", "\\u003c")}
+    for mark, content in replaced.items():
+        before, found, after = body.partition(mark)
+        assert found, f"page.html has no place for {mark}"
+        body = before + content + after
+    return body

@@ -1,0 +1,63 @@
+"""The verdicts as JSON, with a stable shape. What was seen, byte by byte, is in the history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from conformance.outcome import Verdict
+from conformance.reports.judgement import Judged
+
+__all__ = ["FORMAT", "as_report"]
+
+FORMAT = 1
+"""Counts up when a member changes its meaning or goes away; new members may come at any time."""
+
+_TOLD = ("suite", "catalogue", "time", "seed", "selection", "level", "server", "certified")
+
+
+def as_report(judged: Judged) -> dict[str, Any]:
+    """Plain values for ``json.dumps``.
+
+    ``report``: the format. ``passed``, ``complete``, ``objections``: the result, and why the run is not complete.
+    ``run``: what the history says of itself. ``subjects``, ``cases``: what ``verdicts`` name. ``counts``: by outcome.
+    ``verdicts``: case, subject, outcome; where there are any, ``reason``, ``mismatches``, ``divergences``, ``seconds``.
+    """
+    return {
+        "report": FORMAT,
+        "passed": judged.passed,
+        "complete": judged.is_complete,
+        "objections": judged.objections(),
+        "run": {name: judged.history.start[name] for name in _TOLD if name in judged.history.start},
+        "counts": judged.counts(),
+        "subjects": [
+            {"label": label, **identity.as_json(), "counts": judged.counts(label)}
+            for label, identity in judged.subjects.items()
+        ],
+        "cases": [
+            {"id": case.id, "title": case.title, "level": case.level.value, "clause": case.clause}
+            for case in judged.cases
+        ],
+        "verdicts": [
+            {"case": case.id, "subject": label, **_verdict(cell.verdict), **_seconds(cell.seconds)}
+            for case, label, cell in judged.every_cell()
+        ],
+        "unknown_cases": list(judged.unknown),
+        "missing": dict(judged.missing or {}),
+    }
+
+
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    found: dict[str, Any] = {"outcome": verdict.outcome.value}
+    if verdict.reason:
+        found["reason"] = verdict.reason
+    if verdict.mismatches:
+        found["mismatches"] = [
+            {"where": each.where, "expected": each.expected, "observed": each.observed} for each in verdict.mismatches
+        ]
+    if verdict.divergences:
+        found["divergences"] = list(verdict.divergences)
+    return found
+
+
+def _seconds(seconds: float | None) -> dict[str, float]:
+    return {} if seconds is None else {"seconds": round(seconds, 4)}

@@ -1,0 +1,40 @@
+"""Where a reader can look something up: the clause of a case, a known divergence."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+__all__ = ["clause_link", "divergences_link", "document_of"]
+
+_ADR = "https://github.com/nats-io/nats-architecture-and-design/blob/main/adr/ADR-{}.md"
+
+
+def document_of(clause: str) -> str:
+    """The document of a clause: ``ADR-28`` of ``ADR-28, RePublish Headers``."""
+    return clause.partition(",")[0].strip()
+
+
+def clause_link(clause: str) -> str:
+    """The public address of a clause, at its heading where it names one; empty for what has no document."""
+    document, _, section = clause.partition(",")
+    number = re.fullmatch(r"ADR-([0-9]+)", document.strip())
+    if number is None:
+        return ""
+    # What stands in brackets is an older edition, "RePublish Headers (2022-07)", whose heading may be gone.
+    edition = section.rstrip().endswith(")")
+    anchor = "" if edition else re.sub(r"[^\w -]", "", section.strip().lower()).replace(" ", "-")
+    return _ADR.format(number[1]) + (f"#{anchor}" if anchor else "")
+
+
+def divergences_link(folder: Path) -> str:
+    """The page that explains the ids of known divergences, as seen from a folder of reports.
+
+    Empty where the folder is not within the project's own tree, so that no path of a machine gets into a report.
+    """
+    page = Path("docs/known-divergences.md").resolve()
+    folder = folder.resolve()
+    if not page.is_file() or not folder.is_relative_to(page.parents[1]):
+        return ""
+    return Path(os.path.relpath(page, folder)).as_posix()

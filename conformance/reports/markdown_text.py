@@ -1,0 +1,34 @@
+"""Texts inside of Markdown: code spans and table rows that no text can break out of."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["code", "plain", "row", "shortened"]
+
+
+def code(text: str) -> str:
+    """A code span, for tables as well; an empty text gives an empty one."""
+    if not text:
+        return ""
+    fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)
+    pad = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{fence}{pad}{text}{pad}{fence}".replace("|", "\\|").replace("\n", " ")
+
+
+def plain(text: str) -> str:
+    """A text that means nothing in Markdown and stays in its line."""
+    return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", text).replace("\n", " ")
+
+
+def row(*cells: str) -> str:
+    """A row of a table."""
+    return f"| {' | '.join(cell.replace(chr(10), ' ') for cell in cells)} |\n"
+
+
+def shortened(text: str, longest: int) -> str:
+    """The text, or its beginning and its end with an ellipsis between them."""
+    if len(text) <= longest:
+        return text
+    end = longest // 4
+    return f"{text[: longest - end - 1]}…{text[-end:]}"

@@ -1,0 +1,29 @@
+"""The command that plays one case on one subject of test again."""
+
+from __future__ import annotations
+
+import shlex
+
+from conformance.subjects.identity import Identity
+
+__all__ = ["reproduction"]
+
+
+def reproduction(case_id: str, subject: Identity, seed: object, server: object = None) -> str:
+    """A line for a shell. Of somebody's library only its owner knows the command: ``COMMAND`` stands for it.
+
+    ``server`` is the address of the running server that was tested, if it was one.
+    """
+    words = ["nats-bridge", "conform", "--versions", subject.server or subject.dialect]
+    if server:
+        words[2:] = ["--server", str(server)]
+    elif subject.kind == "library":
+        words += ["--subjects", "engine", "--library", "COMMAND"]
+    else:
+        words += ["--subjects", subject.kind]
+    if subject.kind == "bridge" and subject.server not in ("", subject.dialect):
+        words += ["--bridge-dialect", subject.dialect]
+    words += ["--select", case_id]
+    if seed is not None:
+        words += ["--seed", str(seed)]
+    return shlex.join(words)

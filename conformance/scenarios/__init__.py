@@ -1,0 +1,26 @@
+"""Scenarios: what data cannot say (crashes, upgrades, clusters, timing), as functions that answer with facts.
+
+Each module holds those of one concern; importing them here is what makes their names known.
+"""
+
+from conformance.scenarios import (  # noqa: F401 - imported to be registered
+    accounts_and_mappings,
+    advisories,
+    batches_and_counters,
+    clusters,
+    crashes,
+    deduplication,
+    limits_and_expiry,
+    loops,
+    promotions,
+    records,
+    requests,
+    restarts,
+    stalls,
+    timing,
+    upgrades,
+    work_queues,
+)
+from conformance.scenarios.registry import play_scenario, scenario_names
+
+__all__ = ["play_scenario", "scenario_names"]

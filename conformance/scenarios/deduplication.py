@@ -1,0 +1,118 @@
+"""Message ids and the window in which they count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from conformance.scenarios.account import Account
+from conformance.scenarios.laboratory import Laboratory
+from conformance.scenarios.registry import scenario
+from conformance.scenarios.stalls import copied_or_stalled, starts_asked_for
+from conformance.scenarios.texts import payloads_of
+from conformance.scenarios.waiting import first_that
+
+_ID = ["Nats-Msg-Id: m"]
+_SECOND = 1_000_000_000
+
+
+@scenario
+async def duplicate_within_and_behind_the_window(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A duplicate is not republished; when the window has passed, the same id is stored and republished again."""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    republish = {"src": "in.*", "dest": "out.$1"}
+    await account.create("S", subjects=["in.*"], republish=republish, duplicate_window=3600 * _SECOND)
+    heard = await account.hear("out.>")
+    await account.publish("in.a", "1", _ID)
+    within = await account.publish("in.a", "2", _ID)
+    await account.client.flush()
+    republished_within = payloads_of(heard)
+    await account.update("S", duplicate_window=_SECOND // 10)
+
+    async def accepted() -> Mapping[str, Any] | None:
+        answer = await account.publish("in.a", "3", _ID)
+        return None if answer.get("duplicate") else answer
+
+    behind = await first_that(accepted, "an end of the duplicate window")
+    await account.client.flush()
+    is_duplicate = within.get("duplicate", False)
+    return {
+        "within": {"duplicate": is_duplicate, "seq": within["seq"], "republished": republished_within},
+        "behind": {"seq": behind["seq"], "republished": payloads_of(heard)},
+    }
+
+
+async def _repeated_id(laboratory: Laboratory, **target: Any) -> Mapping[str, Any]:
+    """An origin that does not know duplicates any more holds the same id twice, and something behind it."""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await _origin_with_a_repeated_id(account)
+    requests = await account.hear("$JS.API.CONSUMER.CREATE.>")
+    await account.create("T", **target)
+    stalled = await copied_or_stalled(account, "T", "3", requests, "O")
+    facts: dict[str, Any] = {"stalled": stalled, "stored": payloads_of(await account.stored("T"))}
+    if stalled:
+        facts["asked_again_from"] = starts_asked_for(requests, "O")[-1]
+    return facts
+
+
+async def _origin_with_a_repeated_id(account: Account) -> None:
+    await account.create("O", subjects=["in.*"], duplicate_window=_SECOND // 10)
+    await account.publish("in.a", "1", _ID)
+
+    async def accepted() -> bool | None:
+        return None if (await account.publish("in.a", "2", _ID)).get("duplicate") else True
+
+    await first_that(accepted, "an end of the origin's duplicate window")
+    await account.publish("in.a", "3")
+
+
+@scenario
+async def repeated_id_in_a_source(laboratory: Laboratory) -> Mapping[str, Any]:
+    """The target has a window of its own, in which the origin's repeated id is a duplicate."""
+    return await _repeated_id(laboratory, sources=[{"name": "O"}], duplicate_window=3600 * _SECOND)
+
+
+@scenario
+async def repeated_id_in_a_source_by_default(laboratory: Laboratory) -> Mapping[str, Any]:
+    """The target has no ``duplicate_window`` in its configuration: which one the server gives it decides."""
+    return await _repeated_id(laboratory, sources=[{"name": "O"}])
+
+
+@scenario
+async def repeated_id_in_a_mirror(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A mirror with a window of its own, of an origin that holds the same id twice."""
+    return await _repeated_id(laboratory, mirror={"name": "O"}, duplicate_window=3600 * _SECOND)
+
+
+@scenario
+async def stall_ends_with_the_window(laboratory: Laboratory) -> Mapping[str, Any]:
+    """The target's window is made short: where the duplicate was waited for, it is stored now."""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await _origin_with_a_repeated_id(account)
+    requests = await account.hear("$JS.API.CONSUMER.CREATE.>")
+    await account.create("T", sources=[{"name": "O"}], duplicate_window=3600 * _SECOND)
+    stalled = await copied_or_stalled(account, "T", "3", requests, "O")
+    await account.update("T", duplicate_window=_SECOND // 10)
+    return {"stalled_before": stalled, "stored": payloads_of(await account.ending_with("T", "3"))}
+
+
+@scenario
+async def same_id_from_two_origins(laboratory: Laboratory) -> Mapping[str, Any]:
+    """Two origins with the same id in one target: the second one is a duplicate there."""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    requests = await account.hear("$JS.API.CONSUMER.CREATE.>")
+    await account.create("O", subjects=["in.*"])
+    await account.create("P", subjects=["other.*"])
+    await account.create("T", sources=[{"name": "O"}], duplicate_window=3600 * _SECOND)
+    await account.publish("in.a", "1", _ID)
+    await account.holding("T", 1)
+    await account.publish("other.a", "2", _ID)
+    await account.publish("other.a", "3")
+    await account.update("T", sources=[{"name": "O"}, {"name": "P"}])
+    stalled = await copied_or_stalled(account, "T", "3", requests, "P")
+    await account.publish("in.a", "end")
+    return {"stalled": stalled, "stored": payloads_of(await account.ending_with("T", "end"))}

@@ -1,0 +1,163 @@
+"""What limits and time take away, and what a republished message says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from conformance.scenarios.account import Account
+from conformance.scenarios.laboratory import Laboratory
+from conformance.scenarios.registry import scenario
+from conformance.scenarios.texts import header_of, headers_named, payloads_of
+from conformance.scenarios.waiting import arrived, first_that
+
+_REPUBLISH = {"src": "in.*", "dest": "out.$1"}
+_SECOND = 1_000_000_000
+
+
+async def _emptied(account: Account, name: str) -> None:
+    async def empty() -> bool | None:
+        return (await account.state(name))["messages"] == 0 or None
+
+    await first_that(empty, f"an empty stream {name!r}")
+
+
+@scenario
+async def last_sequence_behind_expiry(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A subject whose last message expired by ``max_age``: the next one refers to nothing, and the sequence goes on."""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await account.create("S", subjects=["in.*"], republish=_REPUBLISH, max_age=_SECOND // 5)
+    await account.publish_all("in.a", ["1"])
+    await _emptied(account, "S")
+    heard = await account.hear("out.>")
+    await account.publish_all("in.a", ["2"])
+    (copy,) = await arrived(heard, 1)
+    return {
+        "sequence": header_of(copy.message, "Nats-Sequence"),
+        "last_sequence": header_of(copy.message, "Nats-Last-Sequence"),
+    }
+
+
+@scenario
+async def last_sequence_behind_a_message_ttl(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A message with ``Nats-TTL`` is gone, without a marker: the next one of its subject refers to nothing."""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await account.create("S", subjects=["in.*"], republish=_REPUBLISH, allow_msg_ttl=True)
+    await account.publish_all("in.a", ["1"], ["Nats-TTL: 1s"])
+    await _emptied(account, "S")
+    heard = await account.hear("out.>")
+    await account.publish_all("in.a", ["2"])
+    (copy,) = await arrived(heard, 1)
+    return {
+        "sequence": header_of(copy.message, "Nats-Sequence"),
+        "last_sequence": header_of(copy.message, "Nats-Last-Sequence"),
+    }
+
+
+@scenario
+async def delete_marker_is_republished(laboratory: Laboratory) -> Mapping[str, Any]:
+    """What expiry leaves in place of a subject's last message is republished; what a delete leaves is nothing."""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await account.create(
+        "S",
+        subjects=["in.*"],
+        republish=_REPUBLISH,
+        max_age=_SECOND,
+        subject_delete_marker_ttl=60 * _SECOND,
+        allow_msg_ttl=True,
+        allow_rollup_hdrs=True,
+    )
+    heard = await account.hear("out.>")
+    await account.publish_all("in.deleted", ["1"])
+    await account.request("STREAM.MSG.DELETE.S", {"seq": 1})
+    await account.publish_all("in.expired", ["2"])
+    marker = (await arrived(heard, 3))[2].message
+    return {
+        "headers": headers_named(marker),
+        "subject": header_of(marker, "Nats-Subject"),
+        "reason": header_of(marker, "Nats-Marker-Reason"),
+        "ttl": header_of(marker, "Nats-TTL"),
+        "rollup": header_of(marker, "Nats-Rollup"),
+        "sequence": header_of(marker, "Nats-Sequence"),
+        "last_sequence": header_of(marker, "Nats-Last-Sequence"),
+        "payload": marker.payload.decode(),
+    }
+
+
+@scenario
+async def message_of_the_largest_size(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A message of exactly ``max_payload`` is republished, with the server's lines on top."""
+    limit = 1024
+    server = await laboratory.server(f"max_payload: {limit}")
+    account = await laboratory.connect(server)
+    await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
+    heard = await account.hear("out.>")
+    answer = await account.publish("in.a", "x" * limit)
+    (copy,) = await arrived(heard, 1)
+    return {
+        "stored_as": answer["seq"],
+        "payload_size": len(copy.message.payload),
+        "larger_than_the_limit": len(copy.message.payload) + len(copy.message.header_block) > limit,
+    }
+
+
+@scenario
+async def full_target_waits(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A target that refuses new messages when it is full: sourcing goes on, without loss, as soon as there is room."""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await account.create("O", subjects=["in.*"])
+    await account.publish_all("in.a", ["1", "2", "3", "4"])
+    await account.create("T", sources=[{"name": "O"}], max_msgs=2, discard="new")
+    full = payloads_of(await account.holding("T", 2))
+    await account.update("T", max_msgs=10)
+    return {"when_full": full, "stored": payloads_of(await account.holding("T", 4))}
+
+
+@scenario
+async def filtered_mirror_and_its_gaps(laboratory: Laboratory) -> Mapping[str, Any]:
+    """What a filtered mirror leaves out: before its first message, between, and at the end."""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await account.create("O", subjects=["in.*"])
+    for subject in ("in.b", "in.a", "in.b", "in.a", "in.b"):
+        await account.publish_all(subject, ["x"])
+    await account.create("M", mirror={"name": "O", "filter_subject": "in.a"})
+    await account.holding("M", 2)
+    before = (await account.info("M", {"deleted_details": True}))["state"]
+    await account.publish_all("in.a", ["x"])
+    await account.reached("M", 6)
+    after = (await account.info("M", {"deleted_details": True}))["state"]
+    return {"with_a_gap_at_the_end": _numbers(before), "with_a_later_message": _numbers(after)}
+
+
+def _numbers(state: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "messages": state["messages"],
+        "first_seq": state["first_seq"],
+        "last_seq": state["last_seq"],
+        "deleted": state.get("deleted", []),
+    }
+
+
+@scenario
+async def delete_in_the_origin_of_a_mirror(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A message that is deleted in the origin stays in a mirror and in a sourcing stream."""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await account.create("O", subjects=["in.*"])
+    await account.create("M", mirror={"name": "O"})
+    await account.create("T", sources=[{"name": "O"}])
+    await account.publish_all("in.a", ["1", "2"])
+    await account.holding("M", 2)
+    await account.holding("T", 2)
+    await account.request("STREAM.MSG.DELETE.O", {"seq": 1})
+    await account.publish_all("in.a", ["3"])
+    return {
+        "origin": payloads_of(await account.stored("O")),
+        "mirror": payloads_of(await account.holding("M", 3)),
+        "source": payloads_of(await account.holding("T", 3)),
+    }

@@ -1,0 +1,37 @@
+"""A mirror that becomes a stream of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from conformance.scenarios.laboratory import Laboratory
+from conformance.scenarios.registry import scenario
+from conformance.scenarios.texts import header_of, payloads_of
+from conformance.scenarios.waiting import arrived
+
+
+@scenario
+async def mirror_promotion(laboratory: Laboratory) -> Mapping[str, Any]:
+    """An update that removes ``mirror`` and sets ``subjects``: the sequence goes on, and so does the last sequence."""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await account.create("O", subjects=["in.*"])
+    await account.publish_all("in.a", ["1", "2"])
+    created = await account.create("M", mirror={"name": "O"})
+    await account.holding("M", 2)
+    config = {member: value for member, value in created.items() if member != "mirror"}
+    config |= {"subjects": ["own.*", "in.a"], "republish": {"src": ">", "dest": "out.>"}}
+    await account.request("STREAM.DELETE.O")
+    refused = await account.refusal("STREAM.UPDATE.M", config)
+    if refused is not None:
+        return {"err_code": refused}
+    heard = await account.hear("out.>")
+    await account.publish_all("in.a", ["3"])
+    (copy,) = await arrived(heard, 1)
+    return {
+        "err_code": None,
+        "stored": payloads_of(await account.stored("M")),
+        "sequence": header_of(copy.message, "Nats-Sequence"),
+        "last_sequence": header_of(copy.message, "Nats-Last-Sequence"),
+    }

@@ -1,0 +1,126 @@
+"""``Nats-Stream-Source``: what a sourced message tells of its origin, and who may say so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from conformance.scenarios.account import Account
+from conformance.scenarios.laboratory import Laboratory
+from conformance.scenarios.registry import scenario
+from conformance.scenarios.texts import header_of, messages_of, payloads_of, record_of
+from conformance.scenarios.waiting import arrived
+
+_FIELDS_WITH_IDENTITY = 6
+
+
+async def _identities(account: Account, stream: str, count: int) -> list[str | None]:
+    """The origins' identities that the messages of a stream tell; None where they tell none."""
+    stored = messages_of(await account.holding(stream, count))
+    records = [header_of(each, "Nats-Stream-Source") or "" for each in stored]
+    fields = [record.split(" ") for record in records]
+    return [each[-1] if len(each) == _FIELDS_WITH_IDENTITY else None for each in fields]
+
+
+@scenario
+async def identity_of_an_origin(laboratory: Laboratory) -> Mapping[str, Any]:
+    """The identity in the record: the same for two targets and after a restart, another for a stream made anew."""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await account.create("O", subjects=["in.*"])
+    await account.publish_all("in.a", ["1"])
+    await account.create("T", sources=[{"name": "O"}])
+    (first,) = await _identities(account, "T", 1)
+    account = await laboratory.restart(server)
+    await account.publish_all("in.a", ["2"])
+    restarted = (await _identities(account, "T", 2))[1]
+    await account.create("U", sources=[{"name": "O"}])
+    second_target = (await _identities(account, "U", 2))[0]
+    await account.request("STREAM.DELETE.O")
+    await account.create("O", subjects=["in.*"])
+    await account.publish_all("in.a", ["3"])
+    await account.create("V", sources=[{"name": "O"}])
+    (made_anew,) = await _identities(account, "V", 1)
+    return {
+        "is_told": first is not None,
+        "same_after_restart": first == restarted,
+        "same_for_another_target": first == second_target,
+        "same_when_made_anew": first == made_anew,
+    }
+
+
+@scenario
+async def record_from_a_client(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A client publishes with ``Nats-Stream-Source`` into a stream that has no sources."""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await account.create("S", subjects=["in.*"])
+    answer = await account.publish("in.a", "x", ["Nats-Stream-Source: O 1 > > in.a"])
+    return {
+        "err_code": answer.get("error", {}).get("err_code"),
+        "records": [record_of(each) for each in messages_of(await account.stored("S"))],
+    }
+
+
+@scenario
+async def republished_sourced_message_is_captured(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A target republishes what it sources, and another stream captures that: a client's message, record and all."""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await account.create("O", subjects=["in.*"])
+    await account.create("C", subjects=["out.>"])
+    # It has a subject of its own: without any, 2.9 takes no republish.
+    await account.create("T", subjects=["own"], sources=[{"name": "O"}], republish={"src": ">", "dest": "out.>"})
+    heard = await account.hear("out.>")
+    await account.publish_all("in.a", ["sourced"])
+    await arrived(heard, 1)
+    await account.publish_all("out.b", ["control"])
+    return {
+        "republished": payloads_of(heard)[:1],
+        "captured": payloads_of(await account.ending_with("C", "control")),
+    }
+
+
+@scenario
+async def bridged_messages_are_taken_for_sourced_ones(laboratory: Laboratory) -> Mapping[str, Any]:
+    """Messages with a hand-made record, then the source itself is added: it goes on behind them, or starts at 1."""
+    facts: dict[str, Any] = {}
+    records = {"four_fields": "O {} in.* t.$1", "two_fields": "O {}", "other_texts": "O {} in.> t.>"}
+    for name, record in records.items():
+        facts[name] = await _handed_over(laboratory, record)
+    return facts
+
+
+async def _handed_over(laboratory: Laboratory, record: str) -> list[str] | int:
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await account.create("O", subjects=["in.*"])
+    await account.publish_all("in.a", ["1", "2", "3"])
+    await account.create("T", subjects=["t.*"])
+    for number in (1, 2):
+        answer = await account.publish("t.a", f"bridged {number}", [f"Nats-Stream-Source: {record.format(number)}"])
+        if "error" in answer:
+            code: int = answer["error"]["err_code"]
+            return code
+    source = {"name": "O", "subject_transforms": [{"src": "in.*", "dest": "t.$1"}]}
+    await account.update("T", sources=[source])
+    await account.publish_all("in.a", ["end"])
+    return payloads_of(await account.ending_with("T", "end"))
+
+
+@scenario
+async def start_sequence_hands_over(laboratory: Laboratory) -> Mapping[str, Any]:
+    """Messages without a record, then a source with ``opt_start_seq`` behind them: exact on every version."""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await account.create("O", subjects=["in.*"])
+    await account.publish_all("in.a", ["1", "2", "3"])
+    await account.create("T", subjects=["t.*"])
+    await account.publish_all("t.a", ["bridged 1", "bridged 2"])
+    await account.update("T", sources=[{"name": "O", "opt_start_seq": 3}])
+    await account.publish_all("in.a", ["end"])
+    before = payloads_of(await account.ending_with("T", "end"))
+    account = await laboratory.restart(server)
+    await account.publish_all("in.a", ["behind a restart"])
+    stored = payloads_of(await account.ending_with("T", "behind a restart"))
+    return {"stored": stored, "unchanged_by_restart": stored[: len(before)] == before}

@@ -1,0 +1,88 @@
+"""How servers take requests: what they say of themselves, and what they make of members that they do not know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from conformance.scenarios.account import Account
+from conformance.scenarios.laboratory import Laboratory
+from conformance.scenarios.registry import scenario
+
+
+@scenario
+async def api_level(laboratory: Laboratory) -> Mapping[str, Any]:
+    """``api.level`` of ``$JS.API.INFO``."""
+    account = await laboratory.connect(await laboratory.server())
+    return {"level": (await account.request("INFO"))["api"].get("level")}
+
+
+async def _unknown_member(account: Account) -> int | None:
+    return await account.refusal("STREAM.CREATE.S", {"name": "S", "subjects": ["in.*"], "unheard_of": True})
+
+
+@scenario
+async def unknown_member_by_default(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A member that no version knows, in a stream's and in a consumer's configuration."""
+    account = await laboratory.connect(await laboratory.server())
+    stream = await _unknown_member(account)
+    if stream is not None:
+        await account.create("S", subjects=["in.*"])
+    body = {"stream_name": "S", "config": {"ack_policy": "none", "deliver_subject": "d", "unheard_of": True}}
+    return {"stream_err_code": stream, "consumer_err_code": await account.refusal("CONSUMER.CREATE.S", body)}
+
+
+@scenario
+async def strict_mode_of_the_server(laboratory: Laboratory) -> Mapping[str, Any]:
+    """``jetstream { strict: … }`` in the server's configuration decides about unknown members."""
+    facts: dict[str, Any] = {}
+    for name, text in (("strict", "true"), ("lenient", "false")):
+        config = f"jetstream {{ strict: {text} }}"
+        if not await laboratory.starts(config):
+            facts[name] = "the server does not start"
+            continue
+        account = await laboratory.connect(await laboratory.server(config))
+        facts[name] = await _unknown_member(account)
+    return facts
+
+
+@scenario
+async def pedantic_mode(laboratory: Laboratory) -> Mapping[str, Any]:
+    """``"pedantic": true`` in a create request: what the server would have to fill in is refused instead."""
+    account = await laboratory.connect(await laboratory.server())
+    whole = {"name": "S", "subjects": ["in.*"], "republish": {"src": ">", "dest": "out.>"}, "pedantic": True}
+    without_source = {**whole, "republish": {"src": "", "dest": "out.>"}}
+    return {
+        "empty_republish_source": await account.refusal("STREAM.CREATE.S", without_source),
+        "nothing_to_fill_in": await account.refusal("STREAM.CREATE.T", {**whole, "name": "T", "subjects": ["t.*"]}),
+    }
+
+
+@scenario
+async def several_filters_of_a_consumer(laboratory: Laboratory) -> Mapping[str, Any]:
+    """``filter_subjects`` of a consumer: used, or left out without a word so that everything is delivered."""
+    account = await laboratory.connect(await laboratory.server())
+    await account.create("S", subjects=["in.*"])
+    for subject in ("in.a", "in.b", "in.c"):
+        await account.publish(subject, "x")
+    config = {"durable_name": "D", "ack_policy": "none", "filter_subjects": ["in.a", "in.b"]}
+    answer = await account.request("CONSUMER.DURABLE.CREATE.S.D", {"stream_name": "S", "config": config})
+    return {"num_pending": answer["num_pending"], "filters": answer["config"].get("filter_subjects")}
+
+
+@scenario
+async def configuration_as_it_comes_back(laboratory: Laboratory) -> Mapping[str, Any]:
+    """Which members of 2.10's transforms a server drops without a word, and whether it adds metadata of its own."""
+    account = await laboratory.connect(await laboratory.server())
+    transform = {"src": "in.*", "dest": "t.$1"}
+    await account.create("O", subjects=["in.*"])
+    created = await account.create(
+        "T", subjects=["t.>"], subject_transform=transform, sources=[{"name": "O", "subject_transforms": [transform]}]
+    )
+    mirror = await account.create("M", mirror={"name": "O", "subject_transforms": [transform]})
+    return {
+        "subject_transform": created.get("subject_transform"),
+        "source": created["sources"][0].get("subject_transforms"),
+        "mirror": mirror["mirror"].get("subject_transforms"),
+        "metadata_of_the_server": any(name.startswith("_nats.") for name in created.get("metadata") or ()),
+    }

@@ -1,0 +1,246 @@
+"""What a restart on the same store keeps, and where copying goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from conformance.scenarios.laboratory import Laboratory
+from conformance.scenarios.registry import scenario
+from conformance.scenarios.texts import header_of, messages_of, payloads_of, record_of, subjects_of
+
+_REPUBLISH = {"src": "in.*", "dest": "out.$1"}
+
+
+@scenario
+async def republish_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+    """Messages that were republished are not sent again when the server comes back."""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
+    await account.publish_all("in.a", ["1", "2", "3"])
+    account = await laboratory.restart(server)
+    heard = await account.hear("out.>")
+    await account.publish_all("in.a", ["4"])
+    await account.client.flush()
+    return {
+        "republished_after": payloads_of(heard),
+        "sequence": header_of(heard.messages[0], "Nats-Sequence"),
+        "last_sequence": header_of(heard.messages[0], "Nats-Last-Sequence"),
+    }
+
+
+@scenario
+async def memory_stream_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A memory stream of a single server is gone, its configuration included."""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await account.create("S", subjects=["in.*"], republish=_REPUBLISH, storage="memory")
+    await account.publish_all("in.a", ["1", "2"])
+    account = await laboratory.restart(server)
+    return {"stream_info_err_code": await account.refusal("STREAM.INFO.S")}
+
+
+@scenario
+async def purged_stream_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+    """An emptied stream keeps its sequence across a restart; the last sequence of the subject is 0."""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
+    await account.publish_all("in.a", ["1", "2", "3"])
+    await account.request("STREAM.PURGE.S", {})
+    account = await laboratory.restart(server)
+    state = await account.state("S")
+    heard = await account.hear("out.>")
+    await account.publish_all("in.a", ["4"])
+    await account.client.flush()
+    return {
+        "first_seq": state["first_seq"],
+        "last_seq": state["last_seq"],
+        "sequence": header_of(heard.messages[0], "Nats-Sequence"),
+        "last_sequence": header_of(heard.messages[0], "Nats-Last-Sequence"),
+    }
+
+
+@scenario
+async def last_sequence_behind_a_delete_and_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+    """The subject's last message is deleted, two older ones remain: what does the next one refer to?"""
+    facts: dict[str, Any] = {}
+    for name in ("without_restart", "with_restart"):
+        server = await laboratory.server()
+        account = await laboratory.connect(server)
+        await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
+        await account.publish_all("in.a", ["1", "2", "3"])
+        await account.request("STREAM.MSG.DELETE.S", {"seq": 3})
+        if name == "with_restart":
+            account = await laboratory.restart(server)
+        heard = await account.hear("out.>")
+        await account.publish_all("in.a", ["4"])
+        await account.client.flush()
+        facts[name] = header_of(heard.messages[0], "Nats-Last-Sequence")
+    return facts
+
+
+@scenario
+async def duplicate_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+    """The duplicate window is rebuilt from the stream: an id from before the restart is still a duplicate."""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
+    await account.publish("in.a", "1", ["Nats-Msg-Id: m"])
+    account = await laboratory.restart(server)
+    heard = await account.hear("out.>")
+    answer = await account.publish("in.a", "1", ["Nats-Msg-Id: m"])
+    await account.client.flush()
+    return {"duplicate": answer.get("duplicate", False), "republished": len(heard.deliveries)}
+
+
+@scenario
+async def source_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A sourcing stream goes on at its position: nothing doubled, nothing left out."""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await account.create("O", subjects=["in.*"])
+    await account.create("T", subjects=["local"], sources=[{"name": "O", "filter_subject": "in.a"}])
+    await account.publish_all("in.a", ["1"])
+    await account.publish_all("in.b", ["not wanted"])
+    await account.publish_all("in.a", ["2"])
+    await account.holding("T", 2)
+    await account.publish_all("local", ["own message"])
+    account = await laboratory.restart(server)
+    await account.publish_all("in.a", ["3"])
+    return {"stored": payloads_of(await account.holding("T", 4))}
+
+
+@scenario
+async def source_without_its_last_message_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+    """The last sourced message is deleted from the target: is it sourced again?"""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await account.create("O", subjects=["in.*"])
+    await account.create("T", sources=[{"name": "O"}])
+    await account.publish_all("in.a", ["1", "2", "3"])
+    await account.holding("T", 3)
+    await account.request("STREAM.MSG.DELETE.T", {"seq": 3})
+    account = await laboratory.restart(server)
+    await account.publish_all("in.a", ["end"])
+    return {"stored": payloads_of(await account.ending_with("T", "end"))}
+
+
+@scenario
+async def source_with_start_sequence_after_purge_and_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+    """The target is purged and the server restarted: does ``opt_start_seq`` count once more?"""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await account.create("O", subjects=["in.*"])
+    await account.publish_all("in.a", ["1", "2", "3"])
+    await account.create("T", sources=[{"name": "O", "opt_start_seq": 2}])
+    await account.holding("T", 2)
+    await account.request("STREAM.PURGE.T", {})
+    account = await laboratory.restart(server)
+    await account.publish_all("in.a", ["end"])
+    return {"stored": payloads_of(await account.ending_with("T", "end"))}
+
+
+@scenario
+async def source_after_purge_and_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+    """The target is purged and the server restarted: a source without a start sequence goes on behind what it had."""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await account.create("O", subjects=["in.*"])
+    await account.publish_all("in.a", ["1", "2", "3"])
+    await account.create("T", sources=[{"name": "O"}])
+    await account.holding("T", 3)
+    await account.request("STREAM.PURGE.T", {})
+    account = await laboratory.restart(server)
+    await account.publish_all("in.a", ["end"])
+    return {"stored": payloads_of(await account.ending_with("T", "end"))}
+
+
+@scenario
+async def source_under_an_ingress_transform_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A filtered source whose messages the target's own transform renames: is the position found again?"""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await account.create("O", subjects=["in.*"])
+    await account.publish_all("in.a", ["1", "2"])
+    transform = {"src": "in.*", "dest": "renamed.$1"}
+    await account.create("T", sources=[{"name": "O", "filter_subject": "in.a"}], subject_transform=transform)
+    await account.holding("T", 2)
+    account = await laboratory.restart(server)
+    await account.publish_all("in.a", ["end"])
+    stored = await account.ending_with("T", "end")
+    return {"subjects": sorted(set(subjects_of(stored))), "stored": payloads_of(stored)}
+
+
+@scenario
+async def start_sequence_is_forgotten_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+    """``opt_start_seq`` is only for the first start: taken away by an update, the position stays."""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await account.create("O", subjects=["in.*"])
+    await account.publish_all("in.a", ["1", "2", "3"])
+    await account.create("T", sources=[{"name": "O", "opt_start_seq": 3}])
+    await account.holding("T", 1)
+    await account.update("T", sources=[{"name": "O"}])
+    account = await laboratory.restart(server)
+    await account.publish_all("in.a", ["end"])
+    return {"stored": payloads_of(await account.ending_with("T", "end"))}
+
+
+@scenario
+async def mirror_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A filtered mirror keeps the origin's numbers, its gaps included, and goes on after a restart."""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await account.create("O", subjects=["in.*"])
+    await account.publish_all("in.a", ["1"])
+    await account.publish_all("in.b", ["not wanted"])
+    await account.publish_all("in.a", ["3"])
+    await account.create("M", mirror={"name": "O", "filter_subject": "in.a"})
+    await account.holding("M", 2)
+    before = (await account.info("M", {"deleted_details": True}))["state"]
+    account = await laboratory.restart(server)
+    await account.publish_all("in.a", ["4"])
+    stored = await account.holding("M", 3)
+    return {
+        "deleted_before": before.get("deleted", []),
+        "deleted_after": (await account.info("M", {"deleted_details": True}))["state"].get("deleted", []),
+        "sequences": [each.sequence for each in stored],
+        "records": [record_of(each) for each in messages_of(stored)],
+    }
+
+
+@scenario
+async def recreated_origin(laboratory: Laboratory) -> Mapping[str, Any]:
+    """The origin is made anew, with more messages than before: which of them are sourced after a restart?"""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await account.create("O", subjects=["in.*"])
+    await account.publish_all("in.a", ["old-1", "old-2"])
+    await account.create("T", sources=[{"name": "O"}])
+    await account.holding("T", 2)
+    await account.request("STREAM.DELETE.O")
+    await account.create("O", subjects=["in.*"])
+    await account.publish_all("in.a", ["new-1", "new-2", "new-3"])
+    account = await laboratory.restart(server)
+    await account.publish_all("in.a", ["end"])
+    return {"stored": payloads_of(await account.ending_with("T", "end"))}
+
+
+@scenario
+async def mirror_of_a_recreated_origin(laboratory: Laboratory) -> Mapping[str, Any]:
+    """The origin of a mirror is made anew, with more messages than before: it goes on at its old position."""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await account.create("O", subjects=["in.*"])
+    await account.publish_all("in.a", ["old-1", "old-2"])
+    await account.create("M", mirror={"name": "O"})
+    await account.holding("M", 2)
+    await account.request("STREAM.DELETE.O")
+    await account.create("O", subjects=["in.*"])
+    await account.publish_all("in.a", ["new-1", "new-2", "new-3"])
+    account = await laboratory.restart(server)
+    await account.publish_all("in.a", ["end"])
+    stored = await account.ending_with("M", "end")
+    return {"stored": payloads_of(stored), "sequences": [each.sequence for each in stored]}

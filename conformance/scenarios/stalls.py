@@ -1,0 +1,160 @@
+"""Copying that stops at a message: everything behind it is withheld, and the origin is asked for it again and again.
+
+What a stalled stream does not get is no fact, as it could be late; that its server asks the origin once more for the
+message at which it stands is one. Those requests are ordinary messages in the account, which anybody may hear.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from conformance.catalogue.case import Json, Message
+from conformance.raw_client import Collected
+from conformance.scenarios.account import Account
+from conformance.scenarios.laboratory import Laboratory
+from conformance.scenarios.registry import scenario
+from conformance.scenarios.texts import payloads_of, subjects_of
+from conformance.scenarios.waiting import first_that
+
+__all__ = ["copied_or_stalled", "starts_asked_for"]
+
+_ROUNDS = 2
+"""How often the same start has to be asked for, behind the first time, until copying counts as stalled."""
+
+
+def starts_asked_for(requests: Collected, origin: str) -> list[int]:
+    """The sequences from which copies of an origin were asked for, in order; 0: from wherever there is something."""
+    found = []
+    for each in requests.messages:
+        request = json.loads(each.payload)
+        if request["stream_name"] == origin:
+            found.append(request["config"].get("opt_start_seq", 0))
+    return found
+
+
+async def copied_or_stalled(account: Account, target: str, last: str, requests: Collected, origin: str) -> bool:
+    """Wait until a stream's last message has this payload, or its origin was asked again and again for the same one.
+
+    Returns whether it stalled.
+    """
+
+    async def either() -> bool | None:
+        if await account.ends_with(target, last):
+            return False
+        starts = starts_asked_for(requests, origin)
+        again = sum(start == starts[-1] for start in starts[1:]) if starts else 0
+        return True if again >= _ROUNDS else None
+
+    return await first_that(either, f"{last!r} in stream {target!r}, or that it stalls")
+
+
+async def _copy(
+    laboratory: Laboratory, second: Sequence[str], target: Mapping[str, Json], *, has_first: bool = True
+) -> dict[str, Any]:
+    """Three messages, the second with these headers, in an origin that a target copies."""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await account.create("O", subjects=["in.*"], allow_rollup_hdrs=True)
+    if has_first:
+        await account.publish_all("in.b", ["1"])
+    await account.publish_all("in.a", ["2"], second)
+    await account.publish_all("in.a", ["3"])
+    return await _copied(account, target)
+
+
+async def _copied(account: Account, target: Mapping[str, Json]) -> dict[str, Any]:
+    """How three messages of the origin are copied: what the target holds in the end, or when it stalls."""
+    requests = await account.hear("$JS.API.CONSUMER.CREATE.>")
+    await account.create("T", **target)
+    stalled = await copied_or_stalled(account, "T", "3", requests, "O")
+    facts: dict[str, Any] = {"stalled": stalled, "stored": payloads_of(await account.stored("T"))}
+    if stalled:
+        facts["asked_again_from"] = starts_asked_for(requests, "O")[-1]
+    return facts
+
+
+_SOURCES = {"sources": [{"name": "O"}]}
+_MIRROR = {"mirror": {"name": "O"}}
+_EXPECTATION = ["Nats-Expected-Stream: O"]
+_ROLLUP = ["Nats-Rollup: sub"]
+
+
+@scenario
+async def expectation_in_a_source(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A publisher's ``Nats-Expected-Stream`` in a message that is sourced into a stream of another name."""
+    return await _copy(laboratory, _EXPECTATION, _SOURCES)
+
+
+@scenario
+async def expectation_in_a_mirror(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A publisher's ``Nats-Expected-Stream`` in a message that is mirrored into a stream of another name."""
+    return await _copy(laboratory, _EXPECTATION, _MIRROR)
+
+
+@scenario
+async def rollup_in_a_source(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A rollup message that is sourced into a stream that does not allow rollups."""
+    return await _copy(laboratory, _ROLLUP, _SOURCES)
+
+
+@scenario
+async def rollup_in_a_mirror(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A rollup message that is mirrored into a stream that does not allow rollups."""
+    return await _copy(laboratory, _ROLLUP, _MIRROR)
+
+
+@scenario
+async def refused_first_message_of_a_source(laboratory: Laboratory) -> Mapping[str, Any]:
+    """The very first message of a source is one that its stream does not take: there is no position to stall at."""
+    return await _copy(laboratory, _ROLLUP, _SOURCES, has_first=False)
+
+
+@scenario
+async def refused_first_message_of_a_mirror(laboratory: Laboratory) -> Mapping[str, Any]:
+    """The very first message of a mirror is one that it does not take."""
+    return await _copy(laboratory, _ROLLUP, _MIRROR, has_first=False)
+
+
+@scenario
+async def status_100_in_a_source(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A message without payload whose header block has a status of 100: a source takes it for a heartbeat."""
+    return await _copy_of_status(laboratory, _SOURCES)
+
+
+@scenario
+async def status_100_in_a_mirror(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A message without payload whose header block has a status of 100: a mirror takes it for a heartbeat."""
+    return await _copy_of_status(laboratory, _MIRROR)
+
+
+async def _copy_of_status(laboratory: Laboratory, target: Mapping[str, Json]) -> dict[str, Any]:
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await account.create("O", subjects=["in.*"])
+    await account.publish_all("in.a", ["1"])
+    await account.client.ask(Message(b"in.a", b"NATS/1.0 100 Idle\r\nA: b\r\n\r\n"))
+    await account.publish_all("in.a", ["3"])
+    return await _copied(account, target)
+
+
+@scenario
+async def partly_overlapping_filters(laboratory: Laboratory) -> Mapping[str, Any]:
+    """Two filters of one source that overlap in part: accepted, and then the origin refuses to serve them."""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await account.create("O", subjects=["in.>"])
+    await account.publish_all("in.b.a", ["1"])
+    transforms = [{"src": "in.*.a", "dest": "x.$1"}, {"src": "in.b.*", "dest": "y.$1"}]
+    await account.create("T", sources=[{"name": "O", "subject_transforms": transforms}])
+
+    async def outcome() -> Mapping[str, Any] | None:
+        info = await account.info("T")
+        error = info["sources"][0].get("error")
+        if error is None and not info["state"]["messages"]:
+            return None
+        stored = subjects_of(await account.stored("T"))
+        return {"stored_on": stored, "source_error": error and error["err_code"]}
+
+    return await first_that(outcome, "a message or an error of the source")

@@ -1,0 +1,55 @@
+"""Messages as the texts that facts are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from conformance.catalogue.case import Message
+from conformance.observation import Stored
+from conformance.raw_client import Collected
+
+__all__ = ["header_of", "headers_named", "lines_of", "messages_of", "payloads_of", "record_of", "subjects_of"]
+
+_IDENTITY_FIELDS = 6
+
+
+def messages_of(found: Collected | Iterable[Stored | Message]) -> list[Message]:
+    """The messages of a subscription, or of a stream."""
+    if isinstance(found, Collected):
+        return list(found.messages)
+    return [each.message if isinstance(each, Stored) else each for each in found]
+
+
+def payloads_of(found: Collected | Iterable[Stored | Message]) -> list[str]:
+    """The payloads, in order."""
+    return [each.payload.decode() for each in messages_of(found)]
+
+
+def subjects_of(found: Collected | Iterable[Stored | Message]) -> list[str]:
+    """The subjects, in order."""
+    return [each.subject.decode() for each in messages_of(found)]
+
+
+def lines_of(message: Message) -> list[str]:
+    """The header lines behind the status line."""
+    return message.header_block.decode().split("\r\n")[1:-2]
+
+
+def headers_named(message: Message) -> list[str]:
+    """The names of the header lines, in order."""
+    return [line.partition(":")[0] for line in lines_of(message)]
+
+
+def header_of(message: Message, name: str) -> str | None:
+    """The value of the last line of this name: the server's, where the message had one of its own."""
+    values = [line.partition(":")[2].strip(" ") for line in lines_of(message) if line.startswith(f"{name}:")]
+    return values[-1] if values else None
+
+
+def record_of(message: Message) -> str | None:
+    """``Nats-Stream-Source``, with ``<identity>`` in place of the origin's identity, which is random."""
+    record = header_of(message, "Nats-Stream-Source")
+    fields = record.split(" ") if record else []
+    if len(fields) == _IDENTITY_FIELDS:
+        fields[-1] = "<identity>"
+    return " ".join(fields) if fields else None

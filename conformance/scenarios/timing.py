@@ -1,0 +1,140 @@
+"""What comes before what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from conformance.scenarios.account import message
+from conformance.scenarios.laboratory import Laboratory
+from conformance.scenarios.registry import scenario
+from conformance.scenarios.texts import header_of, payloads_of, subjects_of
+from conformance.scenarios.waiting import arrived
+
+_REPUBLISH = {"src": "in.*", "dest": "out.$1"}
+_MANY = 500
+
+
+@scenario
+async def republish_comes_before_the_acknowledgement(laboratory: Laboratory) -> Mapping[str, Any]:
+    """On the publisher's own connection the copy arrives before the stream's answer."""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
+    heard = await account.hear(">")  # one subscription, so that its order is the order of the wire
+    for number in range(_MANY):
+        account.client.publish(message("in.a", str(number)), b"answer.%d" % number)
+    await arrived(heard, 3 * _MANY)
+    order = subjects_of(heard)
+    copies = [at for at, subject in enumerate(order) if subject == "out.a"]
+    answers = {subject: at for at, subject in enumerate(order) if subject.startswith("answer.")}
+    return {
+        "copies": len(copies),
+        "answers": len(answers),
+        "every_copy_is_before_its_answer": all(at < answers[f"answer.{number}"] for number, at in enumerate(copies)),
+    }
+
+
+@scenario
+async def order_of_two_publishers(laboratory: Laboratory) -> Mapping[str, Any]:
+    """Two connections publish at the same time on several subjects: copies come in the order of the stream."""
+    server = await laboratory.server()
+    watcher = await laboratory.connect(server)
+    await watcher.create("S", subjects=["in.*"], republish=_REPUBLISH)
+    heard = await watcher.hear("out.>")
+    publishers = [await laboratory.connect(server) for _ in range(2)]
+    for number in range(_MANY):
+        for publisher in publishers:
+            publisher.send(f"in.{number % 7}", str(number))
+    for publisher in publishers:
+        await publisher.client.flush()
+    await arrived(heard, 2 * _MANY)
+    sequences = [int(header_of(each, "Nats-Sequence") or 0) for each in heard.messages]
+    return {
+        "copies": len(sequences),
+        "in_order_of_the_stream": sequences == sorted(sequences),
+        "every_one_once": sorted(sequences) == list(range(1, 2 * _MANY + 1)),
+    }
+
+
+@scenario
+async def reply_of_the_publisher(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A copy has no reply subject, so that nobody answers the publisher twice."""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
+    heard = await account.hear("out.>")
+    await account.publish("in.a", "1")
+    (copy,) = await arrived(heard, 1)
+    return {"reply": copy.reply.decode()}
+
+
+@scenario
+async def time_of_a_mirror_and_of_a_source(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A mirror keeps the origin's time; a source stamps the time of arrival."""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await account.create("O", subjects=["in.*"])
+    await account.publish("in.a", "1")
+    (origin,) = await account.stored("O")
+    await account.create("M", mirror={"name": "O"})
+    await account.create("T", sources=[{"name": "O"}])
+    (mirrored,) = await account.holding("M", 1)
+    (sourced,) = await account.holding("T", 1)
+    return {
+        "mirror_has_the_time_of_the_origin": mirrored.time_ns == origin.time_ns,
+        "source_has_a_later_time": sourced.time_ns > origin.time_ns,
+    }
+
+
+@scenario
+async def start_sequence_beyond_the_end(laboratory: Laboratory) -> Mapping[str, Any]:
+    """``opt_start_seq`` 6 of an origin that has 3: what comes next, or nothing before 6?"""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await account.create("O", subjects=["in.*"])
+    await account.publish_all("in.a", ["1", "2", "3"])
+    await account.create("T", sources=[{"name": "O", "opt_start_seq": 6}])
+    await account.connected_to_origin("T")
+    await account.publish_all("in.a", ["4", "5", "6", "7"])
+    return {"stored": payloads_of(await account.ending_with("T", "7"))}
+
+
+@scenario
+async def catch_up_of_a_mirror_is_republished(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A mirror that republishes: the history that it catches up with is republished, too."""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    await account.create("O", subjects=["in.*"])
+    await account.publish_all("in.a", ["1", "2"])
+    heard = await account.hear("out.>")
+    config = {"name": "M", "mirror": {"name": "O"}, "republish": _REPUBLISH}
+    refused = await account.refusal("STREAM.CREATE.M", config)
+    if refused is not None:
+        return {"err_code": refused}
+    await account.holding("M", 2)
+    await account.publish_all("in.a", ["3"])
+    copies = [each.message for each in await arrived(heard, 3)]
+    return {
+        "republished": payloads_of(heard),
+        "streams": [header_of(each, "Nats-Stream") for each in copies],
+        "sequences": [header_of(each, "Nats-Sequence") for each in copies],
+    }
+
+
+@scenario
+async def republish_added_later(laboratory: Laboratory) -> Mapping[str, Any]:
+    """Republish is added to a stream that holds messages: only new ones are sent, and refer to the old ones."""
+    server = await laboratory.server()
+    account = await laboratory.connect(server)
+    created = await account.create("S", subjects=["in.*"])
+    await account.publish_all("in.a", ["1", "2"])
+    heard = await account.hear("out.>")
+    refused = await account.refusal("STREAM.UPDATE.S", {**created, "republish": _REPUBLISH})
+    await account.publish_all("in.a", ["3"])
+    await account.client.flush()
+    return {
+        "err_code": refused,
+        "republished": payloads_of(heard),
+        "last_sequences": [header_of(each, "Nats-Last-Sequence") for each in heard.messages],
+    }

@@ -1,0 +1,138 @@
+"""Streams that let go of messages: work queues and interest, and what copies and republishes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from conformance.catalogue.case import Json
+from conformance.scenarios.account import Account, message
+from conformance.scenarios.laboratory import Laboratory
+from conformance.scenarios.registry import scenario
+from conformance.scenarios.texts import payloads_of
+from conformance.scenarios.waiting import arrived, first_that
+
+_REPUBLISH = {"src": "in.*", "dest": "out.$1"}
+
+
+async def _emptied(account: Account, name: str) -> bool:
+    async def empty() -> bool | None:
+        return (await account.state(name))["messages"] == 0 or None
+
+    return await first_that(empty, f"an empty stream {name!r}")
+
+
+async def _consume(account: Account, stream: str, **config: Json) -> None:
+    body = {"stream_name": stream, "config": config}
+    await account.request(f"CONSUMER.DURABLE.CREATE.{stream}.{config['durable_name']}", body)
+
+
+@scenario
+async def source_of_a_work_queue(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A stream that sources a work queue takes the messages from it, as a worker would."""
+    account = await laboratory.connect(await laboratory.server())
+    await account.create("Q", subjects=["in.*"], retention="workqueue")
+    await account.publish_all("in.a", ["1", "2"])
+    await account.create("T", sources=[{"name": "Q"}])
+    stored = payloads_of(await account.holding("T", 2))
+    return {"target": stored, "queue_is_emptied": await _emptied(account, "Q")}
+
+
+@scenario
+async def source_of_an_interest_stream(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A sourcing stream is interest: what it wants is stored, republished, copied, and gone."""
+    account = await laboratory.connect(await laboratory.server())
+    await account.create("I", subjects=["in.*"], retention="interest", republish=_REPUBLISH)
+    await account.create("T", sources=[{"name": "I"}])
+    await account.connected_to_origin("T")
+    heard = await account.hear("out.>")
+    await account.publish_all("in.a", ["1", "2"])
+    stored = payloads_of(await account.holding("T", 2))
+    return {"target": stored, "republished": payloads_of(heard), "origin_is_emptied": await _emptied(account, "I")}
+
+
+@scenario
+async def work_queue_is_republished_once(laboratory: Laboratory) -> Mapping[str, Any]:
+    """Republished at ingest; the worker's acknowledgement takes the message away and sends nothing."""
+    account = await laboratory.connect(await laboratory.server())
+    await account.create("Q", subjects=["in.*"], retention="workqueue", republish=_REPUBLISH)
+    heard = await account.hear("out.>")
+    work = await account.hear("work")
+    await _consume(account, "Q", durable_name="D", ack_policy="explicit", deliver_subject="work")
+    await account.publish_all("in.a", ["1"])
+    (job,) = await arrived(work, 1)
+    account.send(job.reply.decode(), "+ACK")
+    emptied = await _emptied(account, "Q")
+    await account.publish_all("in.a", ["2"])
+    await account.client.flush()
+    return {"emptied": emptied, "republished": payloads_of(heard)}
+
+
+@scenario
+async def interest_without_interest(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A message that no consumer wants is acknowledged with a sequence, and neither stored nor republished."""
+    account = await laboratory.connect(await laboratory.server())
+    await account.create("S", subjects=["in.*"], retention="interest", republish=_REPUBLISH)
+    heard = await account.hear("out.>")
+    before = await account.publish("in.a", "1")
+    await _consume(account, "S", durable_name="D", ack_policy="explicit", filter_subject="in.a")
+    await account.publish("in.b", "2")
+    after = await account.publish("in.a", "3")
+    await account.client.flush()
+    state = await account.state("S")
+    return {
+        "sequences": [before.get("seq"), after.get("seq")],
+        "messages": state["messages"],
+        "republished": payloads_of(heard),
+    }
+
+
+@scenario
+async def observer_of_an_interest_stream(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A consumer as servers use it among themselves (``direct``), made by a client: it counts as interest."""
+    account = await laboratory.connect(await laboratory.server())
+    await account.create("S", subjects=["in.*"], retention="interest", republish=_REPUBLISH)
+    heard = await account.hear("out.>")
+    seen = await account.hear("seen")
+    config = {"deliver_subject": "seen", "ack_policy": "none", "direct": True}
+    refused = await account.refusal("CONSUMER.CREATE.S", {"stream_name": "S", "config": config})
+    await account.publish("in.a", "1")
+    await arrived(seen, 1)
+    return {
+        "err_code": refused,
+        "republished": payloads_of(heard),
+        "consumer_count": (await account.state("S"))["consumer_count"],
+    }
+
+
+@scenario
+async def observer_of_a_work_queue(laboratory: Laboratory) -> Mapping[str, Any]:
+    """The same consumer on a work queue is let in beside a worker, and leaves the messages to the worker."""
+    account = await laboratory.connect(await laboratory.server())
+    await account.create("Q", subjects=["in.*"], retention="workqueue")
+    await _consume(account, "Q", durable_name="D", ack_policy="explicit")
+    seen = await account.hear("seen")
+    plain = {"deliver_subject": "seen", "ack_policy": "none"}
+    second_worker = await account.refusal("CONSUMER.CREATE.Q", {"stream_name": "Q", "config": plain})
+    direct = {**plain, "direct": True}
+    observer = await account.refusal("CONSUMER.CREATE.Q", {"stream_name": "Q", "config": direct})
+    await account.publish("in.a", "1")
+    await arrived(seen, 1)
+    return {
+        "second_worker_err_code": second_worker,
+        "observer_err_code": observer,
+        "left_for_the_worker": (await account.state("Q"))["messages"],
+    }
+
+
+@scenario
+async def stream_without_acknowledgements(laboratory: Laboratory) -> Mapping[str, Any]:
+    """``no_ack``: nobody is answered, and republish works all the same."""
+    account = await laboratory.connect(await laboratory.server())
+    await account.create("S", subjects=["in.*"], no_ack=True, republish=_REPUBLISH)
+    heard = await account.hear("out.>")
+    answers = await account.hear("answer")
+    account.client.publish(message("in.a", "x"), b"answer")
+    await arrived(heard, 1)
+    await account.client.flush()
+    return {"republished": payloads_of(heard), "answers": len(answers.deliveries)}

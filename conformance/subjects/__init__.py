@@ -1,0 +1,1 @@
+"""Subjects of test: who a case can be played on."""

@@ -1,0 +1,255 @@
+"""`nats-bridge conform` as a person runs it: real servers, exit codes, what it says and what it leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from bridge.cli import main
+from conformance.catalogue.document import schema
+from conformance.catalogue.reading import CATALOGUE
+from conformance.history import read_history
+from conformance.raw_client import RawClient
+from conformance.servers import NativeServer
+
+FEW = ("--select", "adr28/headers/order", "--select", "adr30/partition/no-separator/1")
+T = TypeVar("T")
+
+
+class Ran:
+    """What the command printed and ended with."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+@pytest.fixture
+def conform(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    def call(*arguments: object) -> Ran:
+        with pytest.raises(SystemExit) as ended:
+            main(["conform", *map(str, arguments)])
+        printed = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return Ran(ended.value.code, printed.out, printed.err)
+
+    return call
+
+
+@pytest.fixture
+def server() -> Any:
+    with NativeServer("2.15.1") as running:
+        yield running
+
+
+def asked(server: NativeServer, question: Callable[[RawClient], Awaitable[T]]) -> T:
+    async def ask() -> T:
+        client = await RawClient.connect(server.url)
+        try:
+            return await question(client)
+        finally:
+            await client.close()
+
+    return asyncio.run(ask())
+
+
+def test_a_few_cases_on_servers_engine_and_bridge(conform: Callable[..., Ran], tmp_path: Path) -> None:
+    ran = conform("--versions", "2.9.10,2.15.1", *FEW, "--report", tmp_path / "report")
+    assert ran.code == 0, ran.out + ran.err
+    for label in ("native 2.9.10", "native 2.15.1", "engine 2.9.10", "engine 2.15.1", "bridge 2.9.10", "bridge 2.15.1"):
+        assert label in ran.out
+        assert f"{label}: " in ran.err
+    history = read_history(tmp_path / "report" / "history.jsonl")
+    assert history.is_complete
+    assert len(history.subjects) == 6
+    assert {file.name for file in (tmp_path / "report").iterdir()} == {
+        "history.jsonl",
+        "report.json",
+        "junit.xml",
+        "report.md",
+        "index.html",
+    }
+    again = conform("judge", tmp_path / "report" / "history.jsonl", "--version-changes", tmp_path / "versions.md")
+    assert again.code == 0
+    assert "PASSED" in again.out
+    assert "2.9.10" in (tmp_path / "versions.md").read_text()
+
+
+def test_the_result_for_programs(conform: Callable[..., Ran]) -> None:
+    ran = conform("--versions", "2.10.27", "--subjects", "native,engine", *FEW, "--json")
+    assert ran.code == 0
+    report = json.loads(ran.out)
+    assert report["passed"] is True
+    assert {verdict["outcome"] for verdict in report["verdicts"]} <= {"pass", "observed difference", "not applicable"}
+
+
+def test_a_history_cut_short_is_a_partial_report(conform: Callable[..., Ran], tmp_path: Path) -> None:
+    conform("--versions", "2.10.27", "--subjects", "engine", *FEW, "--report", tmp_path)
+    history = tmp_path / "history.jsonl"
+    history.write_text("".join(history.read_text().splitlines(keepends=True)[:-1]))
+    ran = conform("judge", history)
+    assert ran.code == 1
+    assert "cut short" in ran.out
+
+
+def test_a_version_that_cannot_be_had(conform: Callable[..., Ran], tmp_path: Path) -> None:
+    ran = conform("--versions", "2.10.27,2.13", "--subjects", "engine", *FEW, "--report", tmp_path)
+    assert ran.code == 3
+    assert "2.13" in ran.err
+    assert "2.13 is missing" in ran.out
+    assert "engine 2.10.27" in ran.out
+    alone = conform("--versions", "2.13", *FEW)
+    assert alone.code == 3
+    assert "2.13" in alone.err
+
+
+def test_a_running_server_is_left_as_it_was(conform: Callable[..., Ran], server: NativeServer, tmp_path: Path) -> None:
+    config = {"name": "MINE", "subjects": ["in.>"], "storage": "memory"}
+    asked(server, lambda client: client.api("STREAM.CREATE.MINE", config))
+    before = asked(server, lambda client: client.api("STREAM.INFO.MINE"))["state"]
+    ran = conform("--server", server.url, "--select", "adr28/headers", "--select", "adr36/kv", "--report", tmp_path)
+    assert ran.code == 0, ran.out + ran.err
+    assert "native 2.15.1" in ran.out
+    assert "skipped" in ran.out, "buckets have subjects of their own, which cannot be moved"
+    assert asked(server, lambda client: client.api("STREAM.NAMES"))["streams"] == ["MINE"]
+    assert asked(server, lambda client: client.api("STREAM.INFO.MINE"))["state"] == before
+    assert asked(server, lambda client: client.api("INFO"))["streams"] == 1
+
+
+def test_a_server_on_which_somebody_listens_to_everything(
+    conform: Callable[..., Ran], server: NativeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then no server says that nobody is there, where no stream takes a message."""
+    monkeypatch.setenv("NATS_URL", server.url.replace("//", "//somebody@"))
+
+    async def listening(client: RawClient) -> Ran:
+        await client.subscribe(b">")
+        return await asyncio.to_thread(conform, "--select", "adr30/dollar/in-function/1")
+
+    ran = asked(server, listening)
+    assert ran.code == 0, ran.out + ran.err
+    assert f"the running server {server.url}" in ran.out, "what NATS_URL names is said"
+    assert f"native 2.15.1: the running server at {server.url}" in ran.err
+
+
+def test_an_account_with_limits(conform: Callable[..., Ran]) -> None:
+    account = "{jetstream: {max_mem: 0, max_file: 1048576, max_streams: 1}, users: [{user: me, password: secret}]}"
+    with NativeServer("2.15.1", config=f"accounts {{ A {account} }}") as limited:
+        url = limited.url.replace("//", "//me:secret@")
+        ran = conform("--server", url, "--select", "adr28/headers/order", "--select", "adr28/validation")
+        assert ran.code == 0, ran.out + ran.err
+        assert "skipped" in ran.out
+        nothing = conform("--server", url, "--select", "adr28/headers/order")
+        assert (nothing.code, "no case was played" in nothing.out) == (1, True)
+    assert "secret" not in ran.out + ran.err + nothing.out + nothing.err
+
+
+def test_a_folder_that_cannot_be_written(conform: Callable[..., Ran], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    ran = conform("--versions", "2.15.1", *FEW, "--report", tmp_path / "file" / "report")
+    assert ran.code == 2
+    assert ran.err.startswith("--report ")
+
+
+def test_nobody_at_the_address(conform: Callable[..., Ran], server: NativeServer) -> None:
+    server.stop()
+    ran = conform("--server", server.url.replace("//", "//me:secret@"), *FEW)
+    assert ran.code == 3
+    assert "secret" not in ran.err
+    assert server.url in ran.err
+
+
+def test_what_versions_make_of_a_configuration(conform: Callable[..., Ran], tmp_path: Path) -> None:
+    file = tmp_path / "stream.json"
+    republish = {"src": "orders.>", "dest": "mon.>"}
+    config = {
+        "subjects": ["orders.>"],
+        "republish": republish,
+        "subject_transform": {"src": "orders.*", "dest": "p.$1"},
+    }
+    file.write_text(json.dumps({"config": {"name": "ORDERS", **config}}))
+    ran = conform("--versions", "2.9.10,2.10.27,2.15.1", "--config", file, "--publish", "orders.1", "--publish", "x")
+    assert ran.code == 0
+    said = [line.split(maxsplit=1) if line[:1] != " " else ["", line.strip()] for line in ran.out.splitlines()[2:]]
+    assert said[0] == ["2.9.10", "accepted"]
+    assert ["", "orders.1: stored as orders.1; republished as mon.1"] in said
+    assert any("silently ignores subject_transform" in line[1] for line in said)
+    assert said[-3] == ["2.10.27", "… 2.15.1    accepted"]
+    assert said[-2:] == [["", "orders.1: stored as p.1"], ["", "x: no stream takes it"]]
+    answers = json.loads(conform("--versions", "2.9.10,2.15.1", "--config", file, "--json").out)
+    assert [(answer["version"], answer["ignored"]) for answer in answers] == [
+        ("2.9.10", ["subject_transform"]),
+        ("2.15.1", []),
+    ]
+
+
+def test_a_refused_configuration(conform: Callable[..., Ran], tmp_path: Path) -> None:
+    file = tmp_path / "stream.json"
+    file.write_text('{"name": "S", "subjects": ["in.>"], "republish": {"src": "in.>", "dest": "in.>"}}')
+    ran = conform("--versions", "2.15.1", "--config", file)
+    assert ran.code == 0
+    assert "refused: 10052 stream configuration for republish destination forms a cycle" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--select", "adr28/nothing/of/that/kind"], "no case has such an id"),
+        (["--versions", "2.10.27", "--server", "nats://127.0.0.1:1"], "give one of them"),
+        (["--subjects", "native,everything"], "'everything' is none of native, engine, bridge"),
+        (["--certified"], "--certified needs --report DIR"),
+        (["--publish", "a"], "--publish belongs to --config"),
+        (["--versions", "2.10.27", "list"], "options go behind 'list'"),
+    ],
+)
+def test_usage(conform: Callable[..., Ran], arguments: list[str], said: str) -> None:
+    ran = conform(*arguments)
+    assert ran.code == 2
+    assert said in ran.err
+    assert len(ran.err.strip().splitlines()) <= 2
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "said"),
+    [
+        ("clause: x\ncases:\n  - id: adr28/a/1\n    titel: typo\n", ":4:", "titel"),
+        ("clause: x\ncases: [\n", ":3:", "not valid YAML"),
+    ],
+)
+def test_a_malformed_case_file(conform: Callable[..., Ran], tmp_path: Path, text: str, place: str, said: str) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text(text)
+    ran = conform("--versions", "2.10.27", "--cases", tmp_path)
+    assert ran.code == 2
+    assert f"{file}{place}" in ran.err
+    assert said in ran.err
+
+
+def test_cases_of_ones_own(conform: Callable[..., Ran], tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text(
+        "clause: our rules\n"
+        "cases:\n"
+        "  - id: native/ours/1\n"
+        "    title: Orders go to their partition\n"
+        "    level: must\n"
+        '    transform: {src: in.*, dest: "out.{{partition(3,1)}}"}\n'
+        "    expect: {results: {in.a: out.9}}\n"
+    )
+    ran = conform("--versions", "2.10.27", "--subjects", "native", "--cases", tmp_path, "--select", "native/ours/1")
+    assert ran.code == 1
+    assert "expected out.9" in ran.out
+
+
+def test_the_list_of_cases(conform: Callable[..., Ran]) -> None:
+    ran = conform("list", "adr28/headers/order/1")
+    assert ran.code == 0
+    assert ran.out.startswith("adr28/headers/order/1  must  ")
+    assert json.loads(conform("list", "adr28/headers/order/1", "--json").out)[0]["level"] == "must"
+
+
+def test_the_published_schema_is_the_one_that_is_used() -> None:
+    assert json.loads((CATALOGUE / "case-file.schema.json").read_text()) == schema()

@@ -1,0 +1,77 @@
+"""Scenarios on real servers: a quick choice of them; the whole is what `conform` is for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from conformance.catalogue import read_catalogue
+from conformance.errors import SubjectError
+from conformance.judging import judge
+from conformance.outcome import Outcome
+from conformance.scenarios import play_scenario
+from conformance.scenarios.laboratory import Laboratory
+from conformance.servers import NativeServer, fetch
+from conformance.subjects.identity import Identity
+
+_CHOSEN = (
+    "republish-after-restart",
+    "kill-and-restart",
+    "republish-comes-before-the-acknowledgement",
+    "partition-zero-in-republish",
+    "null-source",
+    "republish-emptied-by-update",
+    "source-after-restart",
+    "start-sequence-beyond-the-end",
+    "interest-without-interest",
+    "atomic-batch-is-republished-at-its-commit",
+    "permissions-of-the-publisher",
+    "source-of-another-account",
+    "republish-through-an-upgrade",
+    "source-through-an-upgrade",
+    "record-from-a-client",
+    "api-level",
+)
+_CASES = {case.scenario: case for case in read_catalogue() if case.scenario is not None}
+
+
+def left_in(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
+@pytest.mark.parametrize("name", _CHOSEN)
+async def test_a_version_shows_what_the_catalogue_says(name: str, twin_version: str, tmp_path: Path) -> None:
+    case, subject = _CASES[name], Identity("native", twin_version)
+    observation = await play_scenario(name, fetch(twin_version), tmp_path)
+    if case.applies(subject.version):
+        verdict = judge(case, subject, observation)
+        assert verdict.outcome in (Outcome.PASS, Outcome.DIFFERENCE), verdict
+    assert left_in(tmp_path) == []  # nothing is left behind
+
+
+async def test_a_cluster_of_replicas(tmp_path: Path) -> None:
+    name, subject = "memory-stream-of-three-replicas", Identity("native", "2.15.1")
+    observation = await play_scenario(name, fetch("2.15.1"), tmp_path)
+    assert judge(_CASES[name], subject, observation).outcome is Outcome.PASS
+
+
+async def test_servers_are_ended_when_a_scenario_fails(tmp_path: Path) -> None:
+    started: list[NativeServer] = []
+
+    async def failing() -> None:
+        async with Laboratory(fetch("2.15.1"), tmp_path) as laboratory:
+            started.append(await laboratory.server())
+            await (await laboratory.connect(started[0])).publish("in.a", "x")
+
+    with pytest.raises(SubjectError, match=r"no stream takes 'in\.a'"):
+        await failing()
+    assert not started[0].running
+    assert left_in(tmp_path) == []
+
+
+async def test_a_server_that_does_not_start_is_an_error_of_the_subject(tmp_path: Path) -> None:
+    async with Laboratory(fetch("2.15.1"), tmp_path) as laboratory:
+        with pytest.raises(SubjectError, match="ended by itself"):
+            await laboratory.server("no such setting: true")
+        assert not await laboratory.starts("no such setting: true")

@@ -1,0 +1,30 @@
+"""Playing cases of the catalogue on a subject of test, judged at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from conformance.catalogue import Case
+from conformance.judging import judge
+from conformance.outcome import Outcome
+from conformance.subjects.subject import CannotPlay, Subject
+
+
+async def outcomes(subject: Subject, cases: Iterable[Case]) -> tuple[Counter[Outcome], list[str]]:
+    """How often each outcome was met, and what is wrong with those that failed."""
+    found: Counter[Outcome] = Counter()
+    wrong = []
+    for case in cases:
+        if not case.applies(subject.identity.version):
+            continue
+        try:
+            observation = await subject.play(case)
+        except CannotPlay as answer:
+            found[Outcome.SKIPPED if answer.is_skip else Outcome.INAPPLICABLE] += 1
+            continue
+        verdict = judge(case, subject.identity, observation)
+        found[verdict.outcome] += 1
+        if not verdict.outcome.is_good:
+            wrong.append(f"{case.id}: {verdict.reason}: {verdict.mismatches}")
+    return found, wrong

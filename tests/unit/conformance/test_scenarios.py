@@ -1,0 +1,58 @@
+"""Every scenario has a case, and every case that names a scenario names one that there is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from conformance.catalogue import read_catalogue
+from conformance.errors import CatalogueError
+from conformance.scenarios import play_scenario, scenario_names
+from conformance.servers import TWIN_VERSIONS
+from transforms.dialect import KNOWN_LINES, dialect
+
+_CASES = tuple(case for case in read_catalogue() if case.scenario is not None)
+_VERSIONS = [dialect(f"{major}.{minor}").version for major, minor in KNOWN_LINES] + [
+    dialect(text).version for text in TWIN_VERSIONS
+]
+
+
+def test_scenarios_and_cases_are_the_same_ones() -> None:
+    assert {case.scenario for case in _CASES} == scenario_names()
+
+
+def test_no_scenario_is_named_by_two_cases() -> None:
+    assert len(_CASES) == len({case.scenario for case in _CASES})
+
+
+def test_there_are_as_many_as_were_promised() -> None:
+    assert len(scenario_names()) >= 40
+
+
+def test_cases_of_scenarios_expect_facts_of_every_version() -> None:
+    for case in _CASES:
+        for version in _VERSIONS:
+            assert not case.applies(version) or case.expected(version).facts, (case.id, version)
+
+
+def test_every_known_difference_is_reached_by_a_version() -> None:
+    for case in _CASES:
+        for difference in case.differences:
+            reached = [version for version in _VERSIONS if case.difference(version) is difference]
+            exact = (*difference.range.since, *difference.range.until)
+            # What came with a patch between the versions that are tested is no mistake.
+            assert reached or any(patch for _, _, patch in exact), (case.id, difference.reason)
+
+
+def test_what_ends_a_server_is_marked() -> None:
+    for case in _CASES:
+        for version in _VERSIONS:
+            facts = case.expected(version).facts or {}
+            if case.applies(version) and (facts.get("server") == "ended" or facts.get("loops")):
+                assert case.harms_server(version), (case.id, version)
+
+
+async def test_a_scenario_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CatalogueError, match=r"scenario 'no-such-thing' does not exist; there are: .*kill-and-restart"):
+        await play_scenario("no-such-thing", tmp_path / "nats-server", tmp_path)

@@ -1,0 +1,44 @@
+"""Choosing cases by id and level."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.catalogue.case import Case, Expectation, Level
+from conformance.catalogue.selection import select
+from conformance.errors import CatalogueError
+
+
+def case(case_id: str, level: Level) -> Case:
+    return Case(id=case_id, title="a title", level=level, clause="", expectation=Expectation())
+
+
+CASES = [
+    case("adr28/headers/order/1", Level.MUST),
+    case("adr28/headers/order/2", Level.SHOULD),
+    case("adr28/headers-only/1", Level.OBSERVED),
+    case("adr30/order/1", Level.MUST),
+]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "level", "found"),
+    [
+        ([], Level.OBSERVED, [0, 1, 2, 3]),
+        ([], Level.SHOULD, [0, 1, 3]),
+        ([], Level.MUST, [0, 3]),
+        (["adr28/headers/order/1"], Level.OBSERVED, [0]),
+        (["adr28/headers"], Level.OBSERVED, [0, 1]),
+        (["adr28/headers/"], Level.OBSERVED, [0, 1]),
+        (["*/order/*"], Level.OBSERVED, [0, 1, 3]),
+        (["adr30", "adr28/headers-only"], Level.OBSERVED, [2, 3]),
+        (["adr28"], Level.MUST, [0]),
+    ],
+)
+def test_selection(patterns: list[str], level: Level, found: list[int]) -> None:
+    assert select(CASES, patterns, level) == tuple(CASES[at] for at in found)
+
+
+def test_a_pattern_that_means_nothing_is_an_error() -> None:
+    with pytest.raises(CatalogueError, match=r"--select adr28/header: no case has such an id; did you mean 'adr28/"):
+        select(CASES, ["adr30", "adr28/header"])
