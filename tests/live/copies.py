@@ -59,17 +59,12 @@ class Copies:
         return {"name": "rule", "kind": "sources", "stream": self.target, "sources": [entry], **more}
 
     async def state(self) -> dict[str, Any]:
-        """The target's state; asked again while a cluster changes leaders, which loses requests."""
-        while True:
-            try:
-                reply = await self.target_peer.client.request(f"$JS.API.STREAM.INFO.{self.target}", b"", timeout=1)
-            except nats.errors.Error:
-                await asyncio.sleep(0.01)
-                continue
-            answer: dict[str, Any] = json.loads(reply.data)
-            if "state" in answer:
-                state: dict[str, Any] = answer["state"]
-                return state
+        """The target's state."""
+        return await _state_of(self.target_peer, self.target)
+
+    async def origin_end(self) -> int:
+        """The sequence of the origin's last message."""
+        return int((await _state_of(self.peer, self.name))["last_seq"])
 
     async def holds(self, messages: int) -> None:
         """Wait until the target holds at least so many messages."""
@@ -98,3 +93,17 @@ class Copies:
             (prefix + message.subject[len(own) :], message.payload) for message in expected
         ]
         return found
+
+
+async def _state_of(peer: RawPeer, stream: str) -> dict[str, Any]:
+    """A stream's state; asked again while a cluster changes leaders, which loses requests."""
+    while True:
+        try:
+            reply = await peer.client.request(f"$JS.API.STREAM.INFO.{stream}", b"", timeout=1)
+        except nats.errors.Error:
+            await asyncio.sleep(0.01)
+            continue
+        answer: dict[str, Any] = json.loads(reply.data)
+        if "state" in answer:
+            state: dict[str, Any] = answer["state"]
+            return state
