@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -30,6 +29,7 @@ from bridge.target_streams import TargetStreams
 
 if TYPE_CHECKING:
     from bridge.connection import Link
+    from bridge.rule_context import RuleContext
     from bridge.settings import AdvisoriesRule
     from bridge.wire import BatchSubscription, Delivered
 
@@ -47,28 +47,20 @@ class AdvisoriesRun(FailingRun):
 
     Args:
         rule: the rule.
-        dialect_text: the dialect asked for, or `native`.
         source: the connection that hears the advisories.
         target: the connection that is published to.
-        failed: called with this run when it cannot go on.
+        context: the rule's surroundings.
     """
 
-    def __init__(
-        self,
-        rule: AdvisoriesRule,
-        dialect_text: str,
-        source: Link,
-        target: Link,
-        failed: Callable[[AdvisoriesRun], None],
-    ) -> None:
+    def __init__(self, rule: AdvisoriesRule, source: Link, target: Link, context: RuleContext) -> None:
         self.rule = rule
         self.counters = AdvisoriesCounters()
         self.state: RunState = "starting"
         self.error: BaseException | None = None
-        self._dialect_text = dialect_text
+        self._context = context
         self._source = source
         self._target = target
-        self._failed = failed
+        self._failed = context.failed
         self._fetch = MessageFetch(rule.name, source)
         self._subscription: BatchSubscription | None = None
         self._publisher: ConfirmedPublisher | None = None
@@ -88,7 +80,7 @@ class AdvisoriesRun(FailingRun):
         Raises:
             ConfigError: the transform, or what it would listen to.
         """
-        self._republish = compile_advisories(self.rule, rule_dialect(self._dialect_text, self._source))
+        self._republish = compile_advisories(self.rule, rule_dialect(self._context.dialect, self._source))
 
     async def start(self) -> None:
         """Listen. After `check`."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from bridge.connection import Link
+    from bridge.rule_context import RuleContext
     from bridge.settings import SubjectTransformRule
     from bridge.wire import BatchSubscription, Delivered
 
@@ -51,21 +51,18 @@ class IngressRun(FailingRun):
 
     Args:
         rule: the rule.
-        dialect_text: the dialect asked for, or `native`.
         link: the connection of publishers and stream.
-        failed: called with this run when it cannot go on.
+        context: the rule's surroundings.
     """
 
-    def __init__(
-        self, rule: SubjectTransformRule, dialect_text: str, link: Link, failed: Callable[[IngressRun], None]
-    ) -> None:
+    def __init__(self, rule: SubjectTransformRule, link: Link, context: RuleContext) -> None:
         self.rule = rule
         self.counters = IngressCounters()
         self.state: RunState = "starting"
         self.error: BaseException | None = None
-        self._dialect_text = dialect_text
+        self._context = context
         self._link = link
-        self._failed = failed
+        self._failed = context.failed
         self._target: IngressTarget | None = None
         self._paused_because = ""
         self._events = StreamEvents(link)
@@ -90,7 +87,7 @@ class IngressRun(FailingRun):
             RuleRefusedError: the stream does not take the destination, or a stream takes the source already.
         """
         inboxes = self._link.client.new_inbox().rpartition(".")[0]
-        self._transform = compile_ingress(self.rule, rule_dialect(self._dialect_text, self._link), inboxes)
+        self._transform = compile_ingress(self.rule, rule_dialect(self._context.dialect, self._link), inboxes)
         self._target = await look_at_stream(self.rule, self._transform, self._link)
 
     async def start(self) -> None:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 
 from bridge.account_graph import AccountGraph
 from bridge.errors import BridgeError
+from bridge.rule_context import RuleContext
 from bridge.rule_kinds import make_run
 from bridge.settings import Settings
 from bridge.sidecar import close_links, connections_of, open_links
@@ -64,7 +65,8 @@ async def check_server(settings: Settings, server_url: str | None) -> list[Findi
             if loop := outlook.of(rule.name):
                 findings.append(Finding(rule.name, False, "loop", str(loop)))
                 continue
-            run = make_run(rule, settings, links, lambda _: None)
+            context = RuleContext(settings.name, settings.dialect_of(rule), lambda _: None)
+            run = make_run(rule, settings, links, context)
             try:
                 await run.check()
             except BridgeError as error:

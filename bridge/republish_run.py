@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Literal
 
 import structlog
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from nats.aio.subscription import Subscription
 
     from bridge.connection import Link
+    from bridge.rule_context import RuleContext
     from bridge.settings import RepublishRule
     from bridge.wire import Delivered
 
@@ -56,32 +57,22 @@ class RepublishRun(FailingRun):
 
     Args:
         rule: the rule.
-        sidecar: the sidecar's name.
-        dialect_text: the dialect asked for, or `native`.
         source: the connection that holds the stream.
         target: the connection that is published to.
-        failed: called with this run when it cannot go on.
+        context: the rule's surroundings.
     """
 
-    def __init__(
-        self,
-        rule: RepublishRule,
-        sidecar: str,
-        dialect_text: str,
-        source: Link,
-        target: Link,
-        failed: Callable[[RepublishRun], None],
-    ) -> None:
+    def __init__(self, rule: RepublishRule, source: Link, target: Link, context: RuleContext) -> None:
         self.rule = rule
         self.counters = RuleCounters()
         self.state: RunState = "starting"
         self.error: BaseException | None = None
-        self._durable_name = durable_name(sidecar, rule.name)
-        self._durable_owner = consumer_owner(sidecar, rule.name)
-        self._dialect_text = dialect_text
+        self._context = context
+        self._durable_name = durable_name(context.sidecar, rule.name)
+        self._durable_owner = consumer_owner(context.sidecar, rule.name)
         self._source = source
         self._target = target
-        self._failed = failed
+        self._failed = context.failed
         self._tasks: list[asyncio.Task[None]] = []
         self._subscriptions: list[Subscription] = []
         self._info: Json = {}
@@ -106,7 +97,7 @@ class RepublishRun(FailingRun):
         config = self._info["config"]
         try:
             self._republish = compile_republish(
-                rule.stream, rule.republish.native(), rule_dialect(self._dialect_text, self._source)
+                rule.stream, rule.republish.native(), rule_dialect(self._context.dialect, self._source)
             )
         except EngineError as error:
             raise ConfigError(f"rule '{rule.name}': republish: {error}") from None

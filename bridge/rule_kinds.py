@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import TypeAlias, assert_never
+from typing import assert_never
 
 from bridge.connection import Link, open_link
 from bridge.republish_run import RepublishRun
+from bridge.rule_context import RuleContext
 from bridge.rule_run import RuleRun
 from bridge.settings import (
     AdvisoriesRule,
@@ -21,40 +22,36 @@ from bridge.settings import (
 )
 from bridge.settings.connect_options import connect_options
 
-__all__ = ["Failed", "make_run"]
-
-Failed: TypeAlias = Callable[[RuleRun], None]
-"""Called with a run that cannot go on."""
+__all__ = ["make_run"]
 
 
-def make_run(rule: Rule, settings: Settings, links: Mapping[str, Link], failed: Failed) -> RuleRun:
+def make_run(rule: Rule, settings: Settings, links: Mapping[str, Link], context: RuleContext) -> RuleRun:
     """What runs a rule; nothing happens before its `check`.
 
     Args:
         rule: one of the rules of `settings`.
         settings: the configuration.
         links: the open connections by name.
-        failed: called with the run when it cannot go on.
+        context: what the run is given beside that.
     """
-    dialect = settings.dialect_of(rule)
     match rule:
         case RepublishRule():
             source, target = links[rule.source_connection], links[rule.target_connection]
-            return RepublishRun(rule, settings.name, dialect, source, target, failed)
+            return RepublishRun(rule, source, target, context)
         case SourcesRule() | MirrorRule() | KvSourcesRule():
             from bridge.copying.copy_run import CopyRun
 
             open_target = partial(_open_without_echo, settings, rule.target_connection)
-            return CopyRun(rule, settings.name, dialect, links, open_target, failed)
+            return CopyRun(rule, links, open_target, context)
         case SubjectTransformRule():
             from bridge.ingress_run import IngressRun
 
-            return IngressRun(rule, dialect, links[rule.connection], failed)
+            return IngressRun(rule, links[rule.connection], context)
         case AdvisoriesRule():
             from bridge.advisories_run import AdvisoriesRun
 
             source, target = links[rule.source_connection], links[rule.target_connection]
-            return AdvisoriesRun(rule, dialect, source, target, failed)
+            return AdvisoriesRun(rule, source, target, context)
     assert_never(rule)
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 from bridge.errors import BridgeError
 
 if TYPE_CHECKING:
+    from bridge.measures import Measures
+    from bridge.rule_context import RuleContext
     from bridge.settings import Rule
 
 __all__ = ["Counters", "FailingRun", "RuleRun", "RunState"]
@@ -43,6 +45,10 @@ class RuleRun(Protocol):
         """What it has counted."""
 
     @property
+    def measures(self) -> Measures:
+        """What it tells of its work beside that."""
+
+    @property
     def ready(self) -> bool:
         """Whether it does its work at this moment."""
 
@@ -73,8 +79,14 @@ class FailingRun:
     state: RunState
     error: BaseException | None
     counters: Any  # the kind's own; see `Counters`
+    _context: RuleContext
     _failed: Callable[[Any], None]
     _log: Any
+
+    @property
+    def measures(self) -> Measures:
+        """What the rule tells of its work beside its counters."""
+        return self._context.measures
 
     def _fail(self, error: BaseException) -> None:
         """End with an error; only the first one counts."""

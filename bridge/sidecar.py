@@ -19,9 +19,10 @@ from bridge.errors import BridgeError, ConfigError, ConnectionLostError, RuleRef
 from bridge.health import Health
 from bridge.logs import configure_logs
 from bridge.missing_streams import appeared
+from bridge.rule_context import RuleContext
 from bridge.rule_kinds import make_run
 from bridge.rule_run import RuleRun
-from bridge.settings import Settings
+from bridge.settings import Rule, Settings
 from bridge.settings.connect_options import connect_options
 
 __all__ = ["Sidecar", "close_links", "connections_of", "open_links", "run"]
@@ -101,7 +102,7 @@ class Sidecar:
                 link.on_end(partial(self._connection_ended, link.name))
             self.started = True
             self._accounts = AccountGraph(settings, self._links)
-            self.runs = [make_run(rule, settings, self._links, self._rule_failed) for rule in settings.rules]
+            self.runs = [make_run(rule, settings, self._links, self._context_of(rule)) for rule in settings.rules]
             missing = [run for run in self.runs if not await self._check(run)]
             await self._refuse_loops({rule.name for rule in settings.rules})
             for run in self.runs:
@@ -192,6 +193,9 @@ class Sidecar:
         if not self.draining:
             self._ended = ConnectionLostError(f"connection '{name}': the server ended it ({reason}): start again")
             self.finished.set()
+
+    def _context_of(self, rule: Rule) -> RuleContext:
+        return RuleContext(self.settings.name, self.settings.dialect_of(rule), self._rule_failed)
 
     def _rule_failed(self, _: RuleRun) -> None:
         # One rule that cannot go on ends the sidecar: whoever runs it sees an exit code instead of half a service.

@@ -21,7 +21,8 @@ from bridge.landing import covering_filter, is_within_one
 from bridge.missing_streams import existing_stream
 from bridge.refused_subjects import refused_publication
 from bridge.rule_consumer import consumer_owner
-from bridge.rule_run import FailingRun, RuleRun, RunState
+from bridge.rule_context import RuleContext
+from bridge.rule_run import FailingRun, RunState
 from bridge.settings import KvSourcesRule, MirrorRule, Source, SourcesRule
 from bridge.stream_events import StreamEvents
 from transforms.dialect import Dialect, dialect
@@ -45,33 +46,29 @@ class CopyRun(FailingRun):
 
     Args:
         rule: the rule.
-        sidecar: the sidecar's name.
-        dialect_text: the dialect asked for, or `native`.
         links: the open connections by name.
         open_target: opens a connection to the target that hears nothing of what it publishes itself.
-        failed: called with this run when it cannot go on.
+        context: the rule's surroundings.
     """
 
     def __init__(
         self,
         rule: SourcesRule | MirrorRule | KvSourcesRule,
-        sidecar: str,
-        dialect_text: str,
         links: Mapping[str, Link],
         open_target: Callable[[], Awaitable[Link]],
-        failed: Callable[[RuleRun], None],
+        context: RuleContext,
     ) -> None:
         self.rule: SourcesRule | MirrorRule | KvSourcesRule = rule
         self.counters = CopyCounters()
         self.state: RunState = "starting"
         self.error: BaseException | None = None
-        self._owner = consumer_owner(sidecar, rule.name)
+        self._context = context
+        self._owner = consumer_owner(context.sidecar, rule.name)
         self._links = links
         self._target = links[rule.target_connection]
         self._open_target = open_target
         self._own: Link | None = None
-        self._dialect_text = dialect_text
-        self._failed = failed
+        self._failed = context.failed
         self._events = StreamEvents(self._target)
         self._follower: asyncio.Task[None] | None = None
         self._target_config: Json = {}
@@ -223,7 +220,7 @@ class CopyRun(FailingRun):
         link = self._links[source.connection]
         origin = await existing_stream(link, rule.name, source.name)
         place = f"rule '{rule.name}': source '{source.name}'"
-        version = self._target.server_version if self._dialect_text == "native" else self._dialect_text
+        version = self._target.server_version if self._context.dialect == "native" else self._context.dialect
         sourcing = self._compiled(source, dialect(version))
         subjects = [subject.encode() for subject in target["config"]["subjects"]]
         destinations = _destinations(sourcing)

@@ -17,6 +17,7 @@ from bridge.landing import covering_filter
 from bridge.republish_loop import AckReply
 from bridge.republish_run import RepublishRun
 from bridge.rule_consumer import durable_name
+from bridge.rule_context import RuleContext
 from bridge.settings import RepublishRule
 from bridge.wire import Delivered
 from transforms import header_block
@@ -84,7 +85,7 @@ async def take_over_from_sidecar(
     """
     source, target = links[rule.source_connection], links[rule.target_connection]
     api, consumer = source.api, durable_name(sidecar, rule.name)
-    run = _HoldingRun(rule, sidecar, dialect_text, source, target, lambda _: None)
+    run = _HoldingRun(rule, source, target, RuleContext(sidecar, dialect_text, lambda _: None))
     await run.check()
     await run.start()
     try:
