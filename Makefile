@@ -62,7 +62,7 @@ chaos-smoke: install
 	$(BIN)/python -m chaos $(SMOKE) --topology single --report $(CHAOS_REPORT)/smoke $(CHAOS)
 
 soak: install
-	$(BIN)/python -m benchmarks.soak $(SOAK)
+	$(BIN)/python -m benchmarks soak $(SOAK)
 
 lint: install
 	$(BIN)/ruff check .
