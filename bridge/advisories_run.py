@@ -24,7 +24,7 @@ from bridge.pacing import Pace
 from bridge.queue_group import queue_group
 from bridge.refused_subjects import refused_publication, refused_subscription
 from bridge.republish_run import rule_dialect
-from bridge.rule_run import FailingRun, RunState
+from bridge.rule_run import GATE, FailingRun, RunState, missing_connection
 from bridge.target_streams import TargetStreams
 
 if TYPE_CHECKING:
@@ -146,6 +146,28 @@ class AdvisoriesRun(FailingRun):
         connected = self._source.client.is_connected and self._target.client.is_connected
         publishing = self._publisher is not None and not self._publisher.waits_for
         return self.state == "ready" and connected and publishing
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """The connections of advisories and target."""
+        return (self._source,) if self._target is self._source else (self._source, self._target)
+
+    @property
+    def waiting_for(self) -> str | None:
+        """The connection or the stream that it cannot work without; see `RuleRun`."""
+        if away := missing_connection(self.links):
+            return away
+        if not self._context.gate.is_open:
+            return GATE
+        if self._publisher is None:
+            return "its subscription"
+        silent = self._publisher.waits_for or self._fetch.waits_for
+        return f"stream '{silent}' to answer" if silent else None
+
+    @property
+    def has_work(self) -> bool:
+        """Whether advisories are in hand; see `RuleRun`."""
+        return bool(self._waiting or self._window)
 
     def status(self) -> dict[str, Any]:
         """How many wait, and for which stream if one does not answer; see `RuleRun`."""

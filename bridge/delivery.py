@@ -84,6 +84,20 @@ class Delivery:
             return self._room()
         return None
 
+    @property
+    def has_work(self) -> bool:
+        """Whether something is to be written or to be confirmed."""
+        return self.held or bool(self._unconfirmed)
+
+    @property
+    def waiting_for(self) -> str | None:
+        """What keeps it from writing; None for nothing."""
+        if self._broken or not self._target.client.is_connected:
+            return f"connection '{self._target.name}'"
+        if self._target.client.unsent_bytes > _MOST_UNSENT:
+            return f"connection '{self._target.name}' to take what is written"
+        return None
+
     async def settled(self) -> None:
         """Wait until everything written is confirmed (and acknowledged)."""
         while self._unconfirmed:

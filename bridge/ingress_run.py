@@ -25,7 +25,7 @@ from bridge.pacing import Pace
 from bridge.queue_group import queue_group
 from bridge.refused_subjects import refused_publication, refused_subscription
 from bridge.republish_run import rule_dialect
-from bridge.rule_run import FailingRun, RunState
+from bridge.rule_run import GATE, FailingRun, RunState, missing_connection
 from bridge.stream_events import StreamEvents
 from transforms.subject import matches
 
@@ -151,6 +151,28 @@ class IngressRun(FailingRun):
     def ready(self) -> bool:
         """Whether publishers' messages reach the stream at this moment."""
         return self.state == "ready" and self._subscription is not None and self._link.client.is_connected
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """The connection of publishers and stream."""
+        return (self._link,)
+
+    @property
+    def waiting_for(self) -> str | None:
+        """The connection or the stream that it cannot work without; see `RuleRun`."""
+        if away := missing_connection(self.links):
+            return away
+        if not self._context.gate.is_open:
+            return GATE
+        if self._paused_because:
+            return f"its stream: {self._paused_because}"
+        return self._delivery.waiting_for if self._delivery is not None else "its subscription"
+
+    @property
+    def has_work(self) -> bool:
+        """Whether messages are in hand; see `RuleRun`."""
+        writing = self._writer is not None or bool(self._waiting)
+        return writing or (self._delivery is not None and self._delivery.has_work)
 
     def status(self) -> dict[str, Any]:
         """The stream, and why the rule takes no messages if it does not; see `RuleRun`."""

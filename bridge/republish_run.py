@@ -21,7 +21,7 @@ from bridge.replay import Replay
 from bridge.republish_loop import RepublishLoop, Suspect
 from bridge.retention import Retention, StreamLimits
 from bridge.rule_consumer import ConsumerPlan, RuleConsumer, consumer_owner, durable_name
-from bridge.rule_run import FailingRun, RunState
+from bridge.rule_run import GATE, FailingRun, RunState, missing_connection
 from bridge.seeding import Seeding
 from bridge.side_effects import CONSUMER_RETENTIONS, reason_against_watching
 from transforms.dialect import Dialect, dialect
@@ -240,6 +240,29 @@ class RepublishRun(FailingRun):
         """Whether the rule has its starting point, its consumer, and a server to publish to, at this moment."""
         attached = self._intake is not None and self._intake.attached
         return self.state == "ready" and attached and self._target.client.is_connected
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """The connections of stream and target."""
+        return (self._source,) if self._target is self._source else (self._source, self._target)
+
+    @property
+    def waiting_for(self) -> str | None:
+        """The connection, the consumer or the lease that it cannot work without; see `RuleRun`."""
+        if away := missing_connection(self.links):
+            return away
+        if not self._context.gate.is_open:
+            return GATE
+        if self._intake is None:
+            return f"its starting point in stream '{self.rule.stream}'"
+        if not self._intake.attached or self._intake.waits_for:
+            return self._intake.waits_for or f"its consumer on stream '{self.rule.stream}'"
+        return self._delivery.waiting_for
+
+    @property
+    def has_work(self) -> bool:
+        """Whether messages are in hand; see `RuleRun`."""
+        return self._intake is not None and (self._intake.has_work or self._delivery.has_work)
 
     def status(self) -> dict[str, Any]:
         """The stream, and the sequence of the last message taken; see `RuleRun`."""

@@ -75,6 +75,7 @@ class CopyEntry:
         self._twin = False
         self._resuming = Resuming(plan, origin.api, target.api)
         self._interruption = asyncio.Event()
+        self._missing = ""  # the stream that is not there, or does not answer, in words
         self._intake: Intake | None = None
         self._publisher: Publisher | None = None
         self._loop: CopyLoop | None = None
@@ -120,6 +121,26 @@ class CopyEntry:
         waiting = self._publisher is None or self._publisher.waiting
         return attached and not waiting and not self._interruption.is_set() and self._target.client.is_connected
 
+    @property
+    def waiting_for(self) -> str | None:
+        """What keeps it from copying; None for nothing."""
+        origin, stream = self.plan.source.name, self.plan.stream
+        if self._missing:
+            return self._missing
+        if self._intake is None or self._publisher is None or self._interruption.is_set():
+            return f"what stream '{stream}' holds of '{origin}'"
+        if self._publisher.waiting:
+            return f"room in stream '{stream}', which takes nothing at the moment"
+        if self._intake.waits_for:
+            return self._intake.waits_for
+        return None if self._intake.attached else f"its consumer on stream '{origin}'"
+
+    @property
+    def has_work(self) -> bool:
+        """Whether messages are read and not known to be stored."""
+        busy = self._intake is not None and self._intake.has_work
+        return busy or (self._publisher is not None and self._publisher.has_work)
+
     def status(self) -> dict[str, Any]:
         """Where it stands, as plain data."""
         return {
@@ -148,11 +169,13 @@ class CopyEntry:
                         await self._end_round()
                         await self._wait_out(error)
                     else:
+                        self._missing = ""
                         break
         except Exception as error:
             self._fail(error)
 
     async def _wait_out(self, error: ApiError) -> None:
+        self._missing = f"its streams to be there and to answer ({error})"
         if error.err_code == STREAM_NOT_FOUND:
             self._log.warning("rule.waiting", reason=str(error), meaning="copying goes on when the stream is back")
             await asyncio.gather(

@@ -22,7 +22,7 @@ from bridge.missing_streams import existing_stream
 from bridge.refused_subjects import refused_publication
 from bridge.rule_consumer import consumer_owner
 from bridge.rule_context import RuleContext
-from bridge.rule_run import FailingRun, RunState
+from bridge.rule_run import GATE, FailingRun, RunState, missing_connection
 from bridge.settings import KvSourcesRule, MirrorRule, Source, SourcesRule
 from bridge.stream_events import StreamEvents
 from transforms.dialect import Dialect, dialect
@@ -147,6 +147,25 @@ class CopyRun(FailingRun):
     def ready(self) -> bool:
         """Whether every entry copies at this moment."""
         return self.state == "ready" and all(entry.ready for entry in self._entries)
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """The connections of origins and target."""
+        return tuple({self._target, *(self._links[plan.source.connection] for plan in self._plans)})
+
+    @property
+    def waiting_for(self) -> str | None:
+        """What an entry waits for; see `RuleRun`."""
+        if away := missing_connection(self.links):
+            return away
+        if not self._context.gate.is_open:
+            return GATE
+        return next((reason for entry in self._entries if (reason := entry.waiting_for)), None)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether an entry has messages in hand; see `RuleRun`."""
+        return any(entry.has_work for entry in self._entries)
 
     def status(self) -> dict[str, Any]:
         """Where every entry stands; see `RuleRun`."""

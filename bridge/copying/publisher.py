@@ -135,6 +135,11 @@ class Publisher:
         self._mending: asyncio.Task[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
 
+    @property
+    def has_work(self) -> bool:
+        """Whether something is under way."""
+        return bool(self._pending)
+
     async def open(self) -> None:
         """Begin to listen for answers, and for others who write to the target."""
         self._link.on_disconnect(self._disconnected)
