@@ -21,6 +21,7 @@ from bridge.delivery import Delivery
 from bridge.errors import ApiError, BridgeError, NotPermittedError, RuleRefusedError
 from bridge.ingress_check import IngressTarget, compile_ingress, look_at_stream
 from bridge.ingress_loop import IngressCounters, IngressLoop
+from bridge.measures import InFlight
 from bridge.pacing import Pace
 from bridge.queue_group import queue_group
 from bridge.refused_subjects import refused_publication, refused_subscription
@@ -97,8 +98,9 @@ class IngressRun(FailingRun):
         self._loop = IngressLoop(
             self._transform, transform.src.encode(), self.rule.stream, self._target.subjects, self.counters
         )
-        self._delivery = Delivery(self._link, self.counters, None)
+        self._delivery = Delivery(self._link, self.counters, None, self.measures)
         self._delivery.start()
+        self.measures.follow(self.rule.kind, self.counters, self._in_flight)
         self._link.on_reconnect(self._reconnected)
         self._link.on_refusal(self._refused)
         await self._events.open()
@@ -181,6 +183,7 @@ class IngressRun(FailingRun):
     # -- messages ----------------------------------------------------------------------------------------------------
 
     def _on_batch(self, batch: list[Delivered]) -> None:
+        self.measures.took_published(batch)
         if self._waiting_bytes > _MOST_WAITING:
             self.counters.received += len(batch)
             self.counters.overloaded += len(batch)
@@ -195,6 +198,8 @@ class IngressRun(FailingRun):
             self._warn("rule.message_refused", reason=self._loop.last_refusal, so_far=self.counters.refused)
         if out:
             self._write(out)
+        else:
+            self.measures.progressed()
 
     def _write(self, operations: list[bytes]) -> None:
         assert self._delivery is not None
@@ -223,6 +228,10 @@ class IngressRun(FailingRun):
                     waiting = self._delivery.send(operations, b"")
         finally:
             self._writer = None
+
+    def _in_flight(self) -> InFlight:
+        written = self._delivery.in_flight.messages if self._delivery is not None else 0
+        return InFlight(written + sum([len(operations) for operations, _ in tuple(self._waiting)]))
 
     # -- the subscription --------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from bridge.counter_meanings import MEANINGS, RECEIVED
@@ -100,7 +101,7 @@ class Measures:
         self._ended: dict[str, int] = {}
         self._counters: _Counters | None = None
         self._in_flight: Callable[[], InFlight] = nothing_in_flight
-        self._backlogs: dict[str, Backlog] = {}
+        self._backlogs: list[Backlog] = []
         self._samples: deque[_Sample] = deque(maxlen=_KEPT_SAMPLES)
 
     # -- told by runs ------------------------------------------------------------------------------------------------
@@ -125,9 +126,10 @@ class Measures:
         self._in_flight = nothing_in_flight
         self._backlogs.clear()
 
-    def backlog(self, source: str) -> Backlog:
-        """What a stream holds for the rule, to be told with `took`; `source` names it within the rule."""
-        return self._backlogs.setdefault(source, Backlog())
+    def backlog(self) -> Backlog:
+        """What one more stream holds for the rule, to be told with `took`."""
+        self._backlogs.append(backlog := Backlog())
+        return backlog
 
     def took(self, batch: Sequence[Delivered], backlog: Backlog) -> int:
         """A consumer's batch was taken.
@@ -168,14 +170,14 @@ class Measures:
 
     def lag_messages(self) -> int | None:
         """How many messages wait in the rule's streams, as of what was delivered last; None if nothing was."""
-        known = [backlog.messages for backlog in tuple(self._backlogs.values()) if backlog.messages is not None]
+        known = [backlog.messages for backlog in tuple(self._backlogs) if backlog.messages is not None]
         return sum(known) if known else None
 
     def lag_seconds(self) -> float | None:
         """How old the oldest message can be that is not done; None where there is no stream, or nothing came."""
         now_ns = time.time_ns()
         in_flight = self._in_flight()
-        ages = [backlog.seconds(now_ns) for backlog in tuple(self._backlogs.values()) if backlog.messages is not None]
+        ages = [backlog.seconds(now_ns) for backlog in tuple(self._backlogs) if backlog.messages is not None]
         if in_flight.oldest_ns:
             ages.append(max(now_ns - in_flight.oldest_ns, 0) / 1e9)
         return max(ages) if ages else None
@@ -227,7 +229,7 @@ class Measures:
     def _history(self) -> dict[str, Any]:
         """The samples, the oldest first; a rate or latency is that of the interval before its sample."""
         samples = list(self._samples)
-        pairs = list(zip(samples, samples[1:], strict=False))
+        pairs = list(pairwise(samples))
         return {
             "interval_s": SAMPLE_INTERVAL,
             "rate_in": [_rate(a.received, b.received, b.at - a.at) for a, b in pairs],

@@ -156,7 +156,10 @@ class RepublishRun(FailingRun):
         )
         consumer = RuleConsumer(self._source.api, plan)
         self._intake = Intake(self._source, consumer, self, self.counters, self._fail)
-        self._delivery = Delivery(self._target, self.counters, self._acknowledge if at_least_once else None)
+        acknowledge = self._acknowledge if at_least_once else None
+        delivery = self._delivery = Delivery(self._target, self.counters, acknowledge, self.measures)
+        self.measures.follow(rule.kind, self.counters, lambda: delivery.in_flight)
+        self._backlog = self.measures.backlog()
         self._delivery.start()
         self._source.on_reconnect(self._delivery.acknowledge_again)
         self._target.on_reconnect(self._target_is_back)
@@ -278,13 +281,14 @@ class RepublishRun(FailingRun):
     def accept(self, batch: list[Delivered], jumped: int) -> Awaitable[None] | None:
         """Republish a batch; see `BatchSink`."""
         self.counters.vanished += jumped
+        oldest_ns = self.measures.took(batch, self._backlog)
         out: list[bytes] = []
         done = self._loop.run(batch, out)
         if self.counters.too_large != self._warned_too_large:
             self._warn_too_large()
         if done < len(batch):
-            return self._resolve(batch[done:], out, batch[-1][1])
-        return self._delivery.send(out, batch[-1][1])
+            return self._resolve(batch[done:], out, batch[-1][1], oldest_ns)
+        return self._delivery.send(out, batch[-1][1], oldest_ns)
 
     def confirm(self, reply: bytes) -> Awaitable[None] | None:
         """Acknowledge once everything before is confirmed; see `BatchSink`."""
@@ -318,7 +322,7 @@ class RepublishRun(FailingRun):
     def _target_is_back(self) -> None:
         self._loop.max_payload = self._target.client.max_payload
 
-    async def _resolve(self, rest: list[Delivered], out: list[bytes], reply: bytes) -> None:
+    async def _resolve(self, rest: list[Delivered], out: list[bytes], reply: bytes, oldest_ns: int) -> None:
         while True:
             suspect = self._loop.suspect
             assert suspect is not None
@@ -327,7 +331,7 @@ class RepublishRun(FailingRun):
             rest = rest[done:]
             if not rest:
                 break
-        waiting = self._delivery.send(out, reply)
+        waiting = self._delivery.send(out, reply, oldest_ns)
         if waiting is not None:
             await waiting
 
