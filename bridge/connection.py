@@ -64,9 +64,17 @@ class Link:
 
     def forget(self, *listeners: Callable[..., None]) -> None:
         """Call these no more, whatever they listened to."""
-        kinds: tuple[list[Any], ...] = (self._disconnect_listeners, self._reconnect_listeners, self._refusal_listeners)
-        for kind in kinds:
+        for kind in self._listeners:
             kind[:] = [known for known in kind if known not in listeners]
+
+    @property
+    def listeners(self) -> int:
+        """How many listeners are called, whatever they listen to."""
+        return sum(map(len, self._listeners))
+
+    @property
+    def _listeners(self) -> tuple[list[Any], ...]:
+        return self._disconnect_listeners, self._reconnect_listeners, self._refusal_listeners, self._end_listeners
 
     def on_end(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with the reason when the connection is closed for good, and not by us."""
@@ -110,13 +118,13 @@ class Link:
             return
         _log.warning("connection.lost", connection=self.name)
         self.client.fail_requests()
-        for listener in self._disconnect_listeners:
+        for listener in tuple(self._disconnect_listeners):
             listener()
 
     async def _on_reconnected(self) -> None:
         self.set_up()
         _log.info("connection.back", connection=self.name, server=self.server_version)
-        for listener in self._reconnect_listeners:
+        for listener in tuple(self._reconnect_listeners):
             listener()
 
     async def _on_closed(self) -> None:
@@ -124,7 +132,7 @@ class Link:
             return
         reason = str(self.client.last_error or "no reason given")
         _log.error("connection.closed", connection=self.name, reason=reason)
-        for listener in self._end_listeners:
+        for listener in tuple(self._end_listeners):
             listener(reason)
 
     async def _on_error(self, error: Exception) -> None:
@@ -132,7 +140,7 @@ class Link:
         if "permissions violation" in text.lower():
             _log.error("connection.refused", connection=self.name, server_says=text)
             self.api.refused(text)
-            for listener in self._refusal_listeners:
+            for listener in tuple(self._refusal_listeners):
                 listener(text)
         elif self._up.is_set():
             _log.warning("connection.error", connection=self.name, error=_plain(error))
