@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bridge import advisories_run
+from bridge import advisories_run, rule_seat
 from bridge.errors import ConfigError
 from bridge.sidecar import Sidecar
 from conformance.servers import NativeServer, SharedServers

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bridge import replay, rule_seat
+from bridge import replay, rule_seat, sidecar
 from bridge.settings import Settings
 from bridge.wire import WireClient
 from conformance.servers import NativeServer, SharedServers
