@@ -101,10 +101,21 @@ class RuleSeat:
 
     @property
     def waiting_for(self) -> str | None:
-        """What the rule waits for, in words."""
-        if self._missing is not None:
-            return str(self._missing)
-        return "another replica leads the rule" if self._phase == "standby" else None
+        """What the rule waits for, in words; None where nothing outside keeps it from its work."""
+        match self._phase:
+            case "waiting":
+                return str(self._missing)
+            case "standby":
+                return "the lead, which another replica has"
+            case "ready" | "draining" if self.run is not None:
+                return self.run.waiting_for
+            case _:
+                return None
+
+    @property
+    def has_work(self) -> bool:
+        """Whether it holds messages that it took and has not passed on, or not had confirmed."""
+        return self._at_work and self.run is not None and self.run.has_work
 
     def counters(self) -> dict[str, int]:
         """What all runs have counted together; no number ever falls."""
