@@ -44,7 +44,7 @@ def load(path: FilePath | str, environ: Mapping[str, str] | None = None) -> Sett
     settings, problems = _validated(data, environ)
     if not problems and not over.problems and settings is not None:
         return settings
-    told = [(None, line) for line in over.problems]
+    told: list[tuple[Mark | None, str]] = [(None, line) for line in over.problems]
     told += _told(_distinct(problems), document, over, str(path))
     lines = [one_line(line) for _, line in told]
     quotes = tuple(quoted(text, mark) if mark else "" for mark, _ in told)
