@@ -1,7 +1,7 @@
 """Memory over ten million messages: what the sidecar holds after each million that it has republished and copied.
 
 One sidecar has both rules. The streams are limited (`max_msgs`), as streams that live long are, so the server's store
-stays small and the bridge has to follow what the limit removes. The publisher waits for the rules every 100,000
+stays small and the bridge has to follow what the limit removes. The publisher waits for the rules every 25,000
 messages: none may fall out of the stream before it was read.
 """
 
@@ -21,7 +21,7 @@ __all__ = ["run"]
 
 _MESSAGES = 10_000_000
 _MILESTONES = 10
-_BURST = 100_000
+_BURST = 25_000
 _KEPT = 500_000  # messages that the streams keep
 _FLAT = 1.10  # times what was held after the first milestone
 _PATIENCE = 120.0  # seconds without progress

@@ -64,9 +64,8 @@ def _read(path: FilePath, shown: str) -> tuple[Document, str]:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        column = error.start - content.rfind(b"\n", 0, error.start)
-        raise ConfigError(f"{shown}:{line}:{column}: not UTF-8; save the file in that encoding") from None
+        place = Mark.behind(content[: error.start].decode("utf-8", "replace"))
+        raise ConfigError(f"{shown}:{place.line}:{place.column}: not UTF-8; save the file in that encoding") from None
     try:
         document = compose(text)
     except DocumentError as error:
