@@ -29,8 +29,8 @@ from bridge.connection import Link
 from bridge.counters import IntakeCounters
 from bridge.errors import ApiError, RuleRefusedError
 from bridge.jetstream_api import STREAM_NOT_FOUND, Json
-from bridge.replay import Replay
 from bridge.refused_subjects import refused_publication
+from bridge.replay import Replay
 from bridge.republish_loop import AckReply
 from bridge.rule_consumer import TAKEOVER, RuleConsumer
 from bridge.wire import BatchSubscription, Delivered

@@ -72,10 +72,10 @@ async def with_server(
         ServerUnreachableError, CredentialsError: a connection cannot be opened.
     """
     if server_url is not None:
-        connections = {
-            name: connection.model_copy(update={"servers": (server_url,), "context": None})
-            for name, connection in settings.connections.items()
-        }
+        other: dict[str, object] = {"servers": (server_url,), "context": None}
+        if "@" in server_url:  # it says who we are, too
+            other |= dict.fromkeys(("creds", "nkey_seed_file", "token_file", "user", "password_file"))
+        connections = {name: connection.model_copy(update=other) for name, connection in settings.connections.items()}
         settings = settings.model_copy(update={"connections": connections})
     links = await open_links(settings, connections_of(settings))
     try:

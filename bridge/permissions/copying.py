@@ -35,9 +35,10 @@ def copying_needs(
             rule=name,
         )
     yield from existing(target, stream, rule=name)
-    yield from replays(target, stream, rule=name)
+    if not (isinstance(rule, MirrorRule) and rule.keep_sequence):  # there the last number tells the position
+        yield from replays(target, stream, rule=name)
     yield write(target, api_subject("STREAM.MSG.GET", stream), f"reads its position in {stream}", rule=name)
-    yield from stream_events(target, rule=name, without="changes of the target are seen up to two seconds later")
+    yield from stream_events(target, rule=name, without="that is seen up to two seconds later")
     yield from _others(rule, stored, known)
     if isinstance(rule, MirrorRule) and rule.filler_subject is not None:
         yield write(target, rule.filler_subject, "fills numbers that the origin lacks", rule=name)

@@ -29,4 +29,4 @@ def ingress_needs(rule: SubjectTransformRule, dialect: Dialect) -> Iterator[Need
     yield write(
         connection, api_subject("STREAM.NAMES"), f"sees whether a stream takes {transform.src} already", rule=name
     )
-    yield from stream_events(connection, rule=name, without="changes of streams are seen up to two seconds later")
+    yield from stream_events(connection, rule=name, without="that is seen up to two seconds later")

@@ -1,4 +1,4 @@
-"""One thing that a user must be allowed to do, and why; and the subjects of the JetStream API that needs are made of."""
+"""One thing that a user must be allowed to do, and why; and the subjects that needs are made of."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def stream_created(connection: str, stream: str, *, rule: str) -> Need:
         f"$JS.EVENT.ADVISORY.STREAM.CREATED.{stream}",
         f"hears that stream {stream} appears",
         rule=rule,
-        without="seen up to two seconds later",
+        without="that is seen up to two seconds later",
     )
 
 

@@ -8,7 +8,7 @@ from bridge.permissions.need import Need, api_subject, flow_control, stream_crea
 
 __all__ = ["existing", "passing_consumers", "replays"]
 
-_EXPIRE = "consumers of short reads stay on the server for some seconds more"
+_EXPIRE = "they stay on the server for some seconds more"
 
 
 def existing(connection: str, stream: str, *, rule: str) -> Iterator[Need]:
@@ -37,8 +37,16 @@ def replays(connection: str, stream: str, *, rule: str) -> Iterator[Need]:
     )
 
 
-def passing_consumers(connection: str, stream: str, *, rule: str) -> Iterator[Need]:
-    """For following a stream by a consumer that keeps no position, whose name the server chooses."""
+def passing_consumers(connection: str, stream: str, *, rule: str, looked_after: bool = True) -> Iterator[Need]:
+    """For following a stream by a consumer that keeps no position, whose name the server chooses.
+
+    Args:
+        connection: the connection that holds the stream.
+        stream: its name.
+        rule: the rule.
+        looked_after: whether it is looked at after an interruption; others are replaced unseen.
+    """
     yield from replays(connection, stream, rule=rule)
-    yield write(connection, api_subject("CONSUMER.INFO", stream, "*"), "looks after its consumer", rule=rule)
+    if looked_after:
+        yield write(connection, api_subject("CONSUMER.INFO", stream, "*"), "looks after its consumer", rule=rule)
     yield write(connection, api_subject("CONSUMER.DELETE", stream, "*"), "removes its consumer", rule=rule)

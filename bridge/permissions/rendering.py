@@ -64,5 +64,10 @@ def _block(connection: ConnectionGrants) -> Iterable[str]:
 
 
 def _comment(grant: Grant) -> str:
-    reasons = "; ".join(f"{what} ({', '.join(rules)})" if rules else what for what, rules in grant.reasons)
-    return f"OPTIONAL: {reasons}. Without: {grant.without}" if grant.optional else reasons
+    by_rules: dict[tuple[str, ...], list[str]] = {}
+    for what, rules in grant.reasons:
+        by_rules.setdefault(rules, []).append(what)
+    reasons = "; ".join(
+        ", ".join(whats) + (f" ({', '.join(rules)})" if rules else "") for rules, whats in by_rules.items()
+    )
+    return f"OPTIONAL: {reasons}; without it {grant.without}" if grant.optional else reasons

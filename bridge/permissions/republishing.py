@@ -34,7 +34,9 @@ def republish_needs(rule: RepublishRule, settings: Settings, dialect: Dialect, k
         yield from replays(source, stream, rule=name)
         yield from _position(rule, durable_name(settings.name, name))
     else:
-        yield from passing_consumers(source, stream, rule=name)
+        facts = known.get((source, stream))
+        direct = facts is not None and facts.retention in CONSUMER_RETENTIONS
+        yield from passing_consumers(source, stream, rule=name, looked_after=not direct)
     yield listen(
         source,
         AUDIT_SUBJECT,
@@ -70,7 +72,7 @@ def _watching(rule: RepublishRule, known: KnownStreams) -> Iterator[Need]:
     source, stream = rule.source_connection, rule.stream
     facts = known.get((source, stream))
     if facts is None:
-        without = "such a stream is not followed: not needed for one with limits retention"
+        without = "such a stream is not followed (one with limits retention does not need it)"
     elif facts.retention in CONSUMER_RETENTIONS:
         without = ""
     else:
