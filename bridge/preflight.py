@@ -9,10 +9,10 @@ from typing import TypeVar
 from bridge.account_graph import AccountGraph
 from bridge.connection import Link
 from bridge.errors import BridgeError
+from bridge.links import close_links, connections_of, open_links
 from bridge.rule_context import RuleContext
 from bridge.rule_kinds import make_run
 from bridge.settings import Settings
-from bridge.sidecar import close_links, connections_of, open_links
 
 __all__ = ["Finding", "check_server", "with_server"]
 
