@@ -133,7 +133,7 @@ class Delivery:
 
     async def stop(self) -> None:
         """Stop confirming; nothing is written again."""
-        self._target.forget(self._disconnected, self._reconnected, self._publication_refused)
+        self._target.forget(self._disconnected, self._reconnected)
         await end_tasks(self._confirmer)
 
     def _write(self, operations: list[bytes], reply: bytes, oldest_ns: int) -> None:
