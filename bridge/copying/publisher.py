@@ -111,13 +111,7 @@ class Publisher:
         self._pending: deque[Operation] = deque()
         self._pending_bytes = 0
         self._groups: deque[_Group] = deque()
-        self._grouping = (
-            alone
-            and target.replicas == 1
-            and target.window_ns > 0
-            and not target.full_is_refused
-            and not target.copies_natively
-        )
+        self._grouping = alone and target.counts_copies
         self._subjects = target.subjects
         self._bounded = target.full_is_refused
         self._room_left = target.room
