@@ -330,6 +330,8 @@ class CopyEntry:
             return
         filled = 0
         for piece, fills in self._keeper.pieces(operations):
+            if fills:
+                publisher.count_no_copies(piece)
             if waiting := publisher.send(piece):
                 await waiting
             if fills:
@@ -338,7 +340,6 @@ class CopyEntry:
             await publisher.settled()
             await self._resuming.remove_fillers()
             self._counters.fillers += filled
-            self._counters.copied -= filled
 
     async def _reject(self, special: Special) -> None:
         if self._publisher is not None:
