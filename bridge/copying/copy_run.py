@@ -113,6 +113,7 @@ class CopyRun(FailingRun):
                 self.counters,
                 self.measures,
                 self._fail,
+                self._context.tracing,
             )
             for plan in self._plans
         ]

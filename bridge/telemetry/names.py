@@ -30,6 +30,7 @@ __all__ = [
     "LEADER",
     "METRICS",
     "OPERATION",
+    "OPERATIONS",
     "OPERATION_TYPE",
     "PROGRESS",
     "PUBLISH",
@@ -60,6 +61,18 @@ RULE = "messaging.nats.bridge.rule"
 SEQUENCE = "messaging.nats.stream.sequence"
 SUBJECT = "messaging.nats.subject"
 """In spans of single messages only."""
+
+OPERATIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "republish": "republish",
+        "sources": "copy",
+        "mirror": "copy",
+        "kv_sources": "copy",
+        "subject_transform": "transform",
+        "advisories": "republish",
+    }
+)
+"""What spans call the work of every kind of rule."""
 
 ATTRIBUTES: Mapping[str, str] = MappingProxyType(
     {

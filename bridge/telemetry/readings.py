@@ -12,7 +12,7 @@ from typing import TypeAlias, get_args
 from bridge.counter_meanings import MEANINGS, RECEIVED
 from bridge.latency import Latencies
 from bridge.measures import Measures
-from bridge.rule_run import RunState
+from bridge.rule_seat import SeatState
 from bridge.telemetry import names
 from bridge.telemetry.names import Metric
 
@@ -105,7 +105,7 @@ def _measured(rule: RuleFacts) -> Iterator[Reading]:
         yield names.PROGRESS, labels, measures.progress_ns / 1e9
     yield names.IN_FLIGHT, labels, measures.in_flight()
     yield names.RULE_READY, labels, int(rule.ready)
-    for state in get_args(RunState):
+    for state in get_args(SeatState):
         yield names.RULE_STATE, (*labels, state), int(state == rule.state)
     if rule.leader is not None:
         yield names.LEADER, labels, int(rule.leader)

@@ -2,7 +2,7 @@
 
 The producer's `traceparent` stays in the message as it is; nothing of a message is ever changed for a trace.
 
-* `link`: a span per batch that holds messages of sampled traces, with links to them; at most so many as a span may have.
+* `link`: a span per batch that holds messages of sampled traces, with links to them, as many as a span may have.
 * `continue`: a span per message of a sampled trace, in that trace, below the producer's span.
 
 A span lasts from taking a batch until it is written (or waits in a full socket no longer). Where the configuration says
@@ -46,10 +46,9 @@ TraceMode: TypeAlias = Literal["link", "continue"]
 _MOST_LINKS = 128  # what a span holds by default (OTEL_SPAN_LINK_COUNT_LIMIT)
 _WARNING_PAUSE = 60.0  # seconds between two warnings that nobody takes what is exported
 _PARENT = re.compile(
-    rb"\ntraceparent:[ \t]*([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-[^\r\n]*)?[ \t]*\r",
-    re.IGNORECASE,
+    rb"\n(?i:traceparent):[ \t]*([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-[^\r\n]*)?[ \t]*\r"
 )
-_STATE = re.compile(rb"\ntracestate:[ \t]*([^\r\n]*)\r", re.IGNORECASE)
+_STATE = re.compile(rb"\n(?i:tracestate):[ \t]*([^\r\n]*)\r")
 _SAMPLED = 1
 
 
@@ -161,8 +160,9 @@ def producer_context(block: bytes) -> SpanContext | None:
     found = _PARENT.search(block)
     if found is None:
         return None
-    version, trace, span, flags = (int(part, 16) for part in found.groups())
-    if version == 0xFF or not trace or not span:
+    version, trace, span, flags = (int(part, 16) for part in found.groups()[:4])
+    # What comes after version 0 may have more behind the flags.
+    if version == 0xFF or not trace or not span or (version == 0 and found.group(5)):
         return None
     state = _STATE.search(block)
     return SpanContext(
