@@ -125,8 +125,8 @@ def _counter(
     return Metric(f"nats_bridge_{name}", otel or _OURS + name.removesuffix("_messages"), "counter", unit, text, labels)
 
 
-def _gauge(name: str, text: str, *, unit: str = "1", labels: tuple[str, ...] = _BY_RULE) -> Metric:
-    return Metric(f"nats_bridge_{name}", _OURS + name.removesuffix("_seconds"), "gauge", unit, text, labels)
+def _gauge(name: str, text: str, *, otel: str = "", unit: str = "1", labels: tuple[str, ...] = _BY_RULE) -> Metric:
+    return Metric(f"nats_bridge_{name}", _OURS + (otel or name), "gauge", unit, text, labels)
 
 
 def _histogram(name: str, text: str, *, otel: str = "") -> Metric:
@@ -179,13 +179,21 @@ FACTS: Mapping[str, Metric] = MappingProxyType(
 
 EVENTS = _counter("events", "Everything else that rules count, by name.", unit="{event}", labels=(*_BY_RULE, "event"))
 LAG_MESSAGES = _gauge(
-    "lag_messages", "Messages that wait in the rule's streams, as of the newest delivery.", unit="{message}"
+    "lag_messages",
+    "Messages that wait in the rule's streams, as of the newest delivery.",
+    otel="lag.messages",
+    unit="{message}",
 )
-LAG_SECONDS = _gauge("lag_seconds", "How old the oldest message can be that is not done.", unit="s")
+LAG_SECONDS = _gauge("lag_seconds", "How old the oldest message can be that is not done.", otel="lag.time", unit="s")
 PROGRESS = _gauge(
-    "progress_timestamp_seconds", "When something was last confirmed or dropped, in seconds since 1970.", unit="s"
+    "progress_timestamp_seconds",
+    "When something was last confirmed or dropped, in seconds since 1970.",
+    otel="progress_timestamp",
+    unit="s",
 )
-IN_FLIGHT = _gauge("in_flight_messages", "Messages taken, and neither confirmed nor dropped.", unit="{message}")
+IN_FLIGHT = _gauge(
+    "in_flight_messages", "Messages taken, and neither confirmed nor dropped.", otel="in_flight", unit="{message}"
+)
 RULE_READY = _gauge("rule_ready", "1 while the rule does its work.")
 RULE_STATE = _gauge("rule_state", "1 for the state that the rule is in.", labels=(*_BY_RULE, "state"))
 LEADER = _gauge("leader", "1 where this replica runs the rule, 0 where it stands by; absent without leadership.")
@@ -201,7 +209,9 @@ END_TO_END = _histogram(
 )
 
 READY = _gauge("ready", "1 while the sidecar is ready, as /readyz says.", labels=())
-START_TIME = _gauge("start_time_seconds", "When the sidecar started, in seconds since 1970.", unit="s", labels=())
+START_TIME = _gauge(
+    "start_time_seconds", "When the sidecar started, in seconds since 1970.", otel="start_time", unit="s", labels=()
+)
 BUILD_INFO = _gauge("build_info", "Always 1; the label tells the version.", labels=("version",))
 CONNECTION_UP = _gauge("connection_up", "1 while the connection is up.", labels=("connection",))
 CONNECTION_RECONNECTS = _counter(

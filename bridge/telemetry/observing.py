@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Observed", "facts_of"]
 
 _VERSION = version("nats-bridge")
+_RESULTS = ("applied", "refused", "unchanged")
 
 
 class Observed(Protocol):
@@ -60,5 +61,6 @@ def facts_of(sidecar: Observed) -> Facts:
             ConnectionFacts(name, link.client.is_connected, link.reconnects)
             for name, link in tuple(sidecar.links.items())
         ],
-        reloads=dict(sidecar.reloads),
+        # From the first moment on, so that a rate sees the first one.
+        reloads={**dict.fromkeys(_RESULTS, 0), **sidecar.reloads},
     )
