@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from threading import Thread
@@ -41,6 +42,7 @@ class Telemetry:
 
     Attributes:
         exposition: the text for Prometheus.
+        last_export: exports what is left at the end, if there is an exporter.
     """
 
     def __init__(self, settings: Settings, sidecar: Observed, environment: Mapping[str, str] = os.environ) -> None:
@@ -51,6 +53,7 @@ class Telemetry:
         self._shutdowns: list[Callable[[], None]] = []
         self._spans: TracerProvider | None = None
         self._sampling: asyncio.Task[None] | None = None
+        self.last_export: Thread | None = None
 
     def start(self) -> None:
         """Begin; before any rule does, so that the first one finds its tracing."""
@@ -77,12 +80,14 @@ class Telemetry:
         def shut_down() -> None:
             for shutdown in self._shutdowns:
                 shutdown()
-            loop.call_soon_threadsafe(ended.set)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(ended.set)
 
         if not self._shutdowns:
             return
         # A thread that nobody waits for at the end of the process, whatever becomes of the export.
-        Thread(target=shut_down, daemon=True).start()
+        self.last_export = Thread(target=shut_down, daemon=True)
+        self.last_export.start()
         try:
             async with asyncio.timeout(_LAST_EXPORT):
                 await ended.wait()

@@ -179,10 +179,12 @@ async def test_a_receiver_that_never_answers_does_not_hold_up_the_end(
     port = silent.sockets[0].getsockname()[1]
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
     with capture_logs() as log:
-        async with running(settings_for(url, here.rule())):
+        async with running(settings_for(url, here.rule())) as bridge:
             await here.load.burst(10)
             await here.bridged.count(10)
     assert any(line["event"] == "telemetry.last_export_failed" for line in log)
     ended.set()
+    assert bridge.telemetry.last_export is not None
+    await asyncio.to_thread(bridge.telemetry.last_export.join)
     silent.close()
     await silent.wait_closed()
