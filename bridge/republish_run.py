@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import structlog
@@ -303,6 +304,12 @@ class RepublishRun(FailingRun):
     def accept(self, batch: list[Delivered], jumped: int) -> Awaitable[None] | None:
         """Republish a batch; see `BatchSink`."""
         self.counters.vanished += jumped
+        tracing = self._context.tracing
+        if tracing is not None:
+            return tracing.around(batch, partial(self._accept, batch))
+        return self._accept(batch)
+
+    def _accept(self, batch: list[Delivered]) -> Awaitable[None] | None:
         oldest_ns = self.measures.took(batch, self._backlog)
         out: list[bytes] = []
         done = self._loop.run(batch, out)

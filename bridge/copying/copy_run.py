@@ -112,6 +112,7 @@ class CopyRun(FailingRun):
                 self.counters,
                 self.measures,
                 self._fail,
+                self._context.tracing,
             )
             for plan in self._plans
         ]
