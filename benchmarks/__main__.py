@@ -14,7 +14,7 @@ from functools import partial
 from importlib.metadata import version as version_of_package
 from pathlib import Path
 
-from benchmarks import catch_up, copy_latency, copy_memory, engine, latency, live_copying, memory, throughput
+from benchmarks import catch_up, copy_latency, copy_memory, engine, latency, live_copying, memory, telemetry, throughput
 from benchmarks.errors import BenchmarkError
 from benchmarks.figures import Report
 from conformance.servers import ServersError, fetch
@@ -23,7 +23,7 @@ __all__ = ["arguments", "main"]
 
 _NAMES = (
     *("engine", "throughput", "latency", "memory"),
-    *("catch-up", "live-copying", "copy-latency", "copy-memory"),
+    *("catch-up", "live-copying", "copy-latency", "copy-memory", "telemetry"),
 )
 _EXIT_MISSED, _EXIT_IMPOSSIBLE, _EXIT_INTERRUPTED = 1, 2, 130
 
@@ -89,6 +89,7 @@ def _run(options: argparse.Namespace) -> int:
         "live-copying": partial(live_copying.run, version),
         "copy-latency": partial(copy_latency.run, version),
         "copy-memory": partial(copy_memory.run, version),
+        "telemetry": partial(telemetry.run, version),
     }
     reports: dict[str, Report] = {}
     for name in options.names:

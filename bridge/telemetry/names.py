@@ -187,7 +187,7 @@ LAG_MESSAGES = _gauge(
 LAG_SECONDS = _gauge("lag_seconds", "How old the oldest message can be that is not done.", otel="lag.time", unit="s")
 PROGRESS = _gauge(
     "progress_timestamp_seconds",
-    "When something was last confirmed or dropped, in seconds since 1970.",
+    "When something was last confirmed or dropped, in seconds since 1970; the start while nothing was.",
     otel="progress_timestamp",
     unit="s",
 )
