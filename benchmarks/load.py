@@ -73,7 +73,7 @@ def publish_all(
                 tail = data[-(len(_ACKNOWLEDGEMENT) - 1) :]
 
 
-def _chunk(first: int, count: int, subjects: int, block: bytes) -> bytes:
+def _chunk(first: int, count: int, subjects: int, block: bytes = b"") -> bytes:
     kind, body = b"HPUB" if block else b"PUB", block + b"x" * PAYLOAD
     sizes = b"%d %d" % (len(block), len(body)) if block else b"%d" % len(body)
     operations = [

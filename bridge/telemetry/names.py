@@ -91,6 +91,11 @@ ATTRIBUTES: Mapping[str, str] = MappingProxyType(
 _Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 _OURS = "messaging.nats.bridge."
 _BY_RULE = ("rule", "kind")
+_CONVENTIONAL = {
+    "messaging.client.consumed.messages": ("receive", "receive"),
+    "messaging.client.sent.messages": ("publish", "send"),
+    "messaging.client.operation.duration": ("publish", "send"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +117,11 @@ class Metric:
     unit: str
     help: str
     labels: tuple[str, ...] = _BY_RULE
+
+    @property
+    def operation(self) -> tuple[str, str] | None:
+        """What the conventions call the operation that it counts, and that operation's type; None for ours."""
+        return _CONVENTIONAL.get(self.otel)
 
     @property
     def sample_name(self) -> str:
