@@ -29,3 +29,8 @@ class RuleContext:
     failed: Callable[[Any], None]
     gate: Gate = ALWAYS_OPEN
     measures: Measures = field(default_factory=Measures)
+
+    @property
+    def has_lease(self) -> bool:
+        """Whether the rule works under a lease: whatever another replica left on a server may be taken from it."""
+        return self.gate is not ALWAYS_OPEN

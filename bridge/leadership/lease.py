@@ -1,11 +1,11 @@
-"""One rule's lease as one replica sees it: what is known, and what to do next. No input, no output, no clock of its own.
+"""One rule's lease as one replica sees it: what is known, and what to do next. No input, no output, no clock.
 
-Theory of operation. The bucket holds one record per rule. Whoever may write it, writes it only over the revision that it
-knows (compare and set), so that of several who try one succeeds. Nobody compares clocks with anybody:
+Theory of operation. The bucket holds one record per rule. Whoever may write it, writes it only over the revision that
+it knows (compare and set), so that of several who try one succeeds. Nobody compares clocks with anybody:
 
-* the holder writes the record again and again. It counts from the moment *before* it sent a renewal that was stored, and
-  may write messages only for a part of the lease's time after that (`timing`). After an outage it looks at the record
-  first: still its own, then nobody took over in between, and it goes on; another's, then its term is over.
+* the holder writes the record again and again. It counts from the moment *before* it sent a renewal that was stored,
+  and may write messages only for a part of the lease's time after that (`timing`). After an outage it looks at the
+  record first: still its own, then nobody took over in between, and it goes on; another's, then its term is over.
 * who stands by counts from the moment *after* it first saw a revision. When it has watched that revision for the
   whole time, the holder's part is over, whatever the holder does; then it takes over.
 * a holder that stops says so in the record, and the next one takes over at once.

@@ -1,8 +1,8 @@
 """Leases in a key-value bucket: one key per rule, read and written with raw requests.
 
-A key-value bucket is a stream; its newest message of a key's subject is the key's value, and a publication that names the
-sequence which it expects there is a compare and set. Every server from 2.9 on has both. The bucket's leader answers
-reads, so that what it answers is no older than what it has confirmed.
+A key-value bucket is a stream; its newest message of a key's subject is the key's value, and a publication that names
+the sequence which it expects there is a compare and set. Every server from 2.9 on has both. The bucket's leader
+answers reads, so that what it answers is no older than what it has confirmed.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ class LeaseStore:
             reason = f"does not store '$KV.{self._bucket.name}.>'"
         if reason:
             raise ConfigError(
-                f"leadership: bucket '{self._bucket.name}' {reason}: name another one, which the sidecar can make itself"
+                f"leadership: bucket '{self._bucket.name}' {reason}: name another one, which the sidecar makes itself"
             )
 
     def _on_batch(self, batch: list[Delivered]) -> None:

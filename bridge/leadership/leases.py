@@ -1,8 +1,8 @@
 """The leadership of replicas: one lease per rule, all in one bucket, over one connection of its own.
 
-A rule whose seat wants to lead it has a holding: a task that asks its `Lease` what to do, does it, and tells the lease what
-became of it. While the seat has a term, the same task renews the lease. Holdings of different rules do not wait for each
-other.
+A rule whose seat wants to lead it has a holding: a task that asks its `Lease` what to do, does it, and tells the
+lease what became of it. While the seat has a term, the same task renews the lease. Holdings of different rules do not
+wait for each other.
 """
 
 from __future__ import annotations
