@@ -18,21 +18,44 @@ from typing import TYPE_CHECKING
 import structlog
 
 from bridge.cancelling import end_tasks
+from bridge.connection import Link, open_link
 from bridge.errors import ApiError
 from bridge.leadership import clock
 from bridge.leadership.lease import Lease, Look, Rest, Write
 from bridge.leadership.lease_store import Bucket, LeaseStore
 from bridge.leadership.timing import Timing
 from bridge.pacing import Pace
+from bridge.settings.connect_options import connect_options
 
 if TYPE_CHECKING:
-    from bridge.connection import Link
     from bridge.gate import Gate
-    from bridge.settings import Rule
+    from bridge.settings import LeadershipSettings, Rule, Settings
 
-__all__ = ["Leases", "replica_name"]
+__all__ = ["Leases", "open_leases", "replica_name"]
 
 _log = structlog.get_logger("bridge.leadership")
+
+
+async def open_leases(settings: Settings, wanted: LeadershipSettings) -> Leases:
+    """Connect, and be ready to lead rules.
+
+    Args:
+        settings: the configuration, which has at least one rule.
+        wanted: its section about leadership.
+
+    Raises:
+        BridgeError: what is in the way; nothing is left open.
+    """
+    options = connect_options(settings.connections[wanted.connection], wanted.connection)
+    # One of its own: messages of rules on their way must not delay renewals.
+    link = await open_link(wanted.connection, options, client_name=settings.name)
+    leases = Leases(link, settings.name, Bucket(wanted.bucket, wanted.create, wanted.replicas), wanted.ttl)
+    try:
+        await leases.open(settings.rules[0].name)
+    except BaseException:
+        await leases.close()
+        raise
+    return leases
 
 
 def replica_name() -> str:
@@ -75,6 +98,10 @@ class Leases:
             holding = self._holdings[rule.name] = _Holding(rule.name, self.me, self._store, self._timing)
         return await holding.win()
 
+    def on_end(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` with the reason when the connection of the leases ends for good, and not by us."""
+        self._link.on_end(listener)
+
     def holder(self, rule: str) -> str:
         """Which replica leads the rule, as far as this one knows; empty if it does not."""
         holding = self._holdings.get(rule)
@@ -99,7 +126,7 @@ class _HeldGate:
     def __init__(self, lease: Lease, unsent_for: float) -> None:
         self.unsent_for = unsent_for
         self.over = False
-        self.given_back = False
+        self.finished = False  # nothing is left that could leave the process
         self._lease = lease
         self._renewed = asyncio.Event()
 
@@ -109,7 +136,7 @@ class _HeldGate:
 
     @property
     def holds_back(self) -> bool:
-        return not self.given_back and not self.is_open
+        return not self.finished and not self.is_open
 
     async def opened(self) -> None:
         while not self.is_open:
@@ -126,16 +153,18 @@ class _HeldTerm:
 
     gate: Gate
 
-    def __init__(self, lease: Lease, unsent_for: float, give_back: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, lease: Lease, unsent_for: float, end: Callable[[], Awaitable[None]]) -> None:
         self.gate = self.held_gate = _HeldGate(lease, unsent_for)
         self.number = lease.term
         self.lost = asyncio.Event()
-        self._give_back = give_back
+        self._end = end
 
-    async def end(self) -> None:
+    async def end(self, *, finished: bool = True) -> None:
         """Give it back; see `Term`."""
+        self.held_gate.over = True
+        self.held_gate.finished = finished
         if not self.lost.is_set():
-            await self._give_back()
+            await self._end()
 
 
 class _Holding:
@@ -248,12 +277,9 @@ class _Holding:
                 self._warn("leadership.no_answer", outcome.reason or "the bucket of the leases does not answer")
 
     async def _give_back(self) -> None:
-        term = self._term
         write = self.lease.give_back()
-        if term is not None:
-            # Whoever gives it back has written everything, and the server has it.
-            term.held_gate.over = term.held_gate.given_back = True
-        if write is None:
+        unfinished = self._term is not None and self._term.held_gate.over and not self._term.held_gate.finished
+        if write is None or unfinished:
             return
         outcome = await self._store.write(self._rule, write)
         self._log.info("leadership.given_back", term=write.record.term, stored=outcome.kind == "stored")
