@@ -6,7 +6,9 @@ import asyncio
 import gc
 import os
 import signal
+import time
 from collections import Counter
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from bridge.logs import configure_logs
 from bridge.rule_run import RuleRun
 from bridge.rule_seat import RuleSeat
 from bridge.settings import Settings
+from bridge.telemetry.service import Telemetry
 
 __all__ = ["Sidecar", "run"]
 
@@ -48,6 +51,14 @@ class Sidecar:
         self._leadership: Leadership = ALONE
         self._health: Health | None = None
         self._ended: ConnectionLostError | None = None
+        self.began = time.time()
+        self.reloads: Counter[str] = Counter()
+        self.telemetry = Telemetry(settings, self)
+
+    @property
+    def links(self) -> Mapping[str, Link]:
+        """The open connections by name."""
+        return self._links
 
     @property
     def runs(self) -> list[RuleRun]:
@@ -64,6 +75,7 @@ class Sidecar:
         if not settings.rules:
             raise ConfigError("rules: there is none, so there is nothing to do; add one")
         try:
+            self.telemetry.start()
             address = settings.http.address
             if address is not None:
                 self._health = Health(self, *address)
@@ -73,7 +85,8 @@ class Sidecar:
                 link.on_end(partial(self._connection_ended, link.name))
             await self._open_leadership()
             self.started = True
-            assembly = Assembly(settings, self._links, AccountGraph(settings, self._links))
+            accounts = AccountGraph(settings, self._links)
+            assembly = Assembly(settings, self._links, accounts, self.telemetry.tracing_of)
             self.seats = [RuleSeat(rule, assembly, self._leadership, self._rule_failed) for rule in settings.rules]
             for seat in self.seats:
                 await seat.check()
@@ -98,7 +111,7 @@ class Sidecar:
         self.draining = True
         finished = await asyncio.gather(*(seat.stop() for seat in self.seats))
         await self._leadership.close()
-        await close_links(self._links)
+        await asyncio.gather(close_links(self._links), self.telemetry.stop())
         if self._health is not None:
             await self._health.stop()
         return all(finished)

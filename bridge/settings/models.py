@@ -11,6 +11,7 @@ from bridge.settings.base import DurableName, Part
 from bridge.settings.connections import Connection
 from bridge.settings.leadership import LeadershipField
 from bridge.settings.rules import Rule
+from bridge.settings.telemetry import Telemetry
 
 __all__ = ["DEFAULT_DIALECT", "NATIVE_DIALECT", "Http", "Log", "Settings"]
 
@@ -74,6 +75,7 @@ class Settings(Part):
     leadership: LeadershipField = Field(
         default=None, description="leases, for several replicas of this sidecar; left out: it is the only one"
     )
+    telemetry: Telemetry = Field(default=Telemetry(), description="traces")
     rules: tuple[Rule, ...] = Field(default=(), description="what to do")
 
     def dialect_of(self, rule: Rule) -> str:

@@ -1,4 +1,4 @@
-"""Several sidecar processes of one configuration, with leases; and one stream with a rule of every kind that reads it."""
+"""Several sidecar processes of one configuration, with leases; one stream, and a rule of every kind that reads it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Replicas:
         self.bucket = bucket
 
     async def free(self, peer: RawPeer) -> None:
-        """Make the bucket, with leases that were given back, so that the first replica need not wait for a lease's time."""
+        """Make the bucket, with leases that were given back, so that the first replica need not wait."""
         config = {"name": f"KV_{self.bucket}", "subjects": [f"$KV.{self.bucket}.>"], "max_msgs_per_subject": 1}
         await peer.create_stream(**config)
         record = {"holder": "before", "term": 1, "beat": 1, "ttl": TTL, "released": True}
@@ -88,9 +88,7 @@ class Replicas:
 
 
 @contextlib.asynccontextmanager
-async def replicas(
-    directory: Path, url: str, bucket: str, rules: Sequence[dict[str, Any]]
-) -> AsyncIterator[Replicas]:
+async def replicas(directory: Path, url: str, bucket: str, rules: Sequence[dict[str, Any]]) -> AsyncIterator[Replicas]:
     """Replicas whose processes are killed at the end."""
     made = Replicas(directory, url, bucket, rules)
     try:
