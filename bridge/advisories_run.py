@@ -19,6 +19,7 @@ from bridge.advisory import Advisory, advisory_block, attached_block
 from bridge.cancelling import end_tasks
 from bridge.confirmed_publisher import ConfirmedPublisher, Outgoing
 from bridge.errors import ApiError, BridgeError, RuleRefusedError
+from bridge.measures import InFlight
 from bridge.message_fetch import MessageFetch
 from bridge.pacing import Pace
 from bridge.queue_group import queue_group
@@ -86,7 +87,8 @@ class AdvisoriesRun(FailingRun):
         """Listen. After `check`."""
         rule = self.rule
         self._streams = TargetStreams(self._republish.transform, self._source, self._target)
-        self._publisher = ConfirmedPublisher(rule.name, self._target, self._streams, self.counters)
+        self._publisher = ConfirmedPublisher(rule.name, self._target, self._streams, self.counters, self.measures)
+        self.measures.follow(rule.kind, self.counters, lambda: InFlight(len(self._waiting) + self._window))
         self._source.on_reconnect(self._reconnected)
         self._source.on_refusal(self._listening_refused)
         self._target.on_refusal(self._publishing_refused)
@@ -140,6 +142,13 @@ class AdvisoriesRun(FailingRun):
         self.state = "stopped"
         self._log.error("rule.abandoned", **self._counted())
 
+    async def end_at_once(self) -> None:
+        """What is in hand is lost, and counted; see `RuleRun`."""
+        if self._publisher is not None:
+            await self._end()
+        self.state = "stopped"
+        self._log.warning("rule.ended_at_once", **self._counted())
+
     @property
     def ready(self) -> bool:
         """Whether advisories are heard, and what is made of them is taken, at this moment."""
@@ -184,6 +193,8 @@ class AdvisoriesRun(FailingRun):
         self.counters.dropped += len(self._waiting) + self._window
         self._waiting.clear()
         self._window = 0
+        self._source.forget(self._reconnected, self._listening_refused)
+        self._target.forget(self._publishing_refused)
         await self._streams.close()
         await self._fetch.close()
         if self._publisher is not None:
@@ -195,6 +206,7 @@ class AdvisoriesRun(FailingRun):
 
     def _on_batch(self, batch: list[Delivered]) -> None:
         self.counters.received += len(batch)
+        self.measures.took_published(batch)
         room = _MOST_WAITING - len(self._waiting)
         if room < len(batch):
             self.counters.dropped += len(batch) - max(room, 0)
@@ -214,6 +226,8 @@ class AdvisoriesRun(FailingRun):
                 made = await asyncio.gather(*(self._make(subject, payload) for subject, _, _, payload in window))
                 await self._publisher.publish([message for message in made if message is not None])
                 self._window = 0
+                self.measures.arrived(Advisory.read(window[0][0], window[0][3]).time_ns)
+                self.measures.progressed()
                 self._idle.set()
         except Exception as error:
             self._fail(error)

@@ -21,6 +21,7 @@ from bridge.delivery import Delivery
 from bridge.errors import ApiError, BridgeError, NotPermittedError, RuleRefusedError
 from bridge.ingress_check import IngressTarget, compile_ingress, look_at_stream
 from bridge.ingress_loop import IngressCounters, IngressLoop
+from bridge.measures import InFlight
 from bridge.pacing import Pace
 from bridge.queue_group import queue_group
 from bridge.refused_subjects import refused_publication, refused_subscription
@@ -97,8 +98,9 @@ class IngressRun(FailingRun):
         self._loop = IngressLoop(
             self._transform, transform.src.encode(), self.rule.stream, self._target.subjects, self.counters
         )
-        self._delivery = Delivery(self._link, self.counters, None)
+        self._delivery = Delivery(self._link, self.counters, None, self.measures)
         self._delivery.start()
+        self.measures.follow(self.rule.kind, self.counters, self._in_flight)
         self._link.on_reconnect(self._reconnected)
         self._link.on_refusal(self._refused)
         await self._events.open()
@@ -131,6 +133,7 @@ class IngressRun(FailingRun):
         except (BridgeError, OSError) as error:
             self._log.error("rule.drain_incomplete", reason=str(error))
         await self._delivery.stop()
+        self._stop_listening()
         self.state = "failed" if failed else "stopped"
         self._log.info("rule.stopped", **self._counted())
 
@@ -138,14 +141,29 @@ class IngressRun(FailingRun):
         """End a `stop` that was cancelled because it took too long: what waits to be written is lost, and counted."""
         if self._delivery is None or self.state == "stopped":
             return
+        held = self._held if self._delivery.held else 0
+        lost = held + sum(len(operations) for operations, _ in self._waiting)
+        await self._leave()
+        self._log.error("rule.abandoned", lost=lost, **self._counted())
+
+    async def end_at_once(self) -> None:
+        """What waits to be written is lost; see `RuleRun`."""
+        await end_tasks(self._watcher)
+        await self._events.close()
+        await self._leave()
+        self._log.warning("rule.ended_at_once", **self._counted())
+
+    async def _leave(self) -> None:
         await end_tasks(self._writer)
         if self._subscription is not None:
             await self._subscription.release()
-        await self._delivery.stop()
+        if self._delivery is not None:
+            await self._delivery.stop()
+        self._stop_listening()
         self.state = "stopped"
-        held = self._held if self._delivery.held else 0
-        lost = held + sum(len(operations) for operations, _ in self._waiting)
-        self._log.error("rule.abandoned", lost=lost, **self._counted())
+
+    def _stop_listening(self) -> None:
+        self._link.forget(self._reconnected, self._refused)
 
     @property
     def ready(self) -> bool:
@@ -181,6 +199,7 @@ class IngressRun(FailingRun):
     # -- messages ----------------------------------------------------------------------------------------------------
 
     def _on_batch(self, batch: list[Delivered]) -> None:
+        self.measures.took_published(batch)
         if self._waiting_bytes > _MOST_WAITING:
             self.counters.received += len(batch)
             self.counters.overloaded += len(batch)
@@ -195,6 +214,8 @@ class IngressRun(FailingRun):
             self._warn("rule.message_refused", reason=self._loop.last_refusal, so_far=self.counters.refused)
         if out:
             self._write(out)
+        else:
+            self.measures.progressed()
 
     def _write(self, operations: list[bytes]) -> None:
         assert self._delivery is not None
@@ -223,6 +244,10 @@ class IngressRun(FailingRun):
                     waiting = self._delivery.send(operations, b"")
         finally:
             self._writer = None
+
+    def _in_flight(self) -> InFlight:
+        written = self._delivery.in_flight.messages if self._delivery is not None else 0
+        return InFlight(written + sum([len(operations) for operations, _ in tuple(self._waiting)]))
 
     # -- the subscription --------------------------------------------------------------------------------------------
 

@@ -156,7 +156,10 @@ class RepublishRun(FailingRun):
         )
         consumer = RuleConsumer(self._source.api, plan)
         self._intake = Intake(self._source, consumer, self, self.counters, self._fail)
-        self._delivery = Delivery(self._target, self.counters, self._acknowledge if at_least_once else None)
+        acknowledge = self._acknowledge if at_least_once else None
+        delivery = self._delivery = Delivery(self._target, self.counters, acknowledge, self.measures)
+        self.measures.follow(rule.kind, self.counters, lambda: delivery.in_flight)
+        self._backlog = self.measures.backlog()
         self._delivery.start()
         self._source.on_reconnect(self._delivery.acknowledge_again)
         self._target.on_reconnect(self._target_is_back)
@@ -198,9 +201,7 @@ class RepublishRun(FailingRun):
         failed = self.state == "failed"
         self.state = "draining"
         await end_tasks(*self._tasks)
-        for subscription in self._subscriptions:
-            if not self._source.client.is_closed:
-                await subscription.unsubscribe()
+        await self._unsubscribe()
         try:
             if failed:
                 await self._intake.abandon(held=self._delivery.held)
@@ -214,6 +215,7 @@ class RepublishRun(FailingRun):
         except (BridgeError, OSError) as error:
             self._log.error("rule.drain_incomplete", reason=str(error))
         await self._delivery.stop()
+        self._stop_listening()
         self.state = "failed" if failed else "stopped"
         self._log.info("rule.stopped", **self._counted())
 
@@ -227,8 +229,30 @@ class RepublishRun(FailingRun):
         except (BridgeError, OSError) as error:
             self._log.error("rule.abandon_incomplete", reason=str(error))
         await self._delivery.stop()
+        self._stop_listening()
         self.state = "stopped"
         self._log.error("rule.abandoned", **self._counted())
+
+    async def end_at_once(self) -> None:
+        """Leave consumer and position to whoever works on the rule now; see `RuleRun`."""
+        if self._intake is not None:
+            await self._intake.end_at_once()
+            await self._delivery.stop()
+            self._stop_listening()
+            await end_tasks(*self._tasks)
+            await self._unsubscribe()
+        self.state = "stopped"
+        self._log.warning("rule.ended_at_once", **self._counted())
+
+    def _stop_listening(self) -> None:
+        self._source.forget(self._delivery.acknowledge_again, self._refused)
+        self._target.forget(self._target_is_back, self._refused)
+
+    async def _unsubscribe(self) -> None:
+        while self._subscriptions:
+            subscription = self._subscriptions.pop()
+            if not self._source.client.is_closed:
+                await subscription.unsubscribe()
 
     @property
     def filtered(self) -> bool:
@@ -278,13 +302,14 @@ class RepublishRun(FailingRun):
     def accept(self, batch: list[Delivered], jumped: int) -> Awaitable[None] | None:
         """Republish a batch; see `BatchSink`."""
         self.counters.vanished += jumped
+        oldest_ns = self.measures.took(batch, self._backlog)
         out: list[bytes] = []
         done = self._loop.run(batch, out)
         if self.counters.too_large != self._warned_too_large:
             self._warn_too_large()
         if done < len(batch):
-            return self._resolve(batch[done:], out, batch[-1][1])
-        return self._delivery.send(out, batch[-1][1])
+            return self._resolve(batch[done:], out, batch[-1][1], oldest_ns)
+        return self._delivery.send(out, batch[-1][1], oldest_ns)
 
     def confirm(self, reply: bytes) -> Awaitable[None] | None:
         """Acknowledge once everything before is confirmed; see `BatchSink`."""
@@ -318,7 +343,7 @@ class RepublishRun(FailingRun):
     def _target_is_back(self) -> None:
         self._loop.max_payload = self._target.client.max_payload
 
-    async def _resolve(self, rest: list[Delivered], out: list[bytes], reply: bytes) -> None:
+    async def _resolve(self, rest: list[Delivered], out: list[bytes], reply: bytes, oldest_ns: int) -> None:
         while True:
             suspect = self._loop.suspect
             assert suspect is not None
@@ -327,7 +352,7 @@ class RepublishRun(FailingRun):
             rest = rest[done:]
             if not rest:
                 break
-        waiting = self._delivery.send(out, reply)
+        waiting = self._delivery.send(out, reply, oldest_ns)
         if waiting is not None:
             await waiting
 

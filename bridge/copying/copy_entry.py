@@ -32,6 +32,7 @@ from bridge.copying.verdict import SOURCE_RECORD_REFUSED, Verdict
 from bridge.errors import ApiError, BridgeError
 from bridge.intake import Intake
 from bridge.jetstream_api import STREAM_NOT_FOUND, Json
+from bridge.measures import InFlight, Measures, nothing_in_flight
 from bridge.missing_streams import appeared
 from bridge.rule_consumer import ConsumerPlan, RuleConsumer
 from bridge.wire import Delivered
@@ -53,6 +54,7 @@ class CopyEntry:
         target: the connection that holds the target.
         rejections: the policy for messages that the target refuses.
         counters: where to count.
+        measures: told of every batch.
         failed: called with the error that ends the rule.
     """
 
@@ -63,6 +65,7 @@ class CopyEntry:
         target: Link,
         rejections: Rejections,
         counters: CopyCounters,
+        measures: Measures,
         failed: Callable[[BaseException], None],
     ) -> None:
         self.plan = plan
@@ -70,6 +73,8 @@ class CopyEntry:
         self._target = target
         self._rejections = rejections
         self._counters = counters
+        self._measures = measures
+        self._backlog = measures.backlog()
         self._failed = failed
         self._ended = False
         self._twin = False
@@ -114,6 +119,14 @@ class CopyEntry:
         await end_tasks(self._living)
         await self._end_round()
 
+    async def end_at_once(self) -> None:
+        """Stop at once; the origin's server removes the consumer by itself when nobody listens any more."""
+        await end_tasks(self._living)
+        if self._publisher is not None:
+            await self._publisher.close()
+        if self._intake is not None:
+            await self._intake.end_at_once()
+
     @property
     def ready(self) -> bool:
         """Whether it copies at this moment."""
@@ -148,6 +161,11 @@ class CopyEntry:
             "position": self._intake.handled if self._intake is not None else None,
             "target_is_full": self._publisher is not None and self._publisher.waiting,
         }
+
+    @property
+    def in_flight(self) -> InFlight:
+        """What is sent and not stored yet."""
+        return self._publisher.in_flight if self._publisher is not None else nothing_in_flight()
 
     def begin_anew(self, reason: str) -> None:
         """Begin another round, which sees what has changed; also when one is just beginning."""
@@ -200,6 +218,7 @@ class CopyEntry:
             self._target,
             target,
             self._counters,
+            self._measures,
             self._refused,
             self._interrupted,
             self._fail,
@@ -272,8 +291,11 @@ class CopyEntry:
         if loop is None or publisher is not self._publisher or self._ended:
             return None  # the round is over, or a message ended the rule
         self._counters.received += len(batch)
+        oldest_ns = self._measures.took(batch, self._backlog)
         out: list[Operation] = []
         done, special = loop.run(batch, out)
+        if out:
+            publisher.expect(out[-1][0], oldest_ns)
         if special is None and self._keeper is None:
             return publisher.send(out)
         return self._carefully(loop, publisher, batch, out, done, special)

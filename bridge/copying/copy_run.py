@@ -18,6 +18,7 @@ from bridge.copying.rejections import Rejections
 from bridge.errors import ApiError, BridgeError, ConfigError, ConnectionLostError, RuleRefusedError
 from bridge.jetstream_api import Json
 from bridge.landing import covering_filter, is_within_one
+from bridge.measures import InFlight
 from bridge.missing_streams import existing_stream
 from bridge.refused_subjects import refused_publication
 from bridge.rule_consumer import consumer_owner
@@ -99,11 +100,20 @@ class CopyRun(FailingRun):
         self._own = self._target = await self._open_target()
         self._own.on_end(self._connection_ended)
         self._events = StreamEvents(self._target)
+        self.measures.follow(rule.kind, self.counters, self._in_flight)
         rejections = Rejections(rule.name, rule.target_stream, rule.on_rejected.skip, self._target, self.counters)
         for link in {self._target, *(self._links[plan.source.connection] for plan in self._plans)}:
             link.on_refusal(self._refused)
         self._entries = [
-            CopyEntry(plan, self._links[plan.source.connection], self._target, rejections, self.counters, self._fail)
+            CopyEntry(
+                plan,
+                self._links[plan.source.connection],
+                self._target,
+                rejections,
+                self.counters,
+                self.measures,
+                self._fail,
+            )
             for plan in self._plans
         ]
         await asyncio.gather(*(entry.start() for entry in self._entries))
@@ -137,7 +147,19 @@ class CopyRun(FailingRun):
         await self._close_target()
         self.state = "stopped"
 
+    async def end_at_once(self) -> None:
+        """What is under way stands in the target or is copied by whoever works on the rule now; see `RuleRun`."""
+        for entry in self._entries:
+            await entry.end_at_once()
+        await end_tasks(self._follower)
+        await self._events.close()
+        await self._close_target()
+        self.state = "stopped"
+        self._log.warning("rule.ended_at_once", **self._counted())
+
     async def _close_target(self) -> None:
+        for plan in self._plans:
+            self._links[plan.source.connection].forget(self._refused)
         if self._own is not None:
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(_CLOSE):
@@ -170,6 +192,11 @@ class CopyRun(FailingRun):
     def status(self) -> dict[str, Any]:
         """Where every entry stands; see `RuleRun`."""
         return {"stream": self.rule.target_stream, "sources": [entry.status() for entry in self._entries]}
+
+    def _in_flight(self) -> InFlight:
+        entries = [entry.in_flight for entry in self._entries]
+        oldest = [entry.oldest_ns for entry in entries if entry.oldest_ns]
+        return InFlight(sum([entry.messages for entry in entries]), min(oldest, default=0))
 
     async def _follow_target(self) -> None:
         """Take note of changes of the target's configuration; the server may copy by itself from now on."""
