@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from aiohttp import web
 
@@ -25,9 +25,6 @@ _CLOSE = 1.0  # seconds for an answer that is being given while the listener clo
 
 class Controlled(SidecarState, Protocol):
     """What is told of, and can be told something."""
-
-    async def reload(self, reason: str) -> Any:
-        """Read the configuration again."""
 
     async def drain(self, reason: str) -> None:
         """Finish what is in hand and end."""
@@ -64,8 +61,6 @@ class Listener:
                 web.get("/readyz", self._readyz),
                 web.get("/healthz", self._readyz),
                 web.get("/status", self._status),
-                web.get("/metrics", self._metrics),
-                web.post("/-/reload", self._reload),
                 web.post("/-/drain", self._drain),
             ],
             self._http,
@@ -109,14 +104,7 @@ class Listener:
         document = status_document(self._sidecar, process, history=request.query.get("history") != "no")
         return web.json_response(document)
 
-    async def _metrics(self, _: web.Request) -> web.Response:
-        raise web.HTTPNotFound
-
     # -- what can be told --------------------------------------------------------------------------------------------
-
-    async def _reload(self, request: web.Request) -> web.Response:
-        self._refuse_changes_from_outside(request)
-        return web.json_response(await self._sidecar.reload("asked for over HTTP"))
 
     async def _drain(self, request: web.Request) -> web.Response:
         self._refuse_changes_from_outside(request)

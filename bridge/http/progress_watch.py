@@ -19,24 +19,27 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from bridge.cancelling import end_tasks
 from bridge.connection import Link
 from bridge.rule_run import RuleRun
 
-__all__ = ["ProgressWatch", "WatchedRule"]
+if TYPE_CHECKING:
+    from bridge.settings import Rule
+
+__all__ = ["ProgressWatch", "WatchedSeat"]
 
 _LOOK = 1.0  # seconds between two looks
 _REMEMBERED = 60  # looks whose delays are remembered
 
 
-class WatchedRule(Protocol):
+class WatchedSeat(Protocol):
     """What is looked at."""
 
     @property
-    def name(self) -> str:
-        """The rule's name."""
+    def rule(self) -> Rule:
+        """The rule."""
 
     @property
     def run(self) -> RuleRun | None:
@@ -57,12 +60,12 @@ class ProgressWatch:
     """Looks at rules once a second.
 
     Args:
-        rules: tells which there are.
+        seats: tells which rules there are.
         patience: seconds without progress until a rule counts as wedged.
     """
 
-    def __init__(self, rules: Callable[[], Iterable[WatchedRule]], patience: float) -> None:
-        self._rules = rules
+    def __init__(self, seats: Callable[[], Iterable[WatchedSeat]], patience: float) -> None:
+        self._seats = seats
         self._patience = patience
         self._looks: dict[str, _Look] = {}
         self._delays: deque[float] = deque(maxlen=_REMEMBERED)
@@ -97,7 +100,7 @@ class ProgressWatch:
 
     def look(self) -> None:
         """Look once at every rule."""
-        rules = {rule.name: rule.run for rule in self._rules()}
+        rules = {seat.rule.name: seat.run for seat in self._seats()}
         for name in self._looks.keys() - rules.keys():
             self._forget(name)
         for name, run in rules.items():

@@ -12,6 +12,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bridge.http.probes import Check
+from bridge.last_errors import last_errors
 
 if TYPE_CHECKING:
     from bridge.connection import Link
@@ -26,11 +27,25 @@ _WORDS = {"stopped": "stopped", "draining": "finishing what is in hand", "starti
 class SidecarState(Protocol):
     """What is told of."""
 
-    settings: Settings
-    seats: Sequence[RuleSeat]
-    links: Mapping[str, Link]
-    started: bool
-    draining: bool
+    @property
+    def settings(self) -> Settings:
+        """The configuration."""
+
+    @property
+    def seats(self) -> Sequence[RuleSeat]:
+        """The rules."""
+
+    @property
+    def links(self) -> Mapping[str, Link]:
+        """The open connections by name."""
+
+    @property
+    def started(self) -> bool:
+        """Whether the connections were up once."""
+
+    @property
+    def draining(self) -> bool:
+        """Whether it is on its way out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +167,16 @@ def _rule(seat: RuleSeat, wedged: Mapping[str, float], *, history: bool) -> dict
         "error": _without_name(seat, str(seat.error)) if seat.error is not None else None,
         **seat.status(),
         "counters": seat.counters(),
+        "measures": _measures(seat, history=history),
+        "last_errors": last_errors(seat.rule.name),
     }
+
+
+def _measures(seat: RuleSeat, *, history: bool) -> dict[str, Any]:
+    measures = seat.measures.as_dict()
+    if not history:
+        measures.pop("history", None)
+    return measures
 
 
 def _condition(seat: RuleSeat, wedged: Mapping[str, float]) -> str:
