@@ -95,7 +95,7 @@ class Listener:
         return probe_answer(request, startup(self._sidecar))
 
     async def _readyz(self, request: web.Request) -> web.Response:
-        return probe_answer(request, readiness(self._sidecar))
+        return probe_answer(request, readiness(self._sidecar, self._watch.wedged()))
 
     async def _status(self, request: web.Request) -> web.Response:
         process = Process(

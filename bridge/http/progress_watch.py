@@ -62,9 +62,13 @@ class ProgressWatch:
     Args:
         seats: tells which rules there are.
         patience: seconds without progress until a rule counts as wedged.
+
+    Attributes:
+        looks: how often it has looked.
     """
 
     def __init__(self, seats: Callable[[], Iterable[WatchedSeat]], patience: float) -> None:
+        self.looks = 0
         self._seats = seats
         self._patience = patience
         self._looks: dict[str, _Look] = {}
@@ -100,6 +104,7 @@ class ProgressWatch:
 
     def look(self) -> None:
         """Look once at every rule."""
+        self.looks += 1
         rules = {seat.rule.name: seat.run for seat in self._seats()}
         for name in self._looks.keys() - rules.keys():
             self._forget(name)

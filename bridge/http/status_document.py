@@ -76,19 +76,23 @@ def liveness(wedged: Mapping[str, float]) -> list[Check]:
     Args:
         wedged: the rules that do not get on by a fault of their own, and since how many seconds.
     """
-    stuck = [
-        Check(f"rule {name}", f"it has work in hand, waits for nothing, and has not got on for {seconds:.0f} s")
-        for name, seconds in wedged.items()
-    ]
-    return [Check("event loop"), *stuck]
+    stuck = (_wedged_check(name, wedged) for name in wedged)
+    return [Check("event loop"), *(check for check in stuck if check is not None)]
 
 
-def readiness(sidecar: SidecarState) -> list[Check]:
+def _wedged_check(name: str, wedged: Mapping[str, float]) -> Check | None:
+    seconds = wedged.get(name)
+    if seconds is None:
+        return None
+    return Check(f"rule {name}", f"has work in hand, waits for nothing, and has not got on for {seconds:.0f} s")
+
+
+def readiness(sidecar: SidecarState, wedged: Mapping[str, float]) -> list[Check]:
     """What `/readyz` looks at: connections, draining, and every rule."""
     return [
         *startup(sidecar),
         Check("not draining", "the sidecar finishes what is in hand and ends" if sidecar.draining else None),
-        *(_rule_check(seat) for seat in sidecar.seats),
+        *(_wedged_check(seat.rule.name, wedged) or _rule_check(seat) for seat in sidecar.seats),
     ]
 
 
@@ -119,7 +123,7 @@ def _without_name(seat: RuleSeat, text: str) -> str:
 def status_document(sidecar: SidecarState, process: Process, *, history: bool = True) -> dict[str, Any]:
     """The whole state; without the rules' recent history if that is not wanted."""
     now = datetime.now(UTC)
-    checks = readiness(sidecar)
+    checks = readiness(sidecar, process.wedged)
     return {
         "name": sidecar.settings.name,
         "version": version("nats-bridge"),
@@ -159,7 +163,7 @@ def _rule(seat: RuleSeat, wedged: Mapping[str, float], *, history: bool) -> dict
         "name": seat.rule.name,
         "kind": seat.rule.kind,
         "state": seat.state,
-        "ready": seat.ready,
+        "ready": seat.ready and seat.rule.name not in wedged,
         "condition": _condition(seat, wedged),
         "leader": seat.leader,
         "waiting_for": waiting_for(seat),
