@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
@@ -25,6 +26,7 @@ from bridge.logs import configure_logs
 from bridge.rule_run import RuleRun
 from bridge.rule_seat import RuleSeat
 from bridge.settings import Settings
+from bridge.telemetry.service import Telemetry
 
 __all__ = ["Sidecar", "run"]
 
@@ -49,6 +51,9 @@ class Sidecar:
         self._leadership: Leadership = ALONE
         self._listener: Listener | None = None
         self._ended: ConnectionLostError | None = None
+        self.began = time.time()
+        self.reloads: Counter[str] = Counter()
+        self.telemetry = Telemetry(settings, self)
 
     @property
     def links(self) -> Mapping[str, Link]:
@@ -70,6 +75,7 @@ class Sidecar:
         if not settings.rules:
             raise ConfigError("rules: there is none, so there is nothing to do; add one")
         try:
+            self.telemetry.start()
             if settings.http.address is not None:
                 self._listener = Listener(self, settings.http)
                 self.http = await self._listener.start()
@@ -77,7 +83,8 @@ class Sidecar:
             for link in self._links.values():
                 link.on_end(partial(self._connection_ended, link.name))
             self.started = True
-            assembly = Assembly(settings, self._links, AccountGraph(settings, self._links))
+            accounts = AccountGraph(settings, self._links)
+            assembly = Assembly(settings, self._links, accounts, self.telemetry.tracing_of)
             self.seats = [RuleSeat(rule, assembly, self._leadership, self._rule_failed) for rule in settings.rules]
             for seat in self.seats:
                 await seat.check()
@@ -102,7 +109,7 @@ class Sidecar:
         self.draining = True
         finished = await asyncio.gather(*(seat.stop() for seat in self.seats))
         await self._leadership.close()
-        await close_links(self._links)
+        await asyncio.gather(close_links(self._links), self.telemetry.stop())
         if self._listener is not None:
             await self._listener.stop()
         return all(finished)

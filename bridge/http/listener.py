@@ -17,6 +17,7 @@ from bridge.http.status_document import Process, SidecarState, liveness, readine
 
 if TYPE_CHECKING:
     from bridge.settings import Http
+    from bridge.telemetry.service import Telemetry
 
 __all__ = ["Listener"]
 
@@ -25,6 +26,10 @@ _CLOSE = 1.0  # seconds for an answer that is being given while the listener clo
 
 class Controlled(SidecarState, Protocol):
     """What is told of, and can be told something."""
+
+    @property
+    def telemetry(self) -> Telemetry:
+        """What renders metrics."""
 
     async def drain(self, reason: str) -> None:
         """Finish what is in hand and end."""
@@ -61,6 +66,7 @@ class Listener:
                 web.get("/readyz", self._readyz),
                 web.get("/healthz", self._readyz),
                 web.get("/status", self._status),
+                web.get("/metrics", self._metrics),
                 web.post("/-/drain", self._drain),
             ],
             self._http,
@@ -103,6 +109,10 @@ class Listener:
         )
         document = status_document(self._sidecar, process, history=request.query.get("history") != "no")
         return web.json_response(document)
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        text, content_type = self._sidecar.telemetry.exposition(request.headers.get("Accept", ""))
+        return web.Response(body=text, headers={"Content-Type": content_type})
 
     # -- what can be told --------------------------------------------------------------------------------------------
 
