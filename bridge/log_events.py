@@ -45,7 +45,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
         ("name", "rules", "waiting", "standby", "http"),
         always=True,
     ),
-    "sidecar.draining": LogEvent("info", "A signal asked for the end; rules finish.", ("signal",), always=True),
+    "sidecar.draining": LogEvent("info", "The end was asked for; rules finish.", ("signal", "reason"), always=True),
     "sidecar.stopped": LogEvent("info", "Everything in hand was finished.", always=True),
     "sidecar.ended": LogEvent("error", "The sidecar ends because of an error.", ("reason",), always=True),
     "sidecar.reload_ignored": LogEvent("warning", "SIGHUP came, and nothing is read again.", always=True),
