@@ -91,7 +91,7 @@ class AdvisoriesRun(FailingRun):
     async def start(self) -> None:
         """Listen. After `check`."""
         rule = self.rule
-        self._streams = TargetStreams(self._republish.transform, self._source, self._target)
+        self._streams = TargetStreams(rule.name, self._republish.transform, self._source, self._target)
         self._publisher = ConfirmedPublisher(
             rule.name, self._target, self._streams, self.counters, self.measures, self._context.gate
         )

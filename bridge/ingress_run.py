@@ -303,7 +303,7 @@ class IngressRun(FailingRun):
     async def _pause(self, reason: str) -> None:
         if reason != self._paused_because:
             self._paused_because = reason
-            self._log.error("rule.waiting", reason=reason, meaning="publishers hear that nobody is there")
+            self._log.warning("rule.waiting", reason=reason, meaning="publishers hear that nobody is there")
         if self._subscription is not None:
             self.state = "waiting"
             self.counters.pauses += 1

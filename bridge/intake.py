@@ -91,6 +91,7 @@ class Intake:
         self.handled = 0  # stream sequence of the last message handed on
         self.attached = False  # whether the consumer is known to be there and to deliver to us
         self.waits_for = ""  # what a server does not answer at this moment
+        self._log = _log.bind(rule=self.plan.rule, stream=self.plan.stream)
         self._sink = sink
         self._counters = counters
         self._failed = failed
@@ -367,7 +368,7 @@ class Intake:
         found = self._counters.received - before
         self._counters.recovered += found
         self._counters.lost += max(min(delivered - first + 1, upto - start) - found, 0)
-        _log.info("intake.recovered", stream=plan.stream, consumer=self.consumer.name, messages=found, upto=upto)
+        self._log.info("intake.recovered", consumer=self.consumer.name, messages=found, upto=upto)
         self.handled = max(self.handled, upto)
         if plan.position == "confirmed":
             await self._confirm(self.consumer.reply(upto, delivered))
@@ -447,7 +448,7 @@ class Intake:
 
     def _say_waiting(self, error: ApiError) -> None:
         self.waits_for = f"an answer about stream '{self.plan.stream}' ({error})"
-        _log.warning("intake.waiting", stream=self.plan.stream, reason=str(error))
+        self._log.warning("intake.waiting", reason=str(error))
 
     async def _look_after(self) -> None:
         plan, consumer = self.plan, self.consumer
@@ -457,7 +458,7 @@ class Intake:
         last = int(stream["state"]["last_seq"])
         if stream["created"] != self._created:
             self._counters.recreated_streams += 1
-            _log.warning("intake.stream_recreated", stream=plan.stream, created=stream["created"])
+            self._log.warning("intake.stream_recreated", created=stream["created"])
             await self._sink.settled()
             await self._sink.stream_recreated(stream)
             self._created = stream["created"]
@@ -470,7 +471,7 @@ class Intake:
                 info = await consumer.info()
             if last < self.handled:
                 # A server lost the end of its store; its next messages have numbers that we have seen.
-                _log.warning("intake.stream_shorter", stream=plan.stream, position=self.handled, last_sequence=last)
+                self._log.warning("intake.stream_shorter", position=self.handled, last_sequence=last)
                 if info is not None:
                     await consumer.delete()
                 self.handled = last
@@ -485,7 +486,7 @@ class Intake:
                 self._heard = asyncio.get_running_loop().time()
                 return
             self._counters.recreated_consumers += 1
-            _log.warning("intake.consumer_recreated", stream=plan.stream, consumer=consumer.name, after=self.handled)
+            self._log.warning("intake.consumer_recreated", consumer=consumer.name, after=self.handled)
             # The new consumer begins after `handled`, which must not be less than what is confirmed.
             await self._sink.settled()
         await self._begin()

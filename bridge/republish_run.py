@@ -153,6 +153,7 @@ class RepublishRun(FailingRun):
             position=position,
             durable_name=self._durable_name,
             owner=self._durable_owner,
+            rule=rule.name,
             description=f" republish to {rule.republish.dest}",
             direct=config.get("retention") in CONSUMER_RETENTIONS and not rule.durable,
         )

@@ -64,6 +64,7 @@ class ConsumerPlan:
             with acknowledgements).
         durable_name: the durable consumer's name.
         owner: how the consumer's description begins; a durable one that begins otherwise is not ours.
+        rule: the rule's name, for the log.
         description: the rest of its description.
         direct: use a consumer that work-queue and interest streams do not count as one of theirs.
     """
@@ -74,6 +75,7 @@ class ConsumerPlan:
     position: Literal["none", "sent", "confirmed"]
     durable_name: str
     owner: str
+    rule: str
     description: str
     direct: bool = False
 
@@ -127,7 +129,13 @@ class RuleConsumer:
         position = _position_of(info)
         last = int((await api.stream_info(plan.stream))["state"]["last_seq"])
         if position > last:
-            _log.warning("consumer.stream_shorter", stream=plan.stream, position=position, last_sequence=last)
+            _log.warning(
+                "consumer.stream_shorter",
+                rule=plan.rule,
+                stream=plan.stream,
+                position=position,
+                last_sequence=last,
+            )
             await api.delete_consumer(plan.stream, plan.durable_name, gate=self._gate)
             return last
         return position
@@ -198,7 +206,9 @@ class RuleConsumer:
         await self._api.create_durable(plan.stream, marker, gate=self._gate)
         self._marked = True
         await self._api.delete_consumer(plan.stream, plan.durable_name, gate=self._gate)
-        _log.warning("consumer.taken_over", stream=plan.stream, consumer=plan.durable_name, after=handled)
+        _log.warning(
+            "consumer.taken_over", rule=plan.rule, stream=plan.stream, consumer=plan.durable_name, after=handled
+        )
 
     async def create(self, handled: int) -> None:
         """Make a consumer that delivers what follows stream sequence `handled` to the inbox."""

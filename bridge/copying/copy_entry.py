@@ -234,6 +234,7 @@ class CopyEntry:
             self._refused,
             self._interrupted,
             self._fail,
+            rule=plan.rule,
             alone=plan.alone,
             # A message that is left out would shift all numbers behind it.
             one_by_one=plan.one_by_one or (plan.keep_sequence and (target.replicas > 1 or target.full_is_refused)),
@@ -267,6 +268,7 @@ class CopyEntry:
                 position="none",
                 durable_name="",
                 owner=plan.owner,
+                rule=plan.rule,
                 description=f" copying into {plan.stream}",
             ),
         )

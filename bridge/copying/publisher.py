@@ -76,6 +76,7 @@ class Publisher:
         refused: the policy.
         interrupted: called once, with the reason, when it is unknown what was stored.
         failed: called once with the error that ends the rule.
+        rule: the rule's name, for the log.
         alone: whether the connection has no echo and nothing else of ours writes to the target by it.
         one_by_one: have each message confirmed before the next one is sent: then none is ever stored before another
             that was left out, whatever happens to the target.
@@ -97,6 +98,7 @@ class Publisher:
         interrupted: Callable[[str], None],
         failed: Callable[[BaseException], None],
         *,
+        rule: str,
         alone: bool = False,
         one_by_one: bool = False,
         keeps_sequence: bool = False,
@@ -107,6 +109,7 @@ class Publisher:
         self._inbox = b"%b." % link.client.new_inbox().encode()
         self._link = link
         self._stream = target.name
+        self._log = _log.bind(rule=rule, stream=target.name)
         self._counters = counters
         self._measures = measures
         self._expected: deque[tuple[int, int]] = deque()
@@ -509,7 +512,7 @@ class Publisher:
             if self.waiting:
                 self.waiting = False
                 self._alone = _ALONE
-                _log.info("copying.continues", stream=self._stream)
+                self._log.info("copying.continues")
         except Exception as error:
             self._fail(error)
         finally:
@@ -520,9 +523,8 @@ class Publisher:
         if not self.waiting:
             self.waiting = True
             self._counters.waits += 1
-            _log.warning(
+            self._log.warning(
                 "copying.waits",
-                stream=self._stream,
                 server_says=verdict.description,
                 meaning="nothing is lost; copying goes on when the stream takes messages again",
             )
