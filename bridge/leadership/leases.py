@@ -226,7 +226,7 @@ class _Holding:
             self.lease.lose()
             self._tell()
             if self._won is None or self._won.done():
-                self._log.exception("leadership.failed")
+                self._log.error("leadership.failed", reason=str(error) or type(error).__name__, exc_info=error)
                 return
             self._won.set_exception(error)
         finally:
