@@ -249,7 +249,7 @@ def _bucket(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
     (stream,) = rule.origins
     wanted = _by_subject(story.final[stream].values(), rule.destination)
     found = _by_subject(story.final[rule.target].values(), lambda subject: subject)
-    judgement.expected = sum(map(len, wanted.values()))
+    judgement.expected = sum(len(_alive(rows)) for rows in wanted.values())
     judgement.seen = sum(map(len, found.values()))
     originals = story.originals(stream)
     late = story.out_of_order[rule.name]
