@@ -363,6 +363,16 @@ def test_at_least_once_may_double_behind_a_crash_and_never_lose() -> None:
     assert _found(events + _crash(6.0, 7.5), "never-lost") == {"lost (violation)": 1}
 
 
+def test_only_with_replicas_a_pause_may_cost_what_was_in_hand() -> None:
+    events = _fine()
+    events.remove(_heard(events, "once")[5])
+    fault = {"event": "fault", "number": 1, "kind": "sidecar paused"}
+    events += [{"t": 6.0, "phase": "begin", **fault}, {"t": 7.0, "phase": "end", **fault}]
+    assert _found(events, "once") == {"lost (violation)": 1}
+    events[0]["replicas"] = 2
+    assert _found(events, "once") == {"lost (allowed)": 1}
+
+
 def test_a_clean_stop_excuses_nothing() -> None:
     ended = {"code": 0, "expected": "asked to stop", "last": {"counters": {}, "error": ""}}
     stop = [
