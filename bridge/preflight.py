@@ -75,4 +75,4 @@ async def check_server(settings: Settings, server_url: str | None) -> list[Findi
                 findings.append(Finding(rule.name, True, "good", "its streams are there, nothing in the way"))
         return findings
     finally:
-        await close_links(links)
+        await close_links(links.values())

@@ -14,8 +14,9 @@ from bridge.delivery import Delivery
 from bridge.errors import ApiError, BridgeError, ConfigError, RuleRefusedError
 from bridge.intake import Intake
 from bridge.jetstream_api import Json
-from bridge.landing import is_within_one
+from bridge.landing import covering_filter, is_within_one
 from bridge.missing_streams import existing_stream
+from bridge.refused_subjects import refused_publication
 from bridge.removals import AUDIT_SUBJECT, Changed, Deleted, Purged, read_audit
 from bridge.replay import Replay
 from bridge.republish_loop import RepublishLoop, Suspect
@@ -27,7 +28,7 @@ from bridge.side_effects import CONSUMER_RETENTIONS, reason_against_watching
 from transforms.dialect import Dialect, dialect
 from transforms.errors import EngineError
 from transforms.republish import compile_republish
-from transforms.subject import collide, is_valid_filter
+from transforms.subject import collide, is_valid_filter, matches
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -468,13 +469,22 @@ class RepublishRun(FailingRun):
             self._log.warning("rule.side_effects", meaning=f"the stream {self._side_effects}")
 
     def _refused(self, text: str) -> None:
-        if "publish" in text.lower():
-            self._fail(
-                RuleRefusedError(
-                    f"rule '{self.rule.name}': the server refuses a publication ({text}):"
-                    " allow the user to publish to the rule's destination"
-                )
+        subject = refused_publication(text)
+        if not subject or not self._is_ours(subject):
+            return  # of another rule, or a request, whose sender hears of it
+        self._delivery.refused()
+        self._fail(
+            RuleRefusedError(
+                f"rule '{self.rule.name}': the server refuses a publication ({text}):"
+                " allow the user to publish to the rule's destination"
             )
+        )
+
+    def _is_ours(self, subject: bytes) -> bool:
+        """Whether the rule publishes on a subject, which the server tells in lower case."""
+        if subject.startswith((b"$js.ack.", b"$js.fc.")):
+            return b".%b." % self.rule.stream.lower().encode() in subject
+        return matches(subject, covering_filter(self._republish.transform).lower().encode())
 
     # -- facts -------------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from bridge.settings.base import DurableName, Part
 from bridge.settings.connections import Connection
+from bridge.settings.reload import Reload
 from bridge.settings.rules import Rule
 
 __all__ = ["DEFAULT_DIALECT", "NATIVE_DIALECT", "Http", "Log", "Settings"]
@@ -70,6 +71,7 @@ class Settings(Part):
         description='server version to behave like, such as "2.15" or "2.10.27", or "native"',
     )
     log: Log = Field(default=Log(), description="logging")
+    reload: Reload = Field(default=Reload(), description="reading the configuration again")
     rules: tuple[Rule, ...] = Field(default=(), description="what to do")
 
     def dialect_of(self, rule: Rule) -> str:
