@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 from bridge.account_graph import AccountGraph
 from bridge.assembly import Assembly
@@ -80,7 +81,8 @@ class Changeover:
         try:
             kept = {name: self._old.links[name] for name in self._needed() if name not in self._new_links}
             links = kept | self._new_links
-            self._new = Assembly(settings, links, AccountGraph(settings, links, self._old.accounts))
+            accounts = AccountGraph(settings, links, self._old.accounts)
+            self._new = replace(self._old, settings=settings, links=links, accounts=accounts)
             concerned = {*plan.changed, *plan.added}
             for rule in settings.rules:
                 if rule.name in concerned:

@@ -15,6 +15,7 @@ from bridge.errors import ConfigError
 
 if TYPE_CHECKING:
     from bridge.rule_seat import RuleSeat
+    from bridge.telemetry.service import Telemetry
 
 __all__ = ["Health", "SidecarState"]
 
@@ -33,6 +34,10 @@ class SidecarState(Protocol):
     @property
     def seats(self) -> list[RuleSeat]:
         """The rules."""
+
+    @property
+    def telemetry(self) -> Telemetry:
+        """What renders metrics."""
 
 
 class Health:
@@ -64,6 +69,7 @@ class Health:
                 web.get("/readyz", self._readyz),
                 web.get("/healthz", self._readyz),
                 web.get("/status", self._status),
+                web.get("/metrics", self._metrics),
             ]
         )
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
@@ -95,6 +101,10 @@ class Health:
         checks = {"connections": self._state.started, "not draining": not self._state.draining}
         checks |= {f"rule {seat.rule.name}": seat.ready for seat in self._state.seats}
         return _answer(request, checks)
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        text, content_type = self._state.telemetry.exposition(request.headers.get("Accept", ""))
+        return web.Response(body=text, headers={"Content-Type": content_type})
 
     async def _status(self, _: web.Request) -> web.Response:
         state = self._state

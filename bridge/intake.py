@@ -29,6 +29,7 @@ from bridge.connection import Link
 from bridge.counters import IntakeCounters
 from bridge.errors import ApiError, RuleRefusedError
 from bridge.jetstream_api import STREAM_NOT_FOUND, Json
+from bridge.refused_subjects import refused_publication
 from bridge.replay import Replay
 from bridge.republish_loop import AckReply
 from bridge.rule_consumer import TAKEOVER, RuleConsumer
@@ -128,6 +129,7 @@ class Intake:
         self._watcher = asyncio.create_task(self._watch())
         self.link.on_disconnect(self._disconnected)
         self.link.on_reconnect(self._reconnected)
+        self.link.on_refusal(self._refused)
 
     async def _open(self, begun: asyncio.Event) -> None:
         await self._begin(seeded=True)
@@ -137,7 +139,7 @@ class Intake:
     async def close(self) -> None:
         """Stop the server's delivery, hand on everything that it has sent, leave nothing ephemeral behind."""
         self._closing = True
-        self.link.forget(self._disconnected, self._reconnected)
+        self.link.forget(self._disconnected, self._reconnected, self._refused)
         await end_tasks(self._watcher)
         if self._subscription is None:
             return
@@ -168,7 +170,7 @@ class Intake:
         Args:
             held: the last batch handed on has not been written.
         """
-        self.link.forget(self._disconnected, self._reconnected)
+        self.link.forget(self._disconnected, self._reconnected, self._refused)
         await end_tasks(self._watcher, self._worker)
         self._queue.clear()
         position, consumer = self.plan.position, self.consumer
@@ -391,6 +393,18 @@ class Intake:
     def _reconnected(self) -> None:
         self._counters.reconnects += 1
         self._look.set()
+
+    def _refused(self, text: str) -> None:
+        """Without an answer to flow control, or with a position that cannot move, nothing would ever come again."""
+        subject = refused_publication(text)
+        for prefix in (f"$JS.FC.{self.plan.stream}.", f"$JS.ACK.{self.plan.stream}."):
+            if subject.startswith(prefix.lower().encode()):
+                self._failed(
+                    RuleRefusedError(
+                        f"stream '{self.plan.stream}': the server refuses a publication ({text}):"
+                        f" allow the user to publish to '{prefix}>'"
+                    )
+                )
 
     async def _watch(self) -> None:
         """Look after the consumer when the connection came back or nothing is heard."""

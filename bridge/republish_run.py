@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import structlog
@@ -16,7 +17,7 @@ from bridge.intake import Intake
 from bridge.jetstream_api import Json
 from bridge.landing import covering_filter, is_within_one
 from bridge.missing_streams import existing_stream
-from bridge.refused_subjects import refused_publication
+from bridge.refused_subjects import refused_publication, refused_subscription
 from bridge.removals import AUDIT_SUBJECT, Changed, Deleted, Purged, read_audit
 from bridge.replay import Replay
 from bridge.republish_loop import RepublishLoop, Suspect
@@ -303,6 +304,12 @@ class RepublishRun(FailingRun):
     def accept(self, batch: list[Delivered], jumped: int) -> Awaitable[None] | None:
         """Republish a batch; see `BatchSink`."""
         self.counters.vanished += jumped
+        tracing = self._context.tracing
+        if tracing is not None:
+            return tracing.around(batch, partial(self._accept, batch))
+        return self._accept(batch)
+
+    def _accept(self, batch: list[Delivered]) -> Awaitable[None] | None:
         oldest_ns = self.measures.took(batch, self._backlog)
         out: list[bytes] = []
         done = self._loop.run(batch, out)
@@ -469,16 +476,22 @@ class RepublishRun(FailingRun):
             self._log.warning("rule.side_effects", meaning=f"the stream {self._side_effects}")
 
     def _refused(self, text: str) -> None:
+        """A violation of permissions, of whatever is on the connections; the server's text is in lower case."""
         subject = refused_publication(text)
-        if not subject or not self._is_ours(subject):
-            return  # of another rule, or a request, whose sender hears of it
-        self._delivery.refused()
-        self._fail(
-            RuleRefusedError(
-                f"rule '{self.rule.name}': the server refuses a publication ({text}):"
-                " allow the user to publish to the rule's destination"
+        if subject and self._is_ours(subject):
+            self._delivery.refused()
+            self._fail(
+                RuleRefusedError(
+                    f"rule '{self.rule.name}': the server refuses a publication ({text}):"
+                    " allow the user to publish to the rule's destination"
+                )
             )
-        )
+        elif refused_subscription(text) == AUDIT_SUBJECT.lower().encode():
+            self._log.warning(
+                "rule.removals_not_heard",
+                reason=text,
+                meaning="Nats-Last-Sequence may name messages that were deleted or purged",
+            )
 
     def _is_ours(self, subject: bytes) -> bool:
         """Whether the rule publishes on a subject, which the server tells in lower case."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,6 +26,7 @@ from bridge.reloading import Reloader, ReloadFacts, Taken
 from bridge.rule_run import RuleRun
 from bridge.rule_seat import RuleSeat
 from bridge.settings import Rule, Settings
+from bridge.telemetry.service import Telemetry
 
 __all__ = ["Sidecar"]
 
@@ -47,7 +49,7 @@ class Sidecar:
         self.draining = False
         self.finished = asyncio.Event()
         self.http: tuple[str, int] | None = None
-        self.reloads = Reloader(config_path, config_hash, self._take, lambda: self.settings.reload.watch)
+        self.reloader = Reloader(config_path, config_hash, self._take, lambda: self.settings.reload.watch)
         self._seats: list[RuleSeat] = []
         self._changeover: Changeover | None = None
         self._assembly: Assembly | None = None
@@ -55,6 +57,8 @@ class Sidecar:
         self._leadership: Leadership = ALONE
         self._health: Health | None = None
         self._ended: ConnectionLostError | None = None
+        self.began = time.time()
+        self.telemetry = Telemetry(settings, self)
 
     @property
     def seats(self) -> list[RuleSeat]:
@@ -72,6 +76,11 @@ class Sidecar:
         return self._assembly.links if self._assembly is not None else {}
 
     @property
+    def reloads(self) -> Mapping[str, int]:
+        """How many reloads ended in which way."""
+        return self.reloader.results
+
+    @property
     def error(self) -> BaseException | None:
         """The error of the first rule that failed, or of a connection that ended for good."""
         return next((seat.error for seat in self.seats if seat.error is not None), self._ended)
@@ -86,6 +95,7 @@ class Sidecar:
         if not settings.rules:
             raise ConfigError("rules: there is none, so there is nothing to do; add one")
         try:
+            self.telemetry.start()
             address = settings.http.address
             if address is not None:
                 self._health = Health(self, *address)
@@ -94,7 +104,8 @@ class Sidecar:
             for link in links.values():
                 self._opened(link)
             self.started = True
-            assembly = self._assembly = Assembly(settings, links, AccountGraph(settings, links))
+            accounts = AccountGraph(settings, links)
+            assembly = self._assembly = Assembly(settings, links, accounts, self.telemetry.tracing_of)
             self._seats = [self._make_seat(rule, assembly) for rule in settings.rules]
             for seat in self._seats:
                 await seat.check()
@@ -113,15 +124,15 @@ class Sidecar:
             **({"standby": states["standby"]} if self._leadership.shared else {}),
             http=f"{self.http[0]}:{self.http[1]}" if self.http else "off",
         )
-        self.reloads.start()
+        self.reloader.start()
 
     async def stop(self) -> bool:
         """Drain all rules, close everything; whether every rule finished what it had in hand."""
         self.draining = True
-        await self.reloads.close()
+        await self.reloader.close()
         finished = await asyncio.gather(*(seat.stop() for seat in self.seats))
         await self._leadership.close()
-        await close_links(self._links)
+        await asyncio.gather(close_links(self._links), self.telemetry.stop())
         if self._health is not None:
             await self._health.stop()
         return all(finished)
@@ -138,7 +149,7 @@ class Sidecar:
         Args:
             asked_by: what made it happen, for the log and `/status`.
         """
-        return await self.reloads.reload(asked_by)
+        return await self.reloader.reload(asked_by)
 
     async def _take(self, settings: Settings) -> Taken:
         """Run another configuration from now on.

@@ -111,13 +111,7 @@ class Publisher:
         self._pending: deque[Operation] = deque()
         self._pending_bytes = 0
         self._groups: deque[_Group] = deque()
-        self._grouping = (
-            alone
-            and target.replicas == 1
-            and target.window_ns > 0
-            and not target.full_is_refused
-            and not target.copies_natively
-        )
+        self._grouping = alone and target.counts_copies
         self._subjects = target.subjects
         self._bounded = target.full_is_refused
         self._room_left = target.room
@@ -126,7 +120,7 @@ class Publisher:
         self._last_confirmed = 0
         # Sent again later than this, a message could be stored twice: the target forgets ids.
         self._remembered = min(target.window_ns / 4e9, _LONGEST_REMEMBERED)
-        self._counted: set[bytes] = set()  # sequences asked for again that were counted before
+        self._counted: set[bytes] = set()  # sequences that are no new copies: counted before, or fillers
         self._doubted: set[bytes] = set()  # sequences asked for again: a duplicate is what was stored at first
         self._verdicts: dict[bytes, Verdict] = {}
         self._good = b"\0"  # how an answer begins that says "stored"; learned from the first
@@ -176,6 +170,10 @@ class Publisher:
     def expect(self, last: bytes, oldest_ns: int) -> None:
         """Tell of a batch that is about to be sent: its last message's sequence in the origin, its oldest's time."""
         self._expected.append((int(last), oldest_ns))
+
+    def count_no_copies(self, operations: list[Operation]) -> None:
+        """What is about to be sent is not counted as copied."""
+        self._counted |= {sequence for sequence, _ in operations}
 
     @property
     def in_flight(self) -> InFlight:

@@ -11,6 +11,7 @@ from bridge.settings.base import DurableName, Part
 from bridge.settings.connections import Connection
 from bridge.settings.reload import Reload
 from bridge.settings.rules import Rule
+from bridge.settings.telemetry import Telemetry
 
 __all__ = ["DEFAULT_DIALECT", "NATIVE_DIALECT", "Http", "Log", "Settings"]
 
@@ -72,6 +73,7 @@ class Settings(Part):
     )
     log: Log = Field(default=Log(), description="logging")
     reload: Reload = Field(default=Reload(), description="reading the configuration again")
+    telemetry: Telemetry = Field(default=Telemetry(), description="traces")
     rules: tuple[Rule, ...] = Field(default=(), description="what to do")
 
     def dialect_of(self, rule: Rule) -> str:

@@ -101,7 +101,11 @@ def test_a_wrong_configuration_starts_nothing(run: Any, tmp_path: Path, monkeypa
     for command in ("run", "check", "clean"):
         ran = run(command, "-c", str(file))
         assert ran.code == 2
-        assert ran.err == f"{file}:3:11: rules[0].kind: unknown kind 'republsh'; did you mean 'republish'?\n"
+        assert ran.err == (
+            f"{file}:3:11: rules[0].kind: unknown kind 'republsh'; did you mean 'republish'?\n"
+            "        kind: republsh\n"
+            "              ^\n"
+        )
 
 
 @pytest.mark.parametrize("written", ["log: {format: json}\nrules: []\n", "rules: []\n", None, "log: [\n"])
