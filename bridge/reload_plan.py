@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Final
 
 from bridge.links import connections_of
@@ -31,13 +31,13 @@ class LeftBehind:
     connection: str
     consumer: str
 
-    def as_dict(self) -> dict[str, str]:
-        """Plain data, with what to do about it."""
-        return {
-            **asdict(self),
-            "meaning": "the rule's position stays on the server; with a configuration that still has the rule,"
-            f" `nats-bridge clean -c FILE {self.rule}` removes it",
-        }
+    @property
+    def remedy(self) -> str:
+        """What to do about it."""
+        return (
+            "the rule's position stays on the server; with a configuration that still has the rule,"
+            f" `nats-bridge clean -c FILE {self.rule}` removes it"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +94,7 @@ def plan_reload(old: Settings, new: Settings) -> ReloadPlan:
         removed=tuple(name for name in before if name not in same_kind),
         opened=tuple(sorted(opened)),
         left_behind=_left_behind(old, new),
-        restart=tuple(
-            name for name in Settings.model_fields if name not in _TAKEN_AT_ONCE and _differs(name, old, new)
-        ),
+        restart=_restart(old, new),
         logging=old.log != new.log,
     )
 
@@ -108,10 +106,10 @@ def _as_it_works(rule: Rule, settings: Settings) -> Rule:
 
 def _opened(old: Settings, new: Settings) -> set[str]:
     used = connections_of(old)
-    return {name for name in connections_of(new) if name not in used or not same_connection(old, new, name)}
+    return {name for name in connections_of(new) if name not in used or not _same_connection(old, new, name)}
 
 
-def same_connection(old: Settings, new: Settings, name: str) -> bool:
+def _same_connection(old: Settings, new: Settings, name: str) -> bool:
     """Whether a connection leads to the same servers in the same way; secret files may hold anything."""
     before, after = old.connections.get(name), new.connections.get(name)
     if before is None or after is None:
@@ -120,8 +118,16 @@ def same_connection(old: Settings, new: Settings, name: str) -> bool:
     return before == after and before.model_fields_set == after.model_fields_set
 
 
-def _differs(section: str, old: Settings, new: Settings) -> bool:
-    return bool(getattr(old, section) != getattr(new, section))
+def _restart(old: Settings, new: Settings) -> tuple[str, ...]:
+    differing = [
+        name
+        for name in Settings.model_fields
+        if name not in _TAKEN_AT_ONCE and getattr(old, name) != getattr(new, name)
+    ]
+    leases = new.leadership
+    if not differing and leases is not None and not _same_connection(old, new, leases.connection):
+        differing.append(f"leadership's connection '{leases.connection}'")
+    return tuple(differing)
 
 
 def _left_behind(old: Settings, new: Settings) -> tuple[LeftBehind, ...]:

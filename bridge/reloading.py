@@ -158,12 +158,14 @@ class Reloader:
         except BridgeError as error:
             return self._refused(asked_by, str(error), retriable=error.retriable)
         except Exception as error:
-            _log.exception("reload.failed")
+            _log.error("reload.failed", reason=str(error), exc_info=error)
             return self._refused(asked_by, f"unexpected {type(error).__name__}: {error}")
         self.file_hash, self.loaded_at = seen, datetime.now(UTC)
-        facts = ReloadFacts(taken.result, datetime.now(UTC), asked_by, changed=taken.changed)
-        _log.info(f"reload.{taken.result}", asked_by=asked_by, rules=list(taken.changed))
-        return facts
+        if taken.result == "applied":
+            _log.info("reload.applied", asked_by=asked_by, rules=list(taken.changed))
+        else:
+            _log.info("reload.unchanged", asked_by=asked_by)
+        return ReloadFacts(taken.result, datetime.now(UTC), asked_by, changed=taken.changed)
 
     def _refused(self, asked_by: str, reason: str, *, retriable: bool = False) -> ReloadFacts:
         _log.error("reload.refused", asked_by=asked_by, reason=reason, meaning="the configuration from before goes on")

@@ -17,7 +17,7 @@ from bridge.assembly import Assembly
 from bridge.changeover import Changeover
 from bridge.connection import Link
 from bridge.errors import ConfigError, ConnectionLostError
-from bridge.health import Health
+from bridge.http import Listener
 from bridge.leadership.term import ALONE, Leadership
 from bridge.links import close_links, connections_of, open_links
 from bridge.logs import configure_logs
@@ -55,7 +55,7 @@ class Sidecar:
         self._assembly: Assembly | None = None
         self._links: list[Link] = []  # all that are open
         self._leadership: Leadership = ALONE
-        self._health: Health | None = None
+        self._listener: Listener | None = None
         self._ended: ConnectionLostError | None = None
         self.began = time.time()
         self.telemetry = Telemetry(settings, self)
@@ -96,13 +96,13 @@ class Sidecar:
             raise ConfigError("rules: there is none, so there is nothing to do; add one")
         try:
             self.telemetry.start()
-            address = settings.http.address
-            if address is not None:
-                self._health = Health(self, *address)
-                self.http = await self._health.start()
+            if settings.http.address is not None:
+                self._listener = Listener(self, settings.http)
+                self.http = await self._listener.start()
             links = await open_links(settings, connections_of(settings))
             for link in links.values():
                 self._opened(link)
+            await self._open_leadership()
             self.started = True
             accounts = AccountGraph(settings, links)
             assembly = self._assembly = Assembly(settings, links, accounts, self.telemetry.tracing_of)
@@ -133,14 +133,15 @@ class Sidecar:
         finished = await asyncio.gather(*(seat.stop() for seat in self.seats))
         await self._leadership.close()
         await asyncio.gather(close_links(self._links), self.telemetry.stop())
-        if self._health is not None:
-            await self._health.stop()
+        if self._listener is not None:
+            await self._listener.stop()
         return all(finished)
 
-    def drain(self, asked_by: str) -> None:
-        """Ask for the end: rules finish what they have in hand, and whoever runs the sidecar stops it."""
-        if not self.finished.is_set():
-            _log.info("sidecar.draining", asked_by=asked_by)
+    def drain(self, reason: str) -> None:
+        """Ask for the end: whoever runs the sidecar stops it, and rules finish what they have in hand."""
+        if not self.draining:
+            _log.info("sidecar.draining", reason=reason)
+        self.draining = True
         self.finished.set()
 
     async def reload(self, asked_by: str) -> ReloadFacts:
@@ -185,7 +186,14 @@ class Sidecar:
         if plan.logging:
             configure_logs(settings.log)
         for left in plan.left_behind:
-            _log.warning("rule.durable_left", **left.as_dict())
+            _log.warning(
+                "rule.durable_left",
+                rule=left.rule,
+                stream=left.stream,
+                connection=left.connection,
+                consumer=left.consumer,
+                meaning=left.remedy,
+            )
         return Taken("unchanged" if plan.is_empty else "applied", plan.touched)
 
     def _make_seat(self, rule: Rule, assembly: Assembly) -> RuleSeat:
@@ -194,6 +202,16 @@ class Sidecar:
     def _opened(self, link: Link) -> None:
         self._links.append(link)
         link.on_end(partial(self._connection_ended, link.name))
+
+    async def _open_leadership(self) -> None:
+        """Join the replicas, if there may be any."""
+        wanted = self.settings.leadership
+        if wanted is None:
+            return
+        from bridge.leadership.leases import open_leases
+
+        leases = self._leadership = await open_leases(self.settings, wanted)
+        leases.on_end(partial(self._connection_ended, wanted.connection))
 
     def _connection_ended(self, name: str, reason: str) -> None:
         if not self.draining:

@@ -86,8 +86,8 @@ def test_a_position_that_nobody_uses_any_more(change: dict[str, Any], left: list
 
 def test_what_is_left_behind_comes_with_a_remedy() -> None:
     (left,) = plan(settings(A, B), settings(B)).left_behind
-    assert left.as_dict()["consumer"] == "nats-bridge_a"
-    assert "nats-bridge clean -c FILE a" in left.as_dict()["meaning"]
+    assert left.consumer == "nats-bridge_a"
+    assert "nats-bridge clean -c FILE a" in left.remedy
 
 
 def test_rules_of_a_connection_that_leads_elsewhere_are_changed() -> None:
@@ -118,6 +118,8 @@ def test_a_dialect_counts_where_it_holds() -> None:
     [
         ({"name": "other"}, ("name",)),
         ({"http": {"listen": ""}}, ("http",)),
+        ({"leadership": {"ttl": 5}}, ("leadership",)),
+        ({"telemetry": {"trace": "link"}}, ("telemetry",)),
         ({"log": {"level": "debug"}}, ()),
         ({"reload": {"watch": False}}, ()),
     ],
@@ -127,3 +129,10 @@ def test_what_needs_a_restart(change: dict[str, Any], restart: tuple[str, ...]) 
     assert found.restart == restart
     assert found.logging == ("log" in change)
     assert found.touched == ()
+
+
+def test_the_leases_keep_their_connection() -> None:
+    elsewhere = CONNECTIONS | {"west": {"servers": ["nats://127.0.0.1:4224"]}}
+    leases = {"leadership": {"connection": "west"}}
+    found = plan(settings(A, **leases), settings(A, connections=elsewhere, **leases))
+    assert found.restart == ("leadership's connection 'west'",)
