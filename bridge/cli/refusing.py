@@ -12,20 +12,25 @@ from bridge.settings import Log
 __all__ = ["log_of", "refuse"]
 
 
-def refuse(error: BridgeError, log: Log) -> int:
+def refuse(error: BridgeError, wanted: Log) -> int:
     """Log the reason where logs are JSON; the exit code.
+
+    Args:
+        error: why it does not start.
+        wanted: how it would log.
 
     Raises:
         BridgeError: the error itself, where a person reads: it is said in plain words.
     """
     from bridge.logs import configure_logs, is_json
 
-    if not is_json(log):
+    if not is_json(wanted):
         raise error
     import structlog
 
-    configure_logs(log)
-    structlog.get_logger("bridge.sidecar").error("sidecar.refused", code=error.code, reason=str(error))
+    configure_logs(wanted)
+    log = structlog.get_logger("bridge.sidecar")
+    log.error("sidecar.refused", code=error.code, reason=str(error))
     return error.exit_code
 
 

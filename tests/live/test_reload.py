@@ -183,7 +183,7 @@ async def test_a_new_rule_waits_for_its_stream(
         await peer.create_stream(name=late, subjects=[f"{late}.>"])
         await peer.store(f"{late}.x".encode())
         await seen.count(1)
-        assert bridge.seat("late").ready
+        await until(lambda: bridge.seat("late").ready)
 
 
 async def test_every_kind_leaves_nothing_on_the_connection(

@@ -6,11 +6,13 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+import structlog
 
 from bridge.cli import main
 from bridge.cli.entry import program
@@ -108,7 +110,16 @@ def test_a_wrong_configuration_starts_nothing(run: Any, tmp_path: Path, monkeypa
         )
 
 
+@pytest.fixture
+def log_as_before() -> Iterator[None]:
+    """The log goes to a stream of the test, which is closed afterwards."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
+
+
 @pytest.mark.parametrize("written", ["log: {format: json}\nrules: []\n", "rules: []\n", None, "log: [\n"])
+@pytest.mark.usefixtures("log_as_before")
 def test_a_refused_start_is_a_line_of_the_log_where_that_is_json(run: Any, tmp_path: Path, written: str | None) -> None:
     file = tmp_path / "b.yaml"
     if written is not None:
