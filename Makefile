@@ -12,13 +12,14 @@ COMMA := ,
 SPACE := $(subst ,, )
 REPORT ?= build/conformance
 
-.PHONY: help install demo test browser-test container-test conform lint format types bench lock clean
+.PHONY: help install demo test browser-test container-test manifests conform lint format types bench lock clean
 
 help:
 	@echo "make demo    a server, a stream, native republish beside the bridge's, and whether they agree"
 	@echo "make test    all tests, on real servers (fetched once, kept in a cache)"
 	@echo "make browser-test    the conformance report's page, in a headless Chromium that is installed already"
 	@echo "make container-test    the Dockerfile's own steps and its entry point, without a container engine (as root, on Linux)"
+	@echo "make manifests    the Kubernetes manifests rendered, validated, and held against the program (needs kubectl)"
 	@echo "make conform the whole catalogue on six server versions, the engine and the bridge; reports are in build/"
 	@echo "make lint    ruff; make types: mypy --strict; make format: rewrite"
 	@echo "make bench   republishing and copying beside native, as ratios of one run; BENCH='--quick catch-up' for some"
@@ -47,6 +48,12 @@ browser-test: install
 container-test: install
 	@$(BIN)/nats-bridge servers fetch 2.10.27 > /dev/null
 	$(BIN)/python -m pytest tests/container
+
+manifests: install
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/kubernetes.lock
+	@$(BIN)/nats-bridge servers fetch 2.10.27 > /dev/null
+	$(BIN)/python -m tests.k8s.validation
+	$(BIN)/python -m pytest tests/k8s
 
 conform: install
 	$(BIN)/nats-bridge conform --versions $(MATRIX) --subjects native,engine --report $(REPORT) --differential 20000 $(CONFORM)
