@@ -148,10 +148,8 @@ async def test_probes_and_metrics_are_answered_at_the_pods_address(
             copies = await peer.collect("monitor.>")
             await make_streams(peer)
 
-            async def is_ready() -> bool:
-                return await here.probed("readinessProbe") == 200
-
-            await until(is_ready)
+            await until(lambda: all_at_work(here))
+            assert [await here.probed(probe) for probe in PROBES] == [200, 200, 200]
             await peer.store(b"orders.eu.1", b"an order")
             await copies.count(1)
             monitors = [*of_kind(manifests, "ServiceMonitor"), *of_kind(manifests, "PodMonitor")]
@@ -192,6 +190,11 @@ async def test_of_two_replicas_one_works_and_both_are_ready(
         await until(all_ready)
 
 
+async def all_at_work(replica: PodHere) -> bool:
+    """Whether every rule works here; a replica that stands by is ready, too."""
+    return {rule["state"] for rule in await rules_of(replica)} == {"ready"}
+
+
 async def rules_of(replica: PodHere) -> list[dict[str, Any]]:
     status, text = await replica.get("/status")
     return list(yaml.safe_load(text)["rules"]) if status == 200 else []
@@ -214,9 +217,11 @@ async def test_a_changed_configmap_is_taken_by_the_running_process(
         here = pod_here(manifests, server.url)
         async with here.running() as process:
             await process.ready()
+            await until(lambda: all_at_work(here))
             copies = await peer.collect("seen.>")
             here.put(here.text.replace('"monitor.orders.>"', '"seen.orders.>"'))
             await process.said("reload.applied")
+            await until(lambda: all_at_work(here))
             await peer.store(b"orders.eu.1", b"an order")
             await copies.count(1)
             assert [message[0] for message in copies.messages] == [b"seen.orders.eu.1"]

@@ -1,4 +1,4 @@
-"""Whether manifests are what an API server takes, by the schemas of Kubernetes and of the Prometheus operator, strictly.
+"""Whether manifests are what an API server takes, strictly by the schemas of Kubernetes and the Prometheus operator.
 
 `python -m tests.k8s.validation` says it for all overlays; the exit code is 1 when something is wrong.
 """
