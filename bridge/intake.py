@@ -29,6 +29,7 @@ from bridge.connection import Link
 from bridge.counters import IntakeCounters
 from bridge.errors import ApiError, RuleRefusedError
 from bridge.jetstream_api import STREAM_NOT_FOUND, Json
+from bridge.refused_subjects import refused_publication
 from bridge.replay import Replay
 from bridge.republish_loop import AckReply
 from bridge.rule_consumer import TAKEOVER, RuleConsumer
@@ -85,6 +86,7 @@ class Intake:
         self.plan = consumer.plan
         self.handled = 0  # stream sequence of the last message handed on
         self.attached = False  # whether the consumer is known to be there and to deliver to us
+        self.waits_for = ""  # what a server does not answer at this moment
         self._sink = sink
         self._counters = counters
         self._failed = failed
@@ -127,6 +129,7 @@ class Intake:
         self._watcher = asyncio.create_task(self._watch())
         self.link.on_disconnect(self._disconnected)
         self.link.on_reconnect(self._reconnected)
+        self.link.on_refusal(self._refused)
 
     async def _open(self, begun: asyncio.Event) -> None:
         await self._begin(seeded=True)
@@ -136,7 +139,7 @@ class Intake:
     async def close(self) -> None:
         """Stop the server's delivery, hand on everything that it has sent, leave nothing ephemeral behind."""
         self._closing = True
-        self.link.forget(self._disconnected, self._reconnected)
+        self.link.forget(self._disconnected, self._reconnected, self._refused)
         await end_tasks(self._watcher)
         if self._subscription is None:
             return
@@ -167,7 +170,7 @@ class Intake:
         Args:
             held: the last batch handed on has not been written.
         """
-        self.link.forget(self._disconnected, self._reconnected)
+        self.link.forget(self._disconnected, self._reconnected, self._refused)
         await end_tasks(self._watcher, self._worker)
         self._queue.clear()
         position, consumer = self.plan.position, self.consumer
@@ -182,6 +185,19 @@ class Intake:
             self.handled = self._done if held else self.handled
             await consumer.delete()
             await consumer.create(self.handled)
+
+    async def end_at_once(self) -> None:
+        """Stop and leave the consumer as it is: somebody else may read through it by now."""
+        self.link.forget(self._disconnected, self._reconnected)
+        await end_tasks(self._watcher, self._worker)
+        self._queue.clear()
+        if self._subscription is not None:
+            await self._subscription.release()
+
+    @property
+    def has_work(self) -> bool:
+        """Whether something that has arrived is not handed on."""
+        return self._worker is not None or bool(self._queue)
 
     async def idle(self) -> None:
         """Wait until everything that has arrived is handed on."""
@@ -337,13 +353,13 @@ class Intake:
                         break
                     if not _passing(error):
                         raise
-                    _log.warning("intake.waiting", stream=plan.stream, reason=str(error))
+                    self._say_waiting(error)
                     await asyncio.sleep(_POLL)
                     await self.link.connected()
                 else:
                     break
         finally:
-            self._filling = False
+            self._filling, self.waits_for = False, ""
         found = self._counters.received - before
         self._counters.recovered += found
         self._counters.lost += max(min(delivered - first + 1, upto - start) - found, 0)
@@ -378,6 +394,18 @@ class Intake:
         self._counters.reconnects += 1
         self._look.set()
 
+    def _refused(self, text: str) -> None:
+        """Without an answer to flow control, or with a position that cannot move, nothing would ever come again."""
+        subject = refused_publication(text)
+        for prefix in (f"$JS.FC.{self.plan.stream}.", f"$JS.ACK.{self.plan.stream}."):
+            if subject.startswith(prefix.lower().encode()):
+                self._failed(
+                    RuleRefusedError(
+                        f"stream '{self.plan.stream}': the server refuses a publication ({text}):"
+                        f" allow the user to publish to '{prefix}>'"
+                    )
+                )
+
     async def _watch(self) -> None:
         """Look after the consumer when the connection came back or nothing is heard."""
         while True:
@@ -397,7 +425,6 @@ class Intake:
 
     async def _revive(self) -> None:
         """Whether consumer and stream are still the ones they were; if not, go on with what is there."""
-        plan = self.plan
         self.attached = False
         while True:
             try:
@@ -407,12 +434,16 @@ class Intake:
                     return  # with the stream, everything that it had for us is gone
                 if error.err_code != STREAM_NOT_FOUND and not _passing(error):
                     raise
-                _log.warning("intake.waiting", stream=plan.stream, reason=str(error))
+                self._say_waiting(error)
                 await asyncio.sleep(replay.HEARTBEAT / 4)
                 await self.link.connected()
             else:
-                self.attached = True
+                self.attached, self.waits_for = True, ""
                 return
+
+    def _say_waiting(self, error: ApiError) -> None:
+        self.waits_for = f"an answer about stream '{self.plan.stream}' ({error})"
+        _log.warning("intake.waiting", stream=self.plan.stream, reason=str(error))
 
     async def _look_after(self) -> None:
         plan, consumer = self.plan, self.consumer

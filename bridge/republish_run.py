@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import structlog
@@ -14,20 +15,21 @@ from bridge.delivery import Delivery
 from bridge.errors import ApiError, BridgeError, ConfigError, RuleRefusedError
 from bridge.intake import Intake
 from bridge.jetstream_api import Json
-from bridge.landing import is_within_one
+from bridge.landing import covering_filter, is_within_one
 from bridge.missing_streams import existing_stream
+from bridge.refused_subjects import refused_publication, refused_subscription
 from bridge.removals import AUDIT_SUBJECT, Changed, Deleted, Purged, read_audit
 from bridge.replay import Replay
 from bridge.republish_loop import RepublishLoop, Suspect
 from bridge.retention import Retention, StreamLimits
 from bridge.rule_consumer import ConsumerPlan, RuleConsumer, consumer_owner, durable_name
-from bridge.rule_run import FailingRun, RunState
+from bridge.rule_run import GATE, FailingRun, RunState, missing_connection
 from bridge.seeding import Seeding
 from bridge.side_effects import CONSUMER_RETENTIONS, reason_against_watching
 from transforms.dialect import Dialect, dialect
 from transforms.errors import EngineError
 from transforms.republish import compile_republish
-from transforms.subject import collide, is_valid_filter
+from transforms.subject import collide, is_valid_filter, matches
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -156,7 +158,10 @@ class RepublishRun(FailingRun):
         )
         consumer = RuleConsumer(self._source.api, plan)
         self._intake = Intake(self._source, consumer, self, self.counters, self._fail)
-        self._delivery = Delivery(self._target, self.counters, self._acknowledge if at_least_once else None)
+        acknowledge = self._acknowledge if at_least_once else None
+        delivery = self._delivery = Delivery(self._target, self.counters, acknowledge, self.measures)
+        self.measures.follow(rule.kind, self.counters, lambda: delivery.in_flight)
+        self._backlog = self.measures.backlog()
         self._delivery.start()
         self._source.on_reconnect(self._delivery.acknowledge_again)
         self._target.on_reconnect(self._target_is_back)
@@ -198,9 +203,7 @@ class RepublishRun(FailingRun):
         failed = self.state == "failed"
         self.state = "draining"
         await end_tasks(*self._tasks)
-        for subscription in self._subscriptions:
-            if not self._source.client.is_closed:
-                await subscription.unsubscribe()
+        await self._unsubscribe()
         try:
             if failed:
                 await self._intake.abandon(held=self._delivery.held)
@@ -214,6 +217,7 @@ class RepublishRun(FailingRun):
         except (BridgeError, OSError) as error:
             self._log.error("rule.drain_incomplete", reason=str(error))
         await self._delivery.stop()
+        self._stop_listening()
         self.state = "failed" if failed else "stopped"
         self._log.info("rule.stopped", **self._counted())
 
@@ -227,8 +231,30 @@ class RepublishRun(FailingRun):
         except (BridgeError, OSError) as error:
             self._log.error("rule.abandon_incomplete", reason=str(error))
         await self._delivery.stop()
+        self._stop_listening()
         self.state = "stopped"
         self._log.error("rule.abandoned", **self._counted())
+
+    async def end_at_once(self) -> None:
+        """Leave consumer and position to whoever works on the rule now; see `RuleRun`."""
+        if self._intake is not None:
+            await self._intake.end_at_once()
+            await self._delivery.stop()
+            self._stop_listening()
+            await end_tasks(*self._tasks)
+            await self._unsubscribe()
+        self.state = "stopped"
+        self._log.warning("rule.ended_at_once", **self._counted())
+
+    def _stop_listening(self) -> None:
+        self._source.forget(self._delivery.acknowledge_again, self._refused)
+        self._target.forget(self._target_is_back, self._refused)
+
+    async def _unsubscribe(self) -> None:
+        while self._subscriptions:
+            subscription = self._subscriptions.pop()
+            if not self._source.client.is_closed:
+                await subscription.unsubscribe()
 
     @property
     def filtered(self) -> bool:
@@ -240,6 +266,29 @@ class RepublishRun(FailingRun):
         """Whether the rule has its starting point, its consumer, and a server to publish to, at this moment."""
         attached = self._intake is not None and self._intake.attached
         return self.state == "ready" and attached and self._target.client.is_connected
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """The connections of stream and target."""
+        return (self._source,) if self._target is self._source else (self._source, self._target)
+
+    @property
+    def waiting_for(self) -> str | None:
+        """The connection, the consumer or the lease that it cannot work without; see `RuleRun`."""
+        if away := missing_connection(self.links):
+            return away
+        if not self._context.gate.is_open:
+            return GATE
+        if self._intake is None:
+            return f"its starting point in stream '{self.rule.stream}'"
+        if not self._intake.attached or self._intake.waits_for:
+            return self._intake.waits_for or f"its consumer on stream '{self.rule.stream}'"
+        return self._delivery.waiting_for
+
+    @property
+    def has_work(self) -> bool:
+        """Whether messages are in hand; see `RuleRun`."""
+        return self._intake is not None and (self._intake.has_work or self._delivery.has_work)
 
     def status(self) -> dict[str, Any]:
         """The stream, and the sequence of the last message taken; see `RuleRun`."""
@@ -255,13 +304,20 @@ class RepublishRun(FailingRun):
     def accept(self, batch: list[Delivered], jumped: int) -> Awaitable[None] | None:
         """Republish a batch; see `BatchSink`."""
         self.counters.vanished += jumped
+        tracing = self._context.tracing
+        if tracing is not None:
+            return tracing.around(batch, partial(self._accept, batch))
+        return self._accept(batch)
+
+    def _accept(self, batch: list[Delivered]) -> Awaitable[None] | None:
+        oldest_ns = self.measures.took(batch, self._backlog)
         out: list[bytes] = []
         done = self._loop.run(batch, out)
         if self.counters.too_large != self._warned_too_large:
             self._warn_too_large()
         if done < len(batch):
-            return self._resolve(batch[done:], out, batch[-1][1])
-        return self._delivery.send(out, batch[-1][1])
+            return self._resolve(batch[done:], out, batch[-1][1], oldest_ns)
+        return self._delivery.send(out, batch[-1][1], oldest_ns)
 
     def confirm(self, reply: bytes) -> Awaitable[None] | None:
         """Acknowledge once everything before is confirmed; see `BatchSink`."""
@@ -295,7 +351,7 @@ class RepublishRun(FailingRun):
     def _target_is_back(self) -> None:
         self._loop.max_payload = self._target.client.max_payload
 
-    async def _resolve(self, rest: list[Delivered], out: list[bytes], reply: bytes) -> None:
+    async def _resolve(self, rest: list[Delivered], out: list[bytes], reply: bytes, oldest_ns: int) -> None:
         while True:
             suspect = self._loop.suspect
             assert suspect is not None
@@ -304,7 +360,7 @@ class RepublishRun(FailingRun):
             rest = rest[done:]
             if not rest:
                 break
-        waiting = self._delivery.send(out, reply)
+        waiting = self._delivery.send(out, reply, oldest_ns)
         if waiting is not None:
             await waiting
 
@@ -420,12 +476,21 @@ class RepublishRun(FailingRun):
             self._log.warning("rule.side_effects", meaning=f"the stream {self._side_effects}")
 
     def _refused(self, text: str) -> None:
-        if "publish" in text.lower():
+        """A violation of permissions, of whatever is on the connections; the server's text is in lower case."""
+        subject = refused_publication(text)
+        if subject and matches(subject, covering_filter(self._republish.transform).lower().encode()):
+            self._delivery.refused()
             self._fail(
                 RuleRefusedError(
                     f"rule '{self.rule.name}': the server refuses a publication ({text}):"
                     " allow the user to publish to the rule's destination"
                 )
+            )
+        elif refused_subscription(text) == AUDIT_SUBJECT.lower().encode():
+            self._log.warning(
+                "rule.removals_not_heard",
+                reason=text,
+                meaning="Nats-Last-Sequence may name messages that were deleted or purged",
             )
 
     # -- facts -------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import click
 
-from bridge.errors import EXIT_GOOD, EXIT_NO, EXIT_USAGE
+from bridge.errors import EXIT_GOOD, EXIT_NO, EXIT_USAGE, ConfigError
 
 __all__ = ["main", "program"]
 
@@ -132,6 +132,8 @@ def _told(error: Exception) -> str:
         return f"{command}: {text[:1].lower()}{text[1:].rstrip('.')}\nSee: {command} --help"
     if isinstance(error, click.ClickException):
         return f"nats-bridge: {error.format_message()}"
+    if isinstance(error, ConfigError):
+        return error.with_quotes
     if hasattr(error, "exit_code"):
         return str(error)
     text = " ".join(str(error).split()) or "no further text"

@@ -11,7 +11,8 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -32,10 +33,14 @@ from bridge.copying.verdict import SOURCE_RECORD_REFUSED, Verdict
 from bridge.errors import ApiError, BridgeError
 from bridge.intake import Intake
 from bridge.jetstream_api import STREAM_NOT_FOUND, Json
+from bridge.measures import InFlight, Measures, nothing_in_flight
 from bridge.missing_streams import appeared
 from bridge.rule_consumer import ConsumerPlan, RuleConsumer
 from bridge.wire import Delivered
 from transforms.source_record import TWIN_HEADER
+
+if TYPE_CHECKING:
+    from bridge.telemetry.tracing import RuleTracing
 
 __all__ = ["CopyEntry"]
 
@@ -53,7 +58,9 @@ class CopyEntry:
         target: the connection that holds the target.
         rejections: the policy for messages that the target refuses.
         counters: where to count.
+        measures: told of every batch.
         failed: called with the error that ends the rule.
+        tracing: makes spans around batches; None for none.
     """
 
     def __init__(
@@ -63,18 +70,24 @@ class CopyEntry:
         target: Link,
         rejections: Rejections,
         counters: CopyCounters,
+        measures: Measures,
         failed: Callable[[BaseException], None],
+        tracing: RuleTracing | None,
     ) -> None:
         self.plan = plan
         self._origin = origin
         self._target = target
         self._rejections = rejections
         self._counters = counters
+        self._measures = measures
+        self._backlog = measures.backlog()
         self._failed = failed
+        self._tracing = tracing
         self._ended = False
         self._twin = False
         self._resuming = Resuming(plan, origin.api, target.api)
         self._interruption = asyncio.Event()
+        self._missing = ""  # the stream that is not there, or does not answer, in words
         self._intake: Intake | None = None
         self._publisher: Publisher | None = None
         self._loop: CopyLoop | None = None
@@ -113,12 +126,40 @@ class CopyEntry:
         await end_tasks(self._living)
         await self._end_round()
 
+    async def end_at_once(self) -> None:
+        """Stop at once; the origin's server removes the consumer by itself when nobody listens any more."""
+        await end_tasks(self._living)
+        if self._publisher is not None:
+            await self._publisher.close()
+        if self._intake is not None:
+            await self._intake.end_at_once()
+
     @property
     def ready(self) -> bool:
         """Whether it copies at this moment."""
         attached = self._intake is not None and self._intake.attached
         waiting = self._publisher is None or self._publisher.waiting
         return attached and not waiting and not self._interruption.is_set() and self._target.client.is_connected
+
+    @property
+    def waiting_for(self) -> str | None:
+        """What keeps it from copying; None for nothing."""
+        origin, stream = self.plan.source.name, self.plan.stream
+        if self._missing:
+            return self._missing
+        if self._intake is None or self._publisher is None or self._interruption.is_set():
+            return f"what stream '{stream}' holds of '{origin}'"
+        if self._publisher.waiting:
+            return f"room in stream '{stream}', which takes nothing at the moment"
+        if self._intake.waits_for:
+            return self._intake.waits_for
+        return None if self._intake.attached else f"its consumer on stream '{origin}'"
+
+    @property
+    def has_work(self) -> bool:
+        """Whether messages are read and not known to be stored."""
+        busy = self._intake is not None and self._intake.has_work
+        return busy or (self._publisher is not None and self._publisher.has_work)
 
     def status(self) -> dict[str, Any]:
         """Where it stands, as plain data."""
@@ -127,6 +168,11 @@ class CopyEntry:
             "position": self._intake.handled if self._intake is not None else None,
             "target_is_full": self._publisher is not None and self._publisher.waiting,
         }
+
+    @property
+    def in_flight(self) -> InFlight:
+        """What is sent and not stored yet."""
+        return self._publisher.in_flight if self._publisher is not None else nothing_in_flight()
 
     def begin_anew(self, reason: str) -> None:
         """Begin another round, which sees what has changed; also when one is just beginning."""
@@ -148,11 +194,13 @@ class CopyEntry:
                         await self._end_round()
                         await self._wait_out(error)
                     else:
+                        self._missing = ""
                         break
         except Exception as error:
             self._fail(error)
 
     async def _wait_out(self, error: ApiError) -> None:
+        self._missing = f"its streams to be there and to answer ({error})"
         if error.err_code == STREAM_NOT_FOUND:
             self._log.warning("rule.waiting", reason=str(error), meaning="copying goes on when the stream is back")
             await asyncio.gather(
@@ -177,6 +225,7 @@ class CopyEntry:
             self._target,
             target,
             self._counters,
+            self._measures,
             self._refused,
             self._interrupted,
             self._fail,
@@ -248,9 +297,17 @@ class CopyEntry:
         loop = self._loop
         if loop is None or publisher is not self._publisher or self._ended:
             return None  # the round is over, or a message ended the rule
+        if self._tracing is not None:
+            return self._tracing.around(batch, partial(self._copy, loop, publisher, batch))
+        return self._copy(loop, publisher, batch)
+
+    def _copy(self, loop: CopyLoop, publisher: Publisher, batch: list[Delivered]) -> Awaitable[None] | None:
         self._counters.received += len(batch)
+        oldest_ns = self._measures.took(batch, self._backlog)
         out: list[Operation] = []
         done, special = loop.run(batch, out)
+        if out:
+            publisher.expect(out[-1][0], oldest_ns)
         if special is None and self._keeper is None:
             return publisher.send(out)
         return self._carefully(loop, publisher, batch, out, done, special)
@@ -293,6 +350,8 @@ class CopyEntry:
             return
         filled = 0
         for piece, fills in self._keeper.pieces(operations):
+            if fills:
+                publisher.count_no_copies(piece)
             if waiting := publisher.send(piece):
                 await waiting
             if fills:
@@ -301,7 +360,6 @@ class CopyEntry:
             await publisher.settled()
             await self._resuming.remove_fillers()
             self._counters.fillers += filled
-            self._counters.copied -= filled
 
     async def _reject(self, special: Special) -> None:
         if self._publisher is not None:

@@ -13,16 +13,18 @@ from bridge.cancelling import end_tasks
 from bridge.connection import Link
 from bridge.copying.copy_entry import CopyEntry
 from bridge.copying.counters import CopyCounters
+from bridge.copying.destinations import common_subject, destinations
 from bridge.copying.entry_plan import EntryPlan
 from bridge.copying.rejections import Rejections
 from bridge.errors import ApiError, BridgeError, ConfigError, ConnectionLostError, RuleRefusedError
 from bridge.jetstream_api import Json
-from bridge.landing import covering_filter, is_within_one
+from bridge.landing import is_within_one
+from bridge.measures import InFlight
 from bridge.missing_streams import existing_stream
 from bridge.refused_subjects import refused_publication
 from bridge.rule_consumer import consumer_owner
 from bridge.rule_context import RuleContext
-from bridge.rule_run import FailingRun, RunState
+from bridge.rule_run import GATE, FailingRun, RunState, missing_connection
 from bridge.settings import KvSourcesRule, MirrorRule, Source, SourcesRule
 from bridge.stream_events import StreamEvents
 from transforms.dialect import Dialect, dialect
@@ -37,8 +39,6 @@ _log = structlog.get_logger("bridge.rule")
 _MOST_FIRST_FILLERS = 1_000_000  # sequences
 _LOOK = 2.0  # seconds until a look at the target without an advisory
 _CLOSE = 2.0  # seconds for closing the rule's own connection
-_ANY = b"nats-bridge"
-"""Stands for whatever a wildcard or a function can be, in subjects that are only meant to be stored by a stream."""
 
 
 class CopyRun(FailingRun):
@@ -99,11 +99,21 @@ class CopyRun(FailingRun):
         self._own = self._target = await self._open_target()
         self._own.on_end(self._connection_ended)
         self._events = StreamEvents(self._target)
+        self.measures.follow(rule.kind, self.counters, self._in_flight)
         rejections = Rejections(rule.name, rule.target_stream, rule.on_rejected.skip, self._target, self.counters)
         for link in {self._target, *(self._links[plan.source.connection] for plan in self._plans)}:
             link.on_refusal(self._refused)
         self._entries = [
-            CopyEntry(plan, self._links[plan.source.connection], self._target, rejections, self.counters, self._fail)
+            CopyEntry(
+                plan,
+                self._links[plan.source.connection],
+                self._target,
+                rejections,
+                self.counters,
+                self.measures,
+                self._fail,
+                self._context.tracing,
+            )
             for plan in self._plans
         ]
         await asyncio.gather(*(entry.start() for entry in self._entries))
@@ -137,7 +147,19 @@ class CopyRun(FailingRun):
         await self._close_target()
         self.state = "stopped"
 
+    async def end_at_once(self) -> None:
+        """What is under way stands in the target or is copied by whoever works on the rule now; see `RuleRun`."""
+        for entry in self._entries:
+            await entry.end_at_once()
+        await end_tasks(self._follower)
+        await self._events.close()
+        await self._close_target()
+        self.state = "stopped"
+        self._log.warning("rule.ended_at_once", **self._counted())
+
     async def _close_target(self) -> None:
+        for plan in self._plans:
+            self._links[plan.source.connection].forget(self._refused)
         if self._own is not None:
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(_CLOSE):
@@ -148,9 +170,33 @@ class CopyRun(FailingRun):
         """Whether every entry copies at this moment."""
         return self.state == "ready" and all(entry.ready for entry in self._entries)
 
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """The connections of origins and target."""
+        return tuple({self._target, *(self._links[plan.source.connection] for plan in self._plans)})
+
+    @property
+    def waiting_for(self) -> str | None:
+        """What an entry waits for; see `RuleRun`."""
+        if away := missing_connection(self.links):
+            return away
+        if not self._context.gate.is_open:
+            return GATE
+        return next((reason for entry in self._entries if (reason := entry.waiting_for)), None)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether an entry has messages in hand; see `RuleRun`."""
+        return any(entry.has_work for entry in self._entries)
+
     def status(self) -> dict[str, Any]:
         """Where every entry stands; see `RuleRun`."""
         return {"stream": self.rule.target_stream, "sources": [entry.status() for entry in self._entries]}
+
+    def _in_flight(self) -> InFlight:
+        entries = [entry.in_flight for entry in self._entries]
+        oldest = [entry.oldest_ns for entry in entries if entry.oldest_ns]
+        return InFlight(sum([entry.messages for entry in entries]), min(oldest, default=0))
 
     async def _follow_target(self) -> None:
         """Take note of changes of the target's configuration; the server may copy by itself from now on."""
@@ -177,7 +223,7 @@ class CopyRun(FailingRun):
     def _refused(self, text: str) -> None:
         """A violation of permissions, of whatever rule on the connection; the server's text is in lower case."""
         subject = refused_publication(text)
-        mine = [pattern for plan in self._plans for pattern in (*_destinations(plan.sourcing), plan.probe)]
+        mine = [pattern for plan in self._plans for pattern in (*destinations(plan.sourcing), plan.probe)]
         mine += [self.rule.on_rejected.skip.encode()] if self.rule.on_rejected.skip else []
         if subject and any(matches(subject, pattern.lower()) for pattern in mine):
             self._fail(
@@ -223,12 +269,12 @@ class CopyRun(FailingRun):
         version = self._target.server_version if self._context.dialect == "native" else self._context.dialect
         sourcing = self._compiled(source, dialect(version))
         subjects = [subject.encode() for subject in target["config"]["subjects"]]
-        destinations = _destinations(sourcing)
-        stored = [pattern for pattern in destinations if any(collide(pattern, subject) for subject in subjects)]
-        if not stored:
+        patterns = destinations(sourcing)
+        probe = common_subject(patterns, subjects)
+        if probe is None:
             raise RuleRefusedError(
                 f"{place}: stream '{rule.target_stream}' has no subject for"
-                f" {', '.join(pattern.decode() for pattern in destinations)}; it has"
+                f" {', '.join(pattern.decode() for pattern in patterns)}; it has"
                 f" {', '.join(target['config']['subjects'])}"
             )
         if origin["created"] == target["created"] and source.name == rule.target_stream:
@@ -248,7 +294,6 @@ class CopyRun(FailingRun):
             )
         if isinstance(rule, MirrorRule) and rule.keep_sequence:
             self._check_sequences(rule, place, origin, target)
-        probe = _literal(next((p for p in stored if any(matches(_literal(p), s) for s in subjects)), subjects[0]))
         return EntryPlan(
             rule=rule.name,
             owner=self._owner,
@@ -338,14 +383,3 @@ def _consumer_filters(sourcing: Sourcing, subjects: Sequence[str], server_versio
         return tuple(pattern.decode() for pattern in filters)
     except UnicodeDecodeError:
         return ()
-
-
-def _destinations(sourcing: Sourcing) -> list[bytes]:
-    """Patterns of what the entry stores."""
-    patterns = [covering_filter(transform).encode() for transform in sourcing.transforms]
-    return patterns or list(sourcing.filters) or [b">"]
-
-
-def _literal(pattern: bytes) -> bytes:
-    """A subject that matches a pattern."""
-    return b".".join(_ANY if token in (b"*", b">") else token for token in pattern.split(b"."))

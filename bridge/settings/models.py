@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 from bridge.settings.base import DurableName, Part
 from bridge.settings.connections import Connection
 from bridge.settings.rules import Rule
+from bridge.settings.telemetry import Telemetry
 
 __all__ = ["DEFAULT_DIALECT", "NATIVE_DIALECT", "Http", "Log", "Settings"]
 
@@ -70,6 +71,7 @@ class Settings(Part):
         description='server version to behave like, such as "2.15" or "2.10.27", or "native"',
     )
     log: Log = Field(default=Log(), description="logging")
+    telemetry: Telemetry = Field(default=Telemetry(), description="traces")
     rules: tuple[Rule, ...] = Field(default=(), description="what to do")
 
     def dialect_of(self, rule: Rule) -> str:
