@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import tomllib
+from pathlib import Path
 
 import pytest
 
 from tests.container.conftest import PROJECT
 from tests.container.dockerfile import Dockerfile, DockerfileError, allowed, parse
+from tests.container.image_root import MissingPieceError, base_image
 
 IGNORED = (PROJECT / ".dockerignore").read_text("utf-8")
 DECLARED = tomllib.loads((PROJECT / "pyproject.toml").read_text("utf-8"))
@@ -53,6 +55,13 @@ def test_the_lock_of_the_build_has_what_the_package_asks_for() -> None:
         assert re.search(rf"^{name}==", locked, re.M), wanted
 
 
+def test_the_lock_of_the_image_has_what_the_package_needs() -> None:
+    locked = (PROJECT / "requirements/run.lock").read_text("utf-8")
+    for wanted in DECLARED["project"]["dependencies"]:
+        name = re.split(r"[^\w-]", wanted)[0]
+        assert re.search(rf"^{name}==", locked, re.M), f"{wanted}: make lock"
+
+
 def test_only_what_is_needed_reaches_the_builder(dockerfile: Dockerfile) -> None:
     copied = [source for step in dockerfile.stages[0].instructions if step.name == "COPY" for source in step.words[:-1]]
     assert {"transforms", "bridge", "requirements/run.lock"} <= set(copied)
@@ -72,6 +81,15 @@ def test_reading_fills_in_arguments_and_variables_and_joins_lines() -> None:
     assert read.stages[0].environment == {"P": "/p:2", "Q": "b c"}
     assert read.stages[0].last("COPY").flags == {"from": "x"}
     assert read.stages[0].last("COPY").text == "/p:2 /b c"
+
+
+def test_a_machine_that_lacks_something_is_told_what(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(
+        MissingPieceError, match=r"root on Linux|debootstrap, unshare, nsenter, chroot: not on PATH; apt"
+    ):
+        base_image("python:3.11-slim-bookworm", tmp_path, report=print)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
