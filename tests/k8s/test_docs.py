@@ -97,6 +97,28 @@ def test_the_patch_that_leaves_readiness_out(tmp_path: Path) -> None:
     assert "livenessProbe" in pod.bridge
 
 
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
+def test_an_application_with_the_label_gets_the_sidecar_and_one_without_does_not(kind: str, tmp_path: Path) -> None:
+    copied = tmp_path / "k8s"
+    run(["cp", "-r", str(PROJECT / "k8s"), str(copied)], tmp_path)
+    application = copied / "example-app/deployment.yaml"
+    labelled = yaml.safe_load(application.read_text("utf-8"))
+    labelled["kind"] = kind
+    labelled["spec"]["template"]["spec"]["initContainers"] = [{"name": "migrate", "image": "migrate"}]
+    without = yaml.safe_load(application.read_text("utf-8"))
+    without["metadata"] = {"name": "other", "labels": {"nats-bridge": "no"}}
+    application.write_text(yaml.safe_dump_all([labelled, without]), "utf-8")
+    rendered = {name_of(each): each for each in render(copied / "overlays/native-sidecar")}
+    template = rendered[f"{kind}/orders"]["spec"]["template"]
+    # First: what else starts before the application may already need the rules.
+    assert [each["name"] for each in template["spec"]["initContainers"]] == ["nats-bridge", "migrate"]
+    assert template["metadata"]["labels"]["nats-bridge"] == "sidecar"
+    other = rendered["Deployment/other"]["spec"]["template"]
+    assert [each["name"] for each in other["spec"]["containers"]] == ["orders"]
+    assert "initContainers" not in other["spec"]
+    assert "nats-bridge" not in other["metadata"]["labels"]
+
+
 def test_tables_and_numbers_are_those_of_the_manifests() -> None:
     shown = re.findall(r"^\| `(k8s/overlays/[\w-]+)` \|", TEXT, re.M)
     assert sorted(shown) == [f"k8s/overlays/{name}" for name in OVERLAYS]
