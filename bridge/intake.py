@@ -28,6 +28,7 @@ from bridge.cancelling import end_tasks
 from bridge.connection import Link
 from bridge.counters import IntakeCounters
 from bridge.errors import ApiError, RuleRefusedError
+from bridge.gate import ALWAYS_OPEN, Gate
 from bridge.jetstream_api import STREAM_NOT_FOUND, Json
 from bridge.refused_subjects import refused_publication
 from bridge.replay import Replay
@@ -71,6 +72,7 @@ class Intake:
         sink: where batches go.
         counters: where to count.
         failed: called once with the error that ends the rule.
+        gate: asked before the durable consumer is touched: it may be another replica's by now.
     """
 
     def __init__(
@@ -80,13 +82,16 @@ class Intake:
         sink: BatchSink,
         counters: IntakeCounters,
         failed: Callable[[BaseException], None],
+        gate: Gate = ALWAYS_OPEN,
     ) -> None:
         self.link = link
+        self._gate = gate
         self.consumer = consumer
         self.plan = consumer.plan
         self.handled = 0  # stream sequence of the last message handed on
         self.attached = False  # whether the consumer is known to be there and to deliver to us
         self.waits_for = ""  # what a server does not answer at this moment
+        self._log = _log.bind(rule=self.plan.rule, stream=self.plan.stream)
         self._sink = sink
         self._counters = counters
         self._failed = failed
@@ -178,7 +183,7 @@ class Intake:
             await self._subscription.release()
         if position == "none" and self.link.client.is_connected:
             await consumer.delete()
-        if position == "sent" and self.link.client.is_connected:
+        if position == "sent" and self.link.client.is_connected and self._gate.is_open:
             info = await consumer.info()
             if info is None or not consumer.delivers_here(info):
                 return  # it is no longer ours
@@ -363,7 +368,7 @@ class Intake:
         found = self._counters.received - before
         self._counters.recovered += found
         self._counters.lost += max(min(delivered - first + 1, upto - start) - found, 0)
-        _log.info("intake.recovered", stream=plan.stream, consumer=self.consumer.name, messages=found, upto=upto)
+        self._log.info("intake.recovered", consumer=self.consumer.name, messages=found, upto=upto)
         self.handled = max(self.handled, upto)
         if plan.position == "confirmed":
             await self._confirm(self.consumer.reply(upto, delivered))
@@ -443,15 +448,17 @@ class Intake:
 
     def _say_waiting(self, error: ApiError) -> None:
         self.waits_for = f"an answer about stream '{self.plan.stream}' ({error})"
-        _log.warning("intake.waiting", stream=self.plan.stream, reason=str(error))
+        self._log.warning("intake.waiting", reason=str(error))
 
     async def _look_after(self) -> None:
         plan, consumer = self.plan, self.consumer
+        # Another replica may have taken over; then this one is ended, and must not call it a fault.
+        await self._gate.opened()
         stream = await self.link.api.stream_info(plan.stream)
         last = int(stream["state"]["last_seq"])
         if stream["created"] != self._created:
             self._counters.recreated_streams += 1
-            _log.warning("intake.stream_recreated", stream=plan.stream, created=stream["created"])
+            self._log.warning("intake.stream_recreated", created=stream["created"])
             await self._sink.settled()
             await self._sink.stream_recreated(stream)
             self._created = stream["created"]
@@ -464,19 +471,22 @@ class Intake:
                 info = await consumer.info()
             if last < self.handled:
                 # A server lost the end of its store; its next messages have numbers that we have seen.
-                _log.warning("intake.stream_shorter", stream=plan.stream, position=self.handled, last_sequence=last)
+                self._log.warning("intake.stream_shorter", position=self.handled, last_sequence=last)
                 if info is not None:
                     await consumer.delete()
                 self.handled = last
             elif info is not None:
                 if not consumer.delivers_here(info):
+                    if not self._gate.is_open:
+                        await self._look_after()
+                        return
                     raise RuleRefusedError(
                         f"consumer '{consumer.name}' of stream '{plan.stream}' was taken over by another process"
                     )
                 self._heard = asyncio.get_running_loop().time()
                 return
             self._counters.recreated_consumers += 1
-            _log.warning("intake.consumer_recreated", stream=plan.stream, consumer=consumer.name, after=self.handled)
+            self._log.warning("intake.consumer_recreated", consumer=consumer.name, after=self.handled)
             # The new consumer begins after `handled`, which must not be less than what is confirmed.
             await self._sink.settled()
         await self._begin()

@@ -19,7 +19,7 @@ from bridge.assembly import Assembly
 from bridge.cancelling import end_tasks
 from bridge.connection import Link
 from bridge.errors import BridgeError, ConfigError, ConnectionLostError
-from bridge.health import Health
+from bridge.http import Listener
 from bridge.leadership.term import ALONE, Leadership
 from bridge.links import close_links, connections_of, open_links
 from bridge.logs import configure_logs
@@ -49,7 +49,7 @@ class Sidecar:
         self.http: tuple[str, int] | None = None
         self._links: dict[str, Link] = {}
         self._leadership: Leadership = ALONE
-        self._health: Health | None = None
+        self._listener: Listener | None = None
         self._ended: ConnectionLostError | None = None
         self.began = time.time()
         self.reloads: Counter[str] = Counter()
@@ -76,13 +76,13 @@ class Sidecar:
             raise ConfigError("rules: there is none, so there is nothing to do; add one")
         try:
             self.telemetry.start()
-            address = settings.http.address
-            if address is not None:
-                self._health = Health(self, *address)
-                self.http = await self._health.start()
+            if settings.http.address is not None:
+                self._listener = Listener(self, settings.http)
+                self.http = await self._listener.start()
             self._links = await open_links(settings, connections_of(settings))
             for link in self._links.values():
                 link.on_end(partial(self._connection_ended, link.name))
+            await self._open_leadership()
             self.started = True
             accounts = AccountGraph(settings, self._links)
             assembly = Assembly(settings, self._links, accounts, self.telemetry.tracing_of)
@@ -111,14 +111,30 @@ class Sidecar:
         finished = await asyncio.gather(*(seat.stop() for seat in self.seats))
         await self._leadership.close()
         await asyncio.gather(close_links(self._links), self.telemetry.stop())
-        if self._health is not None:
-            await self._health.stop()
+        if self._listener is not None:
+            await self._listener.stop()
         return all(finished)
+
+    async def drain(self, reason: str) -> None:
+        """Finish what is in hand and end; returns at once, `finished` tells that it has begun."""
+        _log.info("sidecar.draining", reason=reason)
+        self.draining = True
+        self.finished.set()
 
     @property
     def error(self) -> BaseException | None:
         """The error of the first rule that failed, or of a connection that ended for good."""
         return next((seat.error for seat in self.seats if seat.error is not None), self._ended)
+
+    async def _open_leadership(self) -> None:
+        """Join the replicas, if there may be any."""
+        wanted = self.settings.leadership
+        if wanted is None:
+            return
+        from bridge.leadership.leases import open_leases
+
+        leases = self._leadership = await open_leases(self.settings, wanted)
+        leases.on_end(partial(self._connection_ended, wanted.connection))
 
     def _connection_ended(self, name: str, reason: str) -> None:
         if not self.draining:

@@ -21,6 +21,7 @@ __all__ = ["main", "program"]
 # because listing the commands must not import them all.
 _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "run": ("bridge.cli.sidecar:run_command", "Run the rules of a configuration until SIGTERM."),
+    "status": ("bridge.cli.status:status_command", "Show what a running sidecar does; --watch keeps showing it."),
     "check": ("bridge.cli.check:check_command", "Validate a configuration, and the cluster for it."),
     "explain": (
         "bridge.cli.explain:explain_command",

@@ -38,6 +38,7 @@ from bridge.copying.counters import CopyCounters
 from bridge.copying.target import Target
 from bridge.copying.verdict import Verdict
 from bridge.errors import ApiError, RuleRefusedError
+from bridge.gate import ALWAYS_OPEN, Gate
 from bridge.measures import InFlight, Measures
 from bridge.wire import BatchSubscription, Delivered
 
@@ -75,10 +76,13 @@ class Publisher:
         refused: the policy.
         interrupted: called once, with the reason, when it is unknown what was stored.
         failed: called once with the error that ends the rule.
+        rule: the rule's name, for the log.
         alone: whether the connection has no echo and nothing else of ours writes to the target by it.
         one_by_one: have each message confirmed before the next one is sent: then none is ever stored before another
             that was left out, whatever happens to the target.
         keeps_sequence: a copy stored under another sequence than its origin's ends the rule.
+        gate: asked before every write. When it is closed, what is under way is given up: until it opens again, the
+            target may be another replica's.
 
     Attributes:
         waiting: whether the target takes nothing at the moment.
@@ -94,14 +98,18 @@ class Publisher:
         interrupted: Callable[[str], None],
         failed: Callable[[BaseException], None],
         *,
+        rule: str,
         alone: bool = False,
         one_by_one: bool = False,
         keeps_sequence: bool = False,
+        gate: Gate = ALWAYS_OPEN,
     ) -> None:
         self.waiting = False
+        self._gate = gate
         self._inbox = b"%b." % link.client.new_inbox().encode()
         self._link = link
         self._stream = target.name
+        self._log = _log.bind(rule=rule, stream=target.name)
         self._counters = counters
         self._measures = measures
         self._expected: deque[tuple[int, int]] = deque()
@@ -236,8 +244,11 @@ class Publisher:
         self._transmit(data)
 
     def _transmit(self, data: bytes) -> None:
+        if not self._gate.is_open:
+            self.interrupt("the lease could not be renewed in time")
+            return
         self._counters.bytes_out += len(data)
-        self._link.client.write_raw(data)
+        self._link.client.write_raw(data, self._gate)
 
     def _grouped(self, operations: list[Operation]) -> bytes:
         """The bytes to write where only the last of each group asks for an answer."""
@@ -501,7 +512,7 @@ class Publisher:
             if self.waiting:
                 self.waiting = False
                 self._alone = _ALONE
-                _log.info("copying.continues", stream=self._stream)
+                self._log.info("copying.continues")
         except Exception as error:
             self._fail(error)
         finally:
@@ -512,9 +523,8 @@ class Publisher:
         if not self.waiting:
             self.waiting = True
             self._counters.waits += 1
-            _log.warning(
+            self._log.warning(
                 "copying.waits",
-                stream=self._stream,
                 server_says=verdict.description,
                 meaning="nothing is lost; copying goes on when the stream takes messages again",
             )

@@ -20,7 +20,7 @@ from bridge.settings import Settings
 
 CONFIG = Path(__file__).parents[2] / "config"
 GOOD = str(CONFIG / "republish-monitor.yaml")
-COMMANDS = ["run", "check", "explain", "validate", "servers", "conform", "handoff", "demo", "schema", "clean"]
+COMMANDS = ["run", "status", "check", "explain", "validate", "servers", "conform", "handoff", "demo", "schema", "clean"]
 
 
 class Ran:
