@@ -46,7 +46,8 @@ WORKDIR /
 USER 65532:65532
 # The program is process 1: it starts no others, so no init has to collect them, and it handles SIGTERM itself.
 STOPSIGNAL SIGTERM
+# Whether it lives, not whether servers do.
 HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --retries=3 \
-    CMD ["nats-bridge", "status", "-c", "/etc/nats-bridge/config.yaml"]
+    CMD ["nats-bridge", "status", "--live", "-c", "/etc/nats-bridge/config.yaml"]
 ENTRYPOINT ["nats-bridge"]
 CMD ["run", "-c", "/etc/nats-bridge/config.yaml"]
