@@ -55,7 +55,7 @@ browser-test: install
 
 container-test: install
 	@$(BIN)/nats-bridge servers fetch 2.10.27 > /dev/null
-	$(BIN)/python -m pytest tests/container
+	$(BIN)/python -m pytest tests/container --timeout 900
 
 manifests: install
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/kubernetes.lock
