@@ -68,7 +68,7 @@ conform: install
 	$(BIN)/nats-bridge conform --versions $(subst $(SPACE),$(COMMA),$(TESTED)) --subjects bridge --report $(REPORT)-bridge $(CONFORM)
 
 chaos: install
-	$(BIN)/python -m chaos --minutes 10 --topology cluster --report $(CHAOS_REPORT)/cluster $(CHAOS)
+	$(BIN)/python -m chaos --minutes 10 --topology cluster --replicas 2 --report $(CHAOS_REPORT)/cluster $(CHAOS)
 	$(BIN)/python -m chaos --minutes 10 --topology single --report $(CHAOS_REPORT)/single $(CHAOS)
 
 chaos-smoke: install
