@@ -156,6 +156,10 @@ class Link:
         elif self._up.is_set():
             _log.warning("connection.error", connection=self.name, error=_plain(error))
             self._remember(_plain(error))
+        elif _decides(error):
+            # A server that is away is tried again and nothing is said; one that does not want us is another matter.
+            _log.error("connection.not_let_in", connection=self.name, reason=_plain(error), meaning="tried again")
+            self._remember(_plain(error))
 
     def _remember(self, text: str) -> None:
         self.last_error = (datetime.now(UTC), text)
@@ -209,6 +213,11 @@ async def open_link(name: str, options: Mapping[str, Any], *, client_name: str) 
                 f"connection '{name}': {_redacted(servers)} offers no TLS, which the connection asks for, so nothing"
                 " was sent: turn TLS on there, or say nats:// and leave out tls"
             ) from None
+        if isinstance(cause, ssl.SSLError):
+            raise CredentialsError(
+                f"connection '{name}': no trusted TLS with {_redacted(servers)} ({_plain(cause)}):"
+                " check the connection's tls (ca, cert and key, hostname, handshake_first) and the server's certificate"
+            ) from None
         if _refuses_credentials(cause):
             raise CredentialsError(
                 f"connection '{name}': {_redacted(servers)} refuses the credentials ({cause}):"
@@ -223,7 +232,7 @@ async def open_link(name: str, options: Mapping[str, Any], *, client_name: str) 
 
 
 def _decides(error: Exception) -> bool:
-    return isinstance(error, ClearTextError) or _refuses_credentials(error)
+    return isinstance(error, (ClearTextError, ssl.SSLError)) or _refuses_credentials(error)
 
 
 def _refuses_credentials(error: Exception) -> bool:
