@@ -43,6 +43,7 @@ class Link:
         self.reconnects = 0
         self.last_error: tuple[datetime, str] | None = None
         self._closing = False
+        self.was_up = False  # whether it was usable at some time
         self._up = asyncio.Event()
         self._down = asyncio.Event()
         self._down.set()
@@ -110,11 +111,11 @@ class Link:
     async def close(self) -> None:
         """Close the connection for good."""
         self._closing = True
-        if not self.client.is_closed:
-            await self.client.close()
+        await self.client.close()
 
     def set_up(self) -> None:
         """The connection is usable."""
+        self.was_up = True
         self._down.clear()
         self._up.set()
 
@@ -185,11 +186,12 @@ async def open_link(name: str, options: Mapping[str, Any], *, client_name: str) 
     limit = asyncio.timeout(float(options.get("connect_timeout", 5)))
 
     async def on_error(error: Exception) -> None:
+        if link.was_up:
+            await link._on_error(error)
+            return
         failures.append(error)
         if sum(map(_decides, failures)) == len(options["servers"]):
             limit.reschedule(0)  # every server has said no: waiting would not help
-        if link.client.is_connected or link.client.is_reconnecting:
-            await link._on_error(error)
 
     try:
         # nats-py tries the servers for ever with -1, also at the start; the time limit ends that.

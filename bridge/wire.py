@@ -91,6 +91,7 @@ class _WideTransport(TcpTransport):
         return True
 
     async def connect(self, uri: ParseResult, buffer_size: int, connect_timeout: int) -> None:
+        self.release()
         await super().connect(uri, max(buffer_size, READ_SIZE), connect_timeout)
 
     async def read(self, buffer_size: int) -> bytes:
@@ -105,6 +106,12 @@ class _WideTransport(TcpTransport):
 
     async def drain(self) -> None:
         await super().drain()  # type: ignore[no-untyped-call]
+
+    def release(self) -> None:
+        """Close the socket: where a server did not let us in, nats-py leaves it to the garbage collector."""
+        for writer in (self._io_writer, self._bare_io_writer):
+            if writer is not None:
+                writer.close()
 
     @property
     def encrypted(self) -> bool:
@@ -338,6 +345,7 @@ class WireClient(Client):
         if reconnect is not asyncio.current_task():
             await end_tasks(reconnect)
         await super().close()
+        self._wide.release()
 
     def _connect_command(self) -> bytes:
         # CONNECT carries the credentials. nats-py would send them in clear where the server offers no TLS.
