@@ -141,6 +141,29 @@ async def test_no_counter_falls_over_an_outage_and_the_outage_shows(
         assert of(after, "sent_messages_total", "rule", "republish") >= 101
 
 
+async def test_of_two_replicas_one_leads(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:
+    url = await servers.url("2.15.1")
+    here = await Scene.make(await raw_peer(url), unique_name("replicas"))
+    settings = settings_for(url, here.rule(), **FREE, leadership={"bucket": f"L{here.name}"})
+    async with running(settings) as first:
+        await until(lambda: first.seats[0].state == "ready")
+        async with running(settings) as second:
+            leading, standing_by = await scrape(first), await scrape(second)
+            assert [of(seen, "leader", "rule", "republish") for seen in (leading, standing_by)] == [1, 0]
+            assert [of(seen, "rule_ready", "rule", "republish") for seen in (leading, standing_by)] == [1, 1]
+            assert of(standing_by, "rule_state", "rule", "republish", state="standby") == 1
+            await here.load.burst(10)
+            await here.bridged.count(10)
+            await until(lambda: first.seats[0].measures.in_flight() == 0)
+            await first.stop()
+            await until(lambda: second.seats[0].state == "ready")
+            await here.load.burst(10)
+            await here.bridged.count(20)
+            took_over = await scrape(second)
+            assert of(took_over, "leader", "rule", "republish") == 1
+            assert of(took_over, "received_messages_total", "rule", "republish") == 10
+
+
 async def test_what_waits_is_lag_and_what_is_in_hand_is_in_flight(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer
 ) -> None:
