@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
+from bridge.clean import clean
 from bridge.errors import ConfigError, NotPermittedError
+from bridge.permissions import grants_of
 from bridge.rule_consumer import marker_name
 from bridge.settings import Settings
 from bridge.sidecar import Sidecar
 from conformance.servers import NativeServer, SharedServers
-from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.raw_messages import Collected, OpenPeer, RawPeer
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
@@ -27,6 +30,16 @@ TTL = 0.5
 
 def settings(url: str, bucket: str, rule: dict[str, Any], *, create: bool = True, **more: Any) -> Settings:
     return settings_for(url, rule, leadership={"bucket": bucket, "ttl": TTL, "create": create}, **more)
+
+
+async def _bind_elsewhere(here: Scene, other: RawPeer) -> Collected:
+    """Let the rule's durable consumer deliver to somebody else, as to a process that is paused; what is heard."""
+    consumer = await here.durable()
+    bound = {k: v for k, v in consumer["config"].items() if k != "metadata"} | {"deliver_subject": f"else{here.name}"}
+    heard = await other.collect(f"else{here.name}")
+    request = {"stream_name": here.name, "config": bound}
+    assert "error" not in await other.api(f"CONSUMER.DURABLE.CREATE.{here.name}.nats-bridge_rule", request)
+    return heard
 
 
 async def lease(peer: RawPeer, bucket: str) -> dict[str, Any] | None:
@@ -56,6 +69,19 @@ async def test_the_bucket_is_made_and_a_lease_is_given_back(
     assert (given_back["holder"], given_back["released"]) == (held["holder"], True)
     config = (await here.peer.api(f"STREAM.INFO.KV_{here.name}"))["config"]
     assert (config["max_msgs_per_subject"], config["storage"]) == (1, "file")
+
+
+async def test_clean_removes_leases(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:
+    url = await servers.url("2.10.27")
+    here = await Scene.make(await raw_peer(url), unique_name("clean"))
+    chosen = settings(url, here.name, here.rule())
+    nothing = f"rule 'rule': nothing to remove: lease in bucket '{here.name}'"
+    assert (await clean(chosen, []))[0] == nothing
+    async with running(chosen) as sidecar:
+        await until(lambda: sidecar.seats[0].state == "ready")
+    assert (await clean(chosen, ["rule"]))[0] == f"rule 'rule': removed lease in bucket '{here.name}'"
+    assert await lease(here.peer, here.name) is None
+    assert (await clean(chosen, []))[0] == nothing
 
 
 async def test_a_standby_is_ready_and_does_not_lead(
@@ -131,6 +157,44 @@ async def test_a_user_who_may_not_use_the_bucket_hears_what_to_allow(
     assert "the user may not publish to $" in str(caught.value)
 
 
+async def test_leases_work_with_exactly_the_permissions_that_are_printed(
+    native_server: Callable[..., NativeServer], raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("b", "utf-8")
+
+    def chosen(url: str, rule: dict[str, Any]) -> Settings:
+        login = {"default": {"servers": [url], "user": "a", "password_file": str(secret)}}
+        return settings(url, "LEASES", rule, connections=login)
+
+    rule = {
+        "name": "rule",
+        "stream": "S",
+        "republish": {"src": "S.>", "dest": "bridgeS.>"},
+        "delivery": "at_least_once",
+    }
+    # Which subjects are granted does not depend on where the server is.
+    (granted,) = grants_of(chosen("nats://127.0.0.1:1", rule))
+    allowed = json.dumps({"publish": granted.subjects("publish"), "subscribe": granted.subjects("subscribe")})
+    users = f"{{user: a, password: b, permissions: {allowed}}}, {{user: all, password: all}}"
+    config = f"authorization: {{users: [{users}]}}, no_auth_user: all"
+    async with native_server("2.10.27", config=config.replace(", no_auth_user", "\nno_auth_user")) as server:
+        here = await Scene.make(await raw_peer(server.url), "S")
+        with capture_logs() as log:
+            async with running(chosen(server.url, rule)) as leader:
+                await until(lambda: leader.seats[0].state == "ready")
+                async with running(chosen(server.url, rule)):
+                    await here.load.burst(10)
+                    await here.bridged.count(10)
+            await _bind_elsewhere(here, here.peer)
+            async with running(chosen(server.url, rule)) as leader:
+                await until(lambda: leader.seats[0].state == "ready")
+                await here.load.burst(10)
+                await here.bridged.count(20)
+    assert [entry for entry in log if entry["event"] == "connection.refused"] == []
+    assert [entry for entry in log if entry["event"] == "consumer.taken_over"]
+
+
 @pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])
 async def test_a_position_survives_a_takeover_that_ends_half_way(
     delivery: str, twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
@@ -174,13 +238,8 @@ async def test_a_durable_consumer_is_taken_from_a_process_that_is_bound_to_it(
         await until(lambda: sidecar.seats[0].state == "ready")
         await here.load.burst(100)
         await here.bridged.count(100)
-    # Somebody else is bound, as a process that is paused would be.
-    consumer = await here.durable()
-    bound = {k: v for k, v in consumer["config"].items() if k != "metadata"} | {"deliver_subject": f"else{here.name}"}
     other = await raw_peer(url)
-    heard = await other.collect(f"else{here.name}")
-    request = {"stream_name": here.name, "config": bound}
-    assert "error" not in await other.api(f"CONSUMER.DURABLE.CREATE.{here.name}.nats-bridge_rule", request)
+    heard = await _bind_elsewhere(here, other)
     if delivery == "at_least_once":
         await here.load.burst(50)  # sent to the other one, which confirms nothing
         await heard.count(50)
