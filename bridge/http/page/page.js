@@ -234,6 +234,15 @@ function says(rule) {
   return "";
 }
 
+const isAtWork = (rule) => rule.condition === "ready" || rule.condition === "standby";
+
+/** How far behind; what a rule that is not at work was told last is the least that it can be by now. */
+function behindText(rule, { lag_messages: lag, in_flight: held }) {
+  if (isAtWork(rule) || !isNumber(lag)) return [count(lag), lag > 0];
+  const least = lag + (isNumber(held) ? held : 0);
+  return [least ? `≥ ${count(least)}` : "?", least > 0];
+}
+
 function showRule(node, rule) {
   const { parts, line, more } = node;
   node.rule = rule;
@@ -247,14 +256,15 @@ function showRule(node, rule) {
   parts.out.show(isNumber(measures.rate_out) ? `${count(measures.rate_out)}/s` : "–", "", series("rate_out"));
   const isLate = isNumber(measures.lag_seconds) && measures.lag_seconds >= LATE_FROM;
   parts.lag.classList.toggle("care", isLate);
-  parts.lag.show(count(measures.lag_messages), isNumber(measures.lag_seconds) && measures.lag_messages > 0 ? seconds(measures.lag_seconds) : "", series("lag_messages"));
+  const [behind, isBehind] = behindText(rule, measures);
+  parts.lag.show(behind, isNumber(measures.lag_seconds) && isBehind ? seconds(measures.lag_seconds) : "", series("lag_messages"));
   const late = measures.end_to_end_ms;
   parts.late.show(late ? milliseconds(late.p50) : "–", late ? `p99 ${milliseconds(late.p99)}` : "", series("end_to_end_ms"));
   setText(parts.says, says(rule));
   setHidden(parts.says, !says(rule));
   setAttribute(line, "aria-label", [`${rule.name}: ${WORDS[rule.condition] || rule.condition}`, says(rule),
     isNumber(measures.rate_in) ? `${count(measures.rate_in)} in and ${count(measures.rate_out)} out per second` : "",
-    isNumber(measures.lag_messages) ? `${count(measures.lag_messages)} behind` : ""].filter(Boolean).join(", "));
+    isNumber(measures.lag_messages) ? `${behind} behind` : ""].filter(Boolean).join(", "));
   const isOpen = opened.has(rule.name);
   setAttribute(line, "aria-expanded", String(isOpen));
   setHidden(more, !isOpen);
@@ -321,14 +331,14 @@ function pairs(parent, told) {
 
 let state = null, lastHeard = 0, goneSince = 0, isPaused = false, asking = null;
 const filter = { text: "", trouble: false };
-const hasTrouble = (rule) => !["ready", "standby"].includes(rule.condition) || (rule.measures?.lag_seconds ?? 0) >= LATE_FROM;
+const hasTrouble = (rule) => !isAtWork(rule) || (rule.measures?.lag_seconds ?? 0) >= LATE_FROM;
 const isShown = (rule) => (!filter.trouble || hasTrouble(rule)) &&
   (!filter.text || [rule.name, rule.kind, rule.stream].some((text) => String(text || "").toLowerCase().includes(filter.text)));
 
 function headline() {
   if (goneSince) return state ? "The sidecar does not answer" : "No answer from the sidecar";
   if (state.draining) return "Draining: it finishes what is in hand";
-  const all = state.rules.length, away = state.rules.filter((rule) => !["ready", "standby"].includes(rule.condition)).length;
+  const all = state.rules.length, away = state.rules.filter((rule) => !isAtWork(rule)).length;
   if (!all) return state.ready ? "There are no rules" : "Starting";
   if (away) return away === all && all > 1 ? `None of ${all} rules is at work` : `${away} of ${plural(all, "rule")} ${away === 1 ? "is" : "are"} not at work`;
   if (!state.ready) return "Not ready";
@@ -379,7 +389,8 @@ function showTotals() {
   setText(byId("total-standing"), standing ? `${standing} ${standing === 1 ? "stands" : "stand"} by` : "");
   setText(byId("total-in"), sum("rate_in") === null ? "–" : `${count(sum("rate_in"))}/s`);
   setText(byId("total-out"), sum("rate_out") === null ? "–" : `${count(sum("rate_out"))}/s`);
-  setText(byId("total-lag"), count(sum("lag_messages")));
+  const stale = rules.some((rule) => !isAtWork(rule) && isNumber(rule.measures?.lag_messages));
+  setText(byId("total-lag"), sum("lag_messages") === null ? "–" : `${stale ? "≥ " : ""}${count(sum("lag_messages"))}`);
 }
 
 function showRules() {
