@@ -92,6 +92,20 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "rule.drain_incomplete": LogEvent("error", "A rule could not finish what was in hand.", ("reason",), always=True),
     "rule.drain_failed": LogEvent("error", "A rule's end went wrong.", ("reason",), always=True),
     "rule.drain_timeout": LogEvent("error", "A rule was still busy at the end of its time.", ("seconds",), always=True),
+    # -- replicas
+    "leadership.ready": LogEvent("info", "Leases can be read and written.", ("replica", "ttl"), always=True),
+    "leadership.bucket_made": LogEvent("info", "The bucket of the leases was not there.", ("bucket",), always=True),
+    "leadership.bucket_gone": LogEvent(
+        "warning", "The bucket of the leases was deleted; it is made again.", ("bucket",)
+    ),
+    "leadership.bucket_missing": LogEvent("warning", "The bucket of the leases cannot be made again.", ("reason",)),
+    "leadership.no_hints": LogEvent("warning", "Writes of leases are not heard, only seen.", ("reason",)),
+    "leadership.no_answer": LogEvent("warning", "The bucket of the leases does not answer.", ("reason",)),
+    "leadership.refused": LogEvent("warning", "The bucket refuses a lease.", ("reason",)),
+    "leadership.leads": LogEvent("info", "This replica leads the rule from now on.", ("term",), always=True),
+    "leadership.lost": LogEvent("warning", "This replica's term is over.", ("term",), always=True),
+    "leadership.given_back": LogEvent("info", "The lease was given back.", ("term", "stored"), always=True),
+    "leadership.failed": LogEvent("error", "The task of a lease ended with a fault.", ("reason",), always=True),
     # -- what rules meet
     "rule.last_sequence_inexact": LogEvent(
         "warning", "The stream's limits cannot be followed from outside: Nats-Last-Sequence can differ.", ("because",)
@@ -123,6 +137,9 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "intake.stream_recreated": LogEvent("warning", "The stream is a new one of the same name.", ("created",)),
     "intake.stream_shorter": LogEvent(
         "warning", "The server lost the end of the stream.", ("position", "last_sequence")
+    ),
+    "consumer.taken_over": LogEvent(
+        "warning", "The durable consumer was taken from a process that is bound to it still.", ("consumer", "after")
     ),
     "consumer.stream_shorter": LogEvent(
         "warning", "The position is behind the stream's end, which the server lost.", ("position", "last_sequence")

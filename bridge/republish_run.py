@@ -157,10 +157,11 @@ class RepublishRun(FailingRun):
             description=f" republish to {rule.republish.dest}",
             direct=config.get("retention") in CONSUMER_RETENTIONS and not rule.durable,
         )
-        consumer = RuleConsumer(self._source.api, plan)
-        self._intake = Intake(self._source, consumer, self, self.counters, self._fail)
+        gate = self._context.gate
+        consumer = RuleConsumer(self._source.api, plan, gate)
+        self._intake = Intake(self._source, consumer, self, self.counters, self._fail, gate)
         acknowledge = self._acknowledge if at_least_once else None
-        delivery = self._delivery = Delivery(self._target, self.counters, acknowledge, self.measures)
+        delivery = self._delivery = Delivery(self._target, self.counters, acknowledge, self.measures, gate)
         self.measures.follow(rule.kind, self.counters, lambda: delivery.in_flight)
         self._backlog = self.measures.backlog()
         self._delivery.start()
@@ -211,7 +212,7 @@ class RepublishRun(FailingRun):
             else:
                 await self._intake.close()
                 await self._delivery.settled()
-                if self._delivery.acknowledged:
+                if self._delivery.acknowledged and self._context.gate.is_open:
                     # Acknowledgements have no answer by themselves; the next start must not find an older position.
                     await self._source.api.acknowledge(self._delivery.acknowledged)
             await self._source.flush()
@@ -376,8 +377,8 @@ class RepublishRun(FailingRun):
         return await self._source.api.newest_before(self.rule.stream, subject, floor, suspect.last)
 
     def _acknowledge(self, reply: bytes) -> None:
-        if self._source.client.is_connected:
-            self._source.client.write_raw(b"PUB %b 4\r\n+ACK\r\n" % reply)
+        if self._source.client.is_connected and self._context.gate.is_open:
+            self._source.client.write_raw(b"PUB %b 4\r\n+ACK\r\n" % reply, self._context.gate)
 
     # -- the starting point ------------------------------------------------------------------------------------------
 

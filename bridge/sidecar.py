@@ -82,6 +82,7 @@ class Sidecar:
             self._links = await open_links(settings, connections_of(settings))
             for link in self._links.values():
                 link.on_end(partial(self._connection_ended, link.name))
+            await self._open_leadership()
             self.started = True
             accounts = AccountGraph(settings, self._links)
             assembly = Assembly(settings, self._links, accounts, self.telemetry.tracing_of)
@@ -124,6 +125,16 @@ class Sidecar:
     def error(self) -> BaseException | None:
         """The error of the first rule that failed, or of a connection that ended for good."""
         return next((seat.error for seat in self.seats if seat.error is not None), self._ended)
+
+    async def _open_leadership(self) -> None:
+        """Join the replicas, if there may be any."""
+        wanted = self.settings.leadership
+        if wanted is None:
+            return
+        from bridge.leadership.leases import open_leases
+
+        leases = self._leadership = await open_leases(self.settings, wanted)
+        leases.on_end(partial(self._connection_ended, wanted.connection))
 
     def _connection_ended(self, name: str, reason: str) -> None:
         if not self.draining:
