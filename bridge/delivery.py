@@ -137,6 +137,11 @@ class Delivery:
         if self.acknowledged and self._acknowledge is not None:
             self._acknowledge(self.acknowledged)
 
+    def refused(self) -> None:
+        """The server refuses one of our publications: whatever is not confirmed yet never will be."""
+        # Where nothing is acknowledged nothing waits for it either.
+        self._refused = self._acknowledge is not None
+
     async def stop(self) -> None:
         """Stop confirming; nothing is written again."""
         self._target.forget(self._disconnected, self._reconnected)
@@ -245,7 +250,3 @@ class Delivery:
                 self._target.client.write_raw(written.data, self._gate)
                 self._counters.repeated_out += written.messages
         self._changed.set()
-
-    def refused(self) -> None:
-        """A publication was refused: nothing is confirmed any more, because a PONG does not tell what was taken."""
-        self._refused = True

@@ -45,10 +45,21 @@ EVENTS: Final[dict[str, LogEvent]] = {
         ("name", "rules", "waiting", "standby", "http"),
         always=True,
     ),
-    "sidecar.draining": LogEvent("info", "The end was asked for; rules finish.", ("signal", "reason"), always=True),
+    "sidecar.draining": LogEvent("info", "The end was asked for; rules finish.", ("reason",), always=True),
     "sidecar.stopped": LogEvent("info", "Everything in hand was finished.", always=True),
     "sidecar.ended": LogEvent("error", "The sidecar ends because of an error.", ("reason",), always=True),
-    "sidecar.reload_ignored": LogEvent("warning", "SIGHUP came, and nothing is read again.", always=True),
+    "sidecar.refused": LogEvent("error", "The sidecar does not start.", ("code", "reason"), always=True),
+    # -- reading the configuration again
+    "reload.begins": LogEvent("info", "The file is read again.", ("asked_by", "config"), always=True),
+    "reload.applied": LogEvent("info", "What it says holds from now on.", ("asked_by", "rules"), always=True),
+    "reload.unchanged": LogEvent("info", "It says what held already.", ("asked_by",), always=True),
+    "reload.refused": LogEvent(
+        "error", "It cannot be taken; what held before goes on.", ("asked_by", "reason"), always=True
+    ),
+    "reload.failed": LogEvent("error", "Taking it met a fault in the program.", ("reason",), always=True),
+    "rule.durable_left": LogEvent(
+        "warning", "A rule's durable consumer stays on the server, and no rule uses it.", ("consumer",), always=True
+    ),
     # -- connections
     "connection.lost": LogEvent("warning", "A connection broke; it is tried again for ever."),
     "connection.back": LogEvent("info", "A connection is back, its subscriptions included.", ("server",)),

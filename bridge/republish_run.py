@@ -480,7 +480,7 @@ class RepublishRun(FailingRun):
     def _refused(self, text: str) -> None:
         """A violation of permissions, of whatever is on the connections; the server's text is in lower case."""
         subject = refused_publication(text)
-        if subject and matches(subject, covering_filter(self._republish.transform).lower().encode()):
+        if subject and self._is_ours(subject):
             self._delivery.refused()
             self._fail(
                 RuleRefusedError(
@@ -494,6 +494,12 @@ class RepublishRun(FailingRun):
                 reason=text,
                 meaning="Nats-Last-Sequence may name messages that were deleted or purged",
             )
+
+    def _is_ours(self, subject: bytes) -> bool:
+        """Whether the rule publishes on a subject, which the server tells in lower case."""
+        if subject.startswith((b"$js.ack.", b"$js.fc.")):
+            return b".%b." % self.rule.stream.lower().encode() in subject
+        return matches(subject, covering_filter(self._republish.transform).lower().encode())
 
     # -- facts -------------------------------------------------------------------------------------------------------
 

@@ -152,6 +152,12 @@ class RuleSeat:
         self._task = asyncio.create_task(self._live())
         await self._begun
 
+    def resume(self) -> None:
+        """Bring the rule back to work after `halt`, as soon as its servers allow it; nobody waits for that."""
+        self.error = None
+        self._begun = None
+        self._task = asyncio.create_task(self._live())
+
     async def halt(self) -> bool:
         """End the work and keep the lead, for another version of the rule; whether all in hand was finished."""
         failed = self._phase == "failed"
@@ -171,8 +177,7 @@ class RuleSeat:
         return finished
 
     def take(self, rule: Rule, assembly: Assembly) -> None:
-        """Another configuration holds from now on; the rule may differ only while the seat is at a halt."""
-        assert self._task is None or rule == self.rule
+        """Another configuration holds from now on; a rule that works differently is at a halt meanwhile."""
         self.rule = rule
         self._assembly = assembly
 

@@ -10,6 +10,7 @@ from bridge.settings.base import DurableName, Part
 from bridge.settings.connections import Connection
 from bridge.settings.http import Http
 from bridge.settings.leadership import LeadershipField
+from bridge.settings.reload import Reload
 from bridge.settings.rules import Rule
 from bridge.settings.telemetry import Telemetry
 
@@ -48,6 +49,7 @@ class Settings(Part):
     leadership: LeadershipField = Field(
         default=None, description="leases, for several replicas of this sidecar; left out: it is the only one"
     )
+    reload: Reload = Field(default=Reload(), description="reading the configuration again")
     telemetry: Telemetry = Field(default=Telemetry(), description="traces")
     rules: tuple[Rule, ...] = Field(default=(), description="what to do")
 
