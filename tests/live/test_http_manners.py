@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
+from bridge.settings import load
 from bridge.sidecar import Sidecar
 from conformance.servers import SharedServers
 from tests.live.raw_messages import OpenPeer
-from tests.live.sidecar_process import Scene
+from tests.live.sidecar_process import Scene, document
 from tests.live.sidecars import running, settings_for
 from tests.live.until import LIMIT
 
@@ -116,6 +119,42 @@ async def test_changes_can_be_turned_off(rule: tuple[str, dict[str, Any]]) -> No
         answer = await ask(bridge, "POST", "/-/drain")
         assert (answer.status, "nothing can be changed over HTTP" in answer.text) == (403, True)
         assert not bridge.draining
+
+
+async def test_reloading_says_what_happened(rule: tuple[str, dict[str, Any]], tmp_path: Path) -> None:
+    url, first = rule
+    file = tmp_path / "bridge.yaml"
+
+    def write(*rules: dict[str, Any]) -> None:
+        file.write_text(json.dumps(document(url, *rules, http={"listen": "127.0.0.1:0"})), "utf-8")
+
+    async def last() -> Any:
+        return json.loads((await ask(bridge, "GET", "/status")).text)["config"]["last_reload"]
+
+    write(first)
+    bridge = Sidecar(load(file), file)
+    await bridge.start()
+    try:
+        assert await last() is None
+        answer = await ask(bridge, "POST", "/-/reload")
+        assert (answer.status, json.loads(answer.text)["result"]) == (200, "unchanged")
+        write(first, {**first, "name": "second"})
+        answer = await ask(bridge, "POST", "/-/reload")
+        told = json.loads(answer.text)
+        assert (answer.status, told["result"], told["changed"]) == (200, "applied", ["second"])
+        assert await last() == told
+        file.write_text("rules: nonsense", "utf-8")
+        answer = await ask(bridge, "POST", "/-/reload")
+        told = json.loads(answer.text)
+        assert (answer.status, told["result"]) == (409, "refused")
+        assert told["reason"].startswith(f"{file}:1:8: ")
+        assert await last() == told
+        state = json.loads((await ask(bridge, "GET", "/status")).text)
+        assert [each["name"] for each in state["rules"]] == ["rule", "second"]
+        assert state["config"]["path"] == str(file)
+        assert (await ask(bridge, "POST", "/-/reload", Origin="https://evil.example")).status == 403
+    finally:
+        await bridge.stop()
 
 
 async def test_draining(rule: tuple[str, dict[str, Any]]) -> None:

@@ -425,7 +425,7 @@ function showConfig() {
   pairs(byId("config"), [
     ["File", path], ["Content", hash ? String(hash).replace(/^sha256:/, "").slice(0, 12) : null], ["Loaded", loaded_at ? moment(loaded_at) : null],
     ["Last reload", reload ? `${reload.result} at ${moment(reload.at)}${changed}` : "none"],
-    ["Reason", reload ? reload.reason : null], ["Started", moment(state.started_at)],
+    ["Asked for by", reload ? reload.asked_by : null], ["Refused", reload ? reload.reason : null], ["Started", moment(state.started_at)],
   ].filter(([, value]) => value));
 }
 
