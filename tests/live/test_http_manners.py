@@ -10,6 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+import structlog
 
 from bridge.settings import load
 from bridge.sidecar import Sidecar
@@ -119,6 +120,20 @@ async def test_changes_can_be_turned_off(rule: tuple[str, dict[str, Any]]) -> No
         answer = await ask(bridge, "POST", "/-/drain")
         assert (answer.status, "nothing can be changed over HTTP" in answer.text) == (403, True)
         assert not bridge.draining
+
+
+async def test_a_fault_is_in_the_log_and_not_in_the_answer(
+    rule: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(settings(rule)) as bridge:
+        monkeypatch.setattr(bridge.seats[0], "counters", lambda: {}["a fault"])
+        with structlog.testing.capture_logs() as lines:
+            answer = await ask(bridge, "GET", "/status")
+        assert (answer.status, answer.text) == (500, "there is a fault in the program; the log says more\n")
+        assert [(line["event"], line["path"], line["reason"]) for line in lines] == [
+            ("http.failed", "/status", "'a fault'")
+        ]
+        assert (await ask(bridge, "GET", "/livez")).status == 200
 
 
 async def test_reloading_says_what_happened(rule: tuple[str, dict[str, Any]], tmp_path: Path) -> None:
