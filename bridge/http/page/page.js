@@ -6,6 +6,7 @@
 const byId = (id) => document.getElementById(id);
 const main = byId("main"), list = byId("rules");
 const LEAST_PAUSE = 1000, PATIENCE = 5000; // milliseconds between two questions at least; for one answer at most
+const HISTORY_PAUSE = 2000, HISTORY_PAUSE_PER_RULE = 50; // milliseconds between two answers that have the history
 const FILTERED_FROM = 9; // rules from which on there is something to filter
 const LATE_FROM = 60; // seconds behind that are marked
 
@@ -329,7 +330,7 @@ function pairs(parent, told) {
 
 // ---------------------------------------------------------------- the whole page
 
-let state = null, lastHeard = 0, goneSince = 0, isPaused = false, asking = null;
+let state = null, lastHeard = 0, historyDue = 0, goneSince = 0, isPaused = false, asking = null;
 const filter = { text: "", trouble: false };
 const hasTrouble = (rule) => !isAtWork(rule) || (rule.measures?.lag_seconds ?? 0) >= LATE_FROM;
 const isShown = (rule) => (!filter.trouble || hasTrouble(rule)) &&
@@ -429,13 +430,23 @@ function showConfig() {
   ].filter(([, value]) => value));
 }
 
+/** The recent history is most of the state, and changes the least: it is asked for now and then, and kept meanwhile. */
+function takeOverHistory(rules, before) {
+  const known = new Map(before.map((rule) => [rule.name, rule.measures?.history]));
+  for (const rule of rules) if (rule.measures && known.has(rule.name)) rule.measures.history = known.get(rule.name);
+}
+
 async function ask() {
   clearTimeout(asking);
   const began = performance.now();
   try {
-    const answer = await fetch("status", { cache: "no-store", signal: AbortSignal.timeout(PATIENCE) });
+    const whole = began >= historyDue;
+    const answer = await fetch(whole ? "status" : "status?history=no", { cache: "no-store", signal: AbortSignal.timeout(PATIENCE) });
     if (!answer.ok) throw new Error(`status ${answer.status}`);
-    state = await answer.json();
+    const told = await answer.json();
+    if (whole) historyDue = performance.now() + Math.max(HISTORY_PAUSE, HISTORY_PAUSE_PER_RULE * told.rules.length);
+    else takeOverHistory(told.rules, state ? state.rules : []);
+    state = told;
     lastHeard = Date.now();
     goneSince = 0;
   } catch {
