@@ -119,7 +119,11 @@ class CopyRun(FailingRun):
             )
             for plan in self._plans
         ]
-        await asyncio.gather(*(entry.start() for entry in self._entries))
+        starting = [asyncio.create_task(entry.start()) for entry in self._entries]
+        try:
+            await asyncio.gather(*starting)
+        finally:
+            await end_tasks(*starting)  # one that fails leaves the others to nobody
         await self._events.open()
         self._follower = asyncio.create_task(self._follow_target())
         self.state = "ready"
