@@ -126,6 +126,8 @@ class CopyRun(FailingRun):
             await end_tasks(*starting)  # one that fails leaves the others to nobody
         await self._events.open()
         self._follower = asyncio.create_task(self._follow_target())
+        if self.error is not None:
+            return  # a message on the way ended it already
         self.state = "ready"
         self._log.info("rule.ready", sources=[plan.source.name for plan in self._plans])
 
