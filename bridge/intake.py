@@ -32,6 +32,7 @@ from bridge.jetstream_api import STREAM_NOT_FOUND, Json
 from bridge.replay import Replay
 from bridge.republish_loop import AckReply
 from bridge.rule_consumer import TAKEOVER, RuleConsumer
+from bridge.settled_stream import settled_stream
 from bridge.wire import BatchSubscription, Delivered
 from transforms import header_block
 
@@ -110,8 +111,7 @@ class Intake:
         """
         self.handled = handled
         self._created = created
-        inbox = self.consumer.inbox = self.link.client.new_inbox()
-        self._subscription = await self.link.client.subscribe_batches(inbox, self._on_batch, self._on_control)
+        await self._listen()
         # Until the consumer's own numbers are known, whatever arrives has to wait.
         self._opening = True
         begun = asyncio.Event()
@@ -127,6 +127,14 @@ class Intake:
         self._watcher = asyncio.create_task(self._watch())
         self.link.on_disconnect(self._disconnected)
         self.link.on_reconnect(self._reconnected)
+
+    async def _listen(self) -> None:
+        """Hear from a new inbox, and no more from the one before."""
+        earlier, client = self._subscription, self.link.client
+        inbox = self.consumer.inbox = client.new_inbox()
+        self._subscription = await client.subscribe_batches(inbox, self._on_batch, self._on_control)
+        if earlier is not None:
+            await earlier.release()
 
     async def _open(self, begun: asyncio.Event) -> None:
         await self._begin(seeded=True)
@@ -416,7 +424,7 @@ class Intake:
 
     async def _look_after(self) -> None:
         plan, consumer = self.plan, self.consumer
-        stream = await self.link.api.stream_info(plan.stream)
+        stream = await settled_stream(self.link.api, plan.stream, self.handled, self._created)
         last = int(stream["state"]["last_seq"])
         if stream["created"] != self._created:
             self._counters.recreated_streams += 1
@@ -430,7 +438,7 @@ class Intake:
             if plan.direct:
                 await consumer.delete()  # an old one would keep messages
             else:
-                info = await consumer.info()
+                info = await self._consumer_info()
             if last < self.handled:
                 # A server lost the end of its store; its next messages have numbers that we have seen.
                 _log.warning("intake.stream_shorter", stream=plan.stream, position=self.handled, last_sequence=last)
@@ -449,6 +457,27 @@ class Intake:
             # The new consumer begins after `handled`, which must not be less than what is confirmed.
             await self._sink.settled()
         await self._begin()
+
+
+    async def _consumer_info(self) -> Json | None:
+        """What the consumer is; None if it is gone, or if it is better to make another one."""
+        consumer = self.consumer
+        if self.plan.position != "none":
+            return await consumer.info()
+        # An ephemeral consumer lives on one server of a cluster.
+        try:
+            info = await consumer.info(patience=0)
+            if info is None or int(info["delivered"]["stream_seq"]) >= self.handled:
+                return info
+            reason = "its server has started again, and it begins where it began before"
+            await consumer.delete()
+        except ApiError as error:
+            reason = str(error)  # nobody answers for it while that server is away, though the stream goes on elsewhere
+        _log.warning("intake.consumer_away", stream=self.plan.stream, consumer=consumer.name, reason=reason)
+        # What the old one may yet send must not mix with what its successor sends.
+        await self._listen()
+        self._queue.clear()
+        return None
 
 
 def _passing(error: ApiError) -> bool:

@@ -16,6 +16,7 @@ import structlog
 from bridge import replay
 from bridge.errors import ApiError, RuleRefusedError
 from bridge.jetstream_api import CONSUMER_IN_USE, JetStreamApi, Json
+from bridge.settled_stream import settled_stream
 from bridge.wire import Delivered
 
 __all__ = ["TAKEOVER", "ConsumerPlan", "RuleConsumer", "consumer_owner", "durable_name"]
@@ -109,7 +110,7 @@ class RuleConsumer:
                 " give this sidecar or rule another name, or delete that consumer"
             )
         position = _position_of(info)
-        last = int((await api.stream_info(plan.stream))["state"]["last_seq"])
+        last = int((await settled_stream(api, plan.stream, position))["state"]["last_seq"])
         if position > last:
             _log.warning("consumer.stream_shorter", stream=plan.stream, position=position, last_sequence=last)
             await api.delete_consumer(plan.stream, plan.durable_name)
@@ -171,9 +172,9 @@ class RuleConsumer:
             config |= {"ack_wait": 3600 * 10**9, "max_ack_pending": 1_000_000}
         self.name = (await self._api.create_durable(plan.stream, config))["name"]
 
-    async def info(self) -> Json | None:
-        """`CONSUMER.INFO`; None if it is gone or was never made."""
-        return await self._api.consumer_info(self.plan.stream, self.name) if self.name else None
+    async def info(self, *, patience: float | None = None) -> Json | None:
+        """`CONSUMER.INFO`; None if it is gone or was never made; `patience` as `JetStreamApi.request` has it."""
+        return await self._api.consumer_info(self.plan.stream, self.name, patience=patience) if self.name else None
 
     async def delete(self) -> None:
         """Delete it, if there is one."""
