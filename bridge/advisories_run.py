@@ -19,12 +19,13 @@ from bridge.advisory import Advisory, advisory_block, attached_block
 from bridge.cancelling import end_tasks
 from bridge.confirmed_publisher import ConfirmedPublisher, Outgoing
 from bridge.errors import ApiError, BridgeError, RuleRefusedError
+from bridge.measures import InFlight
 from bridge.message_fetch import MessageFetch
 from bridge.pacing import Pace
 from bridge.queue_group import queue_group
 from bridge.refused_subjects import refused_publication, refused_subscription
 from bridge.republish_run import rule_dialect
-from bridge.rule_run import FailingRun, RunState
+from bridge.rule_run import GATE, FailingRun, RunState, missing_connection
 from bridge.target_streams import TargetStreams
 
 if TYPE_CHECKING:
@@ -86,7 +87,8 @@ class AdvisoriesRun(FailingRun):
         """Listen. After `check`."""
         rule = self.rule
         self._streams = TargetStreams(self._republish.transform, self._source, self._target)
-        self._publisher = ConfirmedPublisher(rule.name, self._target, self._streams, self.counters)
+        self._publisher = ConfirmedPublisher(rule.name, self._target, self._streams, self.counters, self.measures)
+        self.measures.follow(rule.kind, self.counters, lambda: InFlight(len(self._waiting) + self._window))
         self._source.on_reconnect(self._reconnected)
         self._source.on_refusal(self._listening_refused)
         self._target.on_refusal(self._publishing_refused)
@@ -147,6 +149,28 @@ class AdvisoriesRun(FailingRun):
         publishing = self._publisher is not None and not self._publisher.waits_for
         return self.state == "ready" and connected and publishing
 
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """The connections of advisories and target."""
+        return (self._source,) if self._target is self._source else (self._source, self._target)
+
+    @property
+    def waiting_for(self) -> str | None:
+        """The connection or the stream that it cannot work without; see `RuleRun`."""
+        if away := missing_connection(self.links):
+            return away
+        if not self._context.gate.is_open:
+            return GATE
+        if self._publisher is None:
+            return "its subscription"
+        silent = self._publisher.waits_for or self._fetch.waits_for
+        return f"stream '{silent}' to answer" if silent else None
+
+    @property
+    def has_work(self) -> bool:
+        """Whether advisories are in hand; see `RuleRun`."""
+        return bool(self._waiting or self._window)
+
     def status(self) -> dict[str, Any]:
         """How many wait, and for which stream if one does not answer; see `RuleRun`."""
         waits_for = self._publisher.waits_for if self._publisher is not None else ""
@@ -173,6 +197,7 @@ class AdvisoriesRun(FailingRun):
 
     def _on_batch(self, batch: list[Delivered]) -> None:
         self.counters.received += len(batch)
+        self.measures.took_published(batch)
         room = _MOST_WAITING - len(self._waiting)
         if room < len(batch):
             self.counters.dropped += len(batch) - max(room, 0)
@@ -192,6 +217,8 @@ class AdvisoriesRun(FailingRun):
                 made = await asyncio.gather(*(self._make(subject, payload) for subject, _, _, payload in window))
                 await self._publisher.publish([message for message in made if message is not None])
                 self._window = 0
+                self.measures.arrived(Advisory.read(window[0][0], window[0][3]).time_ns)
+                self.measures.progressed()
                 self._idle.set()
         except Exception as error:
             self._fail(error)

@@ -17,7 +17,7 @@ from typing import Any
 
 from transforms import header_block
 from transforms.republish import StoredMessage
-from transforms.timestamp import rfc3339_nano
+from transforms.timestamp import nanoseconds_of, rfc3339_nano
 
 __all__ = ["Advisory", "advisory_block", "attached_block"]
 
@@ -43,6 +43,7 @@ class Advisory:
         sequence: stream sequence of the message that it is about.
         deliveries: how often that was delivered.
         reason: why it was terminated.
+        time_ns: when it was made, nanoseconds since 1970.
     """
 
     subject: bytes
@@ -54,6 +55,7 @@ class Advisory:
     sequence: int = 0
     deliveries: int = 0
     reason: str = ""
+    time_ns: int = 0
 
     @classmethod
     def read(cls, subject: bytes, payload: bytes) -> Advisory:
@@ -74,6 +76,7 @@ class Advisory:
             _number(found, "stream_seq"),
             _number(found, "deliveries"),
             _text(found, "reason"),
+            _time(_text(found, "timestamp")),
         )
 
     @property
@@ -146,6 +149,13 @@ def _one_line(payload: bytes) -> bytes:
 def _text(found: dict[str, Any], member: str) -> str:
     value = found.get(member)
     return value if isinstance(value, str) else ""
+
+
+def _time(text: str) -> int:
+    try:
+        return nanoseconds_of(text)
+    except ValueError:
+        return 0
 
 
 def _number(found: dict[str, Any], member: str) -> int:

@@ -16,6 +16,7 @@ from typing import Literal, Protocol, TypeAlias
 import structlog
 
 from bridge.connection import Link
+from bridge.measures import Measures
 from bridge.pacing import Pace
 from bridge.raw_requests import RawRequests, publication
 from bridge.target_streams import TargetStreams
@@ -67,12 +68,16 @@ class ConfirmedPublisher:
         target: the connection that is published to.
         streams: which streams take what.
         counters: where to count.
+        measures: told how long confirmations take.
     """
 
-    def __init__(self, rule: str, target: Link, streams: TargetStreams, counters: PublisherCounters) -> None:
+    def __init__(
+        self, rule: str, target: Link, streams: TargetStreams, counters: PublisherCounters, measures: Measures
+    ) -> None:
         self._target = target
         self._streams = streams
         self._counters = counters
+        self._measures = measures
         self._requests = RawRequests(target)
         self._log = _log.bind(rule=rule)
         self._pace = Pace()
@@ -109,11 +114,14 @@ class ConfirmedPublisher:
     async def _attempt(self, messages: list[Outgoing]) -> list[Outgoing]:
         """Write all; what is to be written again."""
         await self._target.connected()
+        began = asyncio.get_running_loop().time()
         answers = [self._write(message) for message in messages]
         flushed = await self._target.flush()
         waiting = [answer for answer in answers if answer is not None]
         if waiting:
             await asyncio.wait(waiting, timeout=_ANSWER)
+        if flushed and all(answer.done() for answer in waiting):
+            self._measures.publish.record(asyncio.get_running_loop().time() - began)
         left: list[Outgoing] = []
         for message, answer in zip(messages, answers, strict=True):
             if answer is None:

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import nats.errors
@@ -29,12 +30,18 @@ class Link:
         name: as in the configuration.
         client: the raw-capable client.
         api: the JetStream API of the connection's account.
+        servers: the addresses that it was given, without user names and passwords.
+        reconnects: how often it was back after a loss.
+        last_error: what went wrong last, and when.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.client = WireClient()
         self.api = JetStreamApi(self.client, name)
+        self.servers: tuple[str, ...] = ()
+        self.reconnects = 0
+        self.last_error: tuple[datetime, str] | None = None
         self._closing = False
         self._up = asyncio.Event()
         self._down = asyncio.Event()
@@ -109,12 +116,14 @@ class Link:
         if self._closing:
             return
         _log.warning("connection.lost", connection=self.name)
+        self._remember("the connection was lost")
         self.client.fail_requests()
         for listener in self._disconnect_listeners:
             listener()
 
     async def _on_reconnected(self) -> None:
         self.set_up()
+        self.reconnects += 1
         _log.info("connection.back", connection=self.name, server=self.server_version)
         for listener in self._reconnect_listeners:
             listener()
@@ -123,6 +132,7 @@ class Link:
         if self._closing:
             return
         reason = str(self.client.last_error or "no reason given")
+        self._remember(f"the server ended the connection ({reason})")
         _log.error("connection.closed", connection=self.name, reason=reason)
         for listener in self._end_listeners:
             listener(reason)
@@ -131,11 +141,16 @@ class Link:
         text = str(error)
         if "permissions violation" in text.lower():
             _log.error("connection.refused", connection=self.name, server_says=text)
+            self._remember(text)
             self.api.refused(text)
             for listener in self._refusal_listeners:
                 listener(text)
         elif self._up.is_set():
             _log.warning("connection.error", connection=self.name, error=_plain(error))
+            self._remember(_plain(error))
+
+    def _remember(self, text: str) -> None:
+        self.last_error = (datetime.now(UTC), text)
 
 
 async def open_link(name: str, options: Mapping[str, Any], *, client_name: str) -> Link:
@@ -152,6 +167,7 @@ async def open_link(name: str, options: Mapping[str, Any], *, client_name: str) 
         ConfigError: TLS is asked for and the server offers none.
     """
     link = Link(name)
+    link.servers = tuple(_redacted(str(server)) for server in options.get("servers", ()))
     servers = ", ".join(str(server) for server in options.get("servers", ()))
     failures: list[Exception] = []
     limit = asyncio.timeout(float(options.get("connect_timeout", 5)))

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from bridge.cancelling import end_tasks
 from bridge.connection import Link
+from bridge.measures import InFlight, Measures
 
 __all__ = ["Delivery", "DeliveryCounters"]
 
@@ -30,6 +31,8 @@ class _Written:
     data: bytes
     messages: int
     acknowledge: bytes
+    at: float  # the loop's time
+    oldest_ns: int  # when the oldest message was stored; 0 if no stream had it
 
 
 class DeliveryCounters(Protocol):
@@ -48,12 +51,20 @@ class Delivery:
         counters: where to count.
         acknowledge: called with the reply subject of the last source message of each confirmed batch, for
             at_least_once; None for at_most_once.
+        measures: told when something is written, and when it is confirmed.
     """
 
-    def __init__(self, target: Link, counters: DeliveryCounters, acknowledge: Callable[[bytes], None] | None) -> None:
+    def __init__(
+        self,
+        target: Link,
+        counters: DeliveryCounters,
+        acknowledge: Callable[[bytes], None] | None,
+        measures: Measures,
+    ) -> None:
         self._target = target
         self._counters = counters
         self._acknowledge = acknowledge
+        self._measures = measures
         self._unconfirmed: deque[_Written] = deque()
         self._unconfirmed_bytes = 0
         self._changed = asyncio.Event()
@@ -61,6 +72,7 @@ class Delivery:
         self._broken = False
         self._refused = False
         self.held = False  # whether a batch waits for the connection, nothing of it written
+        self._held = (0, 0)  # its messages, and when the oldest was stored
         self.acknowledged = b""  # the last reply subject that was handed to `acknowledge`
         self._confirmer: asyncio.Task[None] | None = None
 
@@ -71,18 +83,44 @@ class Delivery:
         self._target.on_refusal(self._publication_refused)
         self._confirmer = asyncio.create_task(self._confirm())
 
-    def send(self, operations: list[bytes], reply: bytes) -> Awaitable[None] | None:
+    def send(self, operations: list[bytes], reply: bytes, oldest_ns: int = 0) -> Awaitable[None] | None:
         """Publish a batch's operations (possibly none); `reply` belongs to the batch's last source message.
+
+        Args:
+            operations: what to write.
+            reply: what to acknowledge when that is confirmed.
+            oldest_ns: when the batch's oldest message was stored, nanoseconds since 1970; 0 if no stream had it.
 
         Returns:
             None, or something to await before the next batch is sent.
         """
         if self._broken or not self._target.client.is_connected:
-            return self._send_when_connected(operations, reply)
-        self._write(operations, reply)
+            return self._send_when_connected(operations, reply, oldest_ns)
+        self._write(operations, reply, oldest_ns)
         if self._target.client.unsent_bytes > _MOST_UNSENT or self._unconfirmed_bytes > _MOST_UNCONFIRMED:
             return self._room()
         return None
+
+    @property
+    def has_work(self) -> bool:
+        """Whether something is to be written or to be confirmed."""
+        return self.held or bool(self._unconfirmed)
+
+    @property
+    def waiting_for(self) -> str | None:
+        """What keeps it from writing; None for nothing."""
+        if self._broken or not self._target.client.is_connected:
+            return f"connection '{self._target.name}'"
+        if self._target.client.unsent_bytes > _MOST_UNSENT:
+            return f"connection '{self._target.name}' to take what is written"
+        return None
+
+    @property
+    def in_flight(self) -> InFlight:
+        """What is written and not confirmed, and what waits for the connection."""
+        unconfirmed, (held, held_ns) = tuple(self._unconfirmed), self._held
+        oldest_ns = next((written.oldest_ns for written in unconfirmed if written.messages), held_ns)
+        return InFlight(sum([written.messages for written in unconfirmed]) + held, oldest_ns)
 
     async def settled(self) -> None:
         """Wait until everything written is confirmed (and acknowledged)."""
@@ -98,23 +136,27 @@ class Delivery:
         """Stop confirming."""
         await end_tasks(self._confirmer)
 
-    def _write(self, operations: list[bytes], reply: bytes) -> None:
+    def _write(self, operations: list[bytes], reply: bytes, oldest_ns: int) -> None:
         data = b"".join(operations)
         if data:
             self._target.client.write_raw(data)
             self._counters.bytes_out += len(data)
         keeps = self._acknowledge is not None
-        self._unconfirmed.append(_Written(data if keeps else b"", len(operations), reply if keeps else b""))
+        now = asyncio.get_running_loop().time()
+        written = _Written(data if keeps else b"", len(operations), reply if keeps else b"", now, oldest_ns)
+        self._unconfirmed.append(written)
         if keeps:
             self._unconfirmed_bytes += len(data)
+        elif data:
+            self._measures.arrived(oldest_ns)
         self._changed.set()
 
-    async def _send_when_connected(self, operations: list[bytes], reply: bytes) -> None:
-        self.held = True
+    async def _send_when_connected(self, operations: list[bytes], reply: bytes, oldest_ns: int) -> None:
+        self.held, self._held = True, (len(operations), oldest_ns)
         while self._broken or not self._target.client.is_connected:
             await self._target.connected()
-        self.held = False
-        self._write(operations, reply)
+        self.held, self._held = False, (0, 0)
+        self._write(operations, reply, oldest_ns)
 
     async def _room(self) -> None:
         if self._target.client.is_connected:
@@ -138,19 +180,26 @@ class Delivery:
                 self._changed.set()
                 await asyncio.sleep(0)
                 continue
-            count = len(self._unconfirmed)
+            count, asked = len(self._unconfirmed), asyncio.get_running_loop().time()
             # A refusal comes before the PONG, which then confirms nothing: what follows is never acknowledged.
             if await self._target.flush() and not self._refused:
-                self._settle(count)
+                self._settle(count, asked)
             if self._acknowledge is None:
                 await asyncio.sleep(_IDLE_CONFIRMATION)
 
-    def _settle(self, count: int) -> None:
-        last = b""
+    def _settle(self, count: int, asked: float) -> None:
+        last, now, measures = b"", asyncio.get_running_loop().time(), self._measures
         for _ in range(count):
             written = self._unconfirmed.popleft()
             self._unconfirmed_bytes -= len(written.data)
             last = written.acknowledge or last
+            if written.data:
+                measures.publish.record(now - written.at)
+                measures.arrived(written.oldest_ns)
+        if self._acknowledge is None:
+            # What is written once waits a while until the server is asked, which says nothing about the server.
+            measures.publish.record(now - asked)
+        measures.progressed()
         if last and self._acknowledge is not None:
             self.acknowledged = last
             self._acknowledge(last)

@@ -21,11 +21,12 @@ from bridge.delivery import Delivery
 from bridge.errors import ApiError, BridgeError, NotPermittedError, RuleRefusedError
 from bridge.ingress_check import IngressTarget, compile_ingress, look_at_stream
 from bridge.ingress_loop import IngressCounters, IngressLoop
+from bridge.measures import InFlight
 from bridge.pacing import Pace
 from bridge.queue_group import queue_group
 from bridge.refused_subjects import refused_publication, refused_subscription
 from bridge.republish_run import rule_dialect
-from bridge.rule_run import FailingRun, RunState
+from bridge.rule_run import GATE, FailingRun, RunState, missing_connection
 from bridge.stream_events import StreamEvents
 from transforms.subject import matches
 
@@ -97,8 +98,9 @@ class IngressRun(FailingRun):
         self._loop = IngressLoop(
             self._transform, transform.src.encode(), self.rule.stream, self._target.subjects, self.counters
         )
-        self._delivery = Delivery(self._link, self.counters, None)
+        self._delivery = Delivery(self._link, self.counters, None, self.measures)
         self._delivery.start()
+        self.measures.follow(self.rule.kind, self.counters, self._in_flight)
         self._link.on_reconnect(self._reconnected)
         self._link.on_refusal(self._refused)
         await self._events.open()
@@ -152,6 +154,28 @@ class IngressRun(FailingRun):
         """Whether publishers' messages reach the stream at this moment."""
         return self.state == "ready" and self._subscription is not None and self._link.client.is_connected
 
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """The connection of publishers and stream."""
+        return (self._link,)
+
+    @property
+    def waiting_for(self) -> str | None:
+        """The connection or the stream that it cannot work without; see `RuleRun`."""
+        if away := missing_connection(self.links):
+            return away
+        if not self._context.gate.is_open:
+            return GATE
+        if self._paused_because:
+            return f"its stream: {self._paused_because}"
+        return self._delivery.waiting_for if self._delivery is not None else "its subscription"
+
+    @property
+    def has_work(self) -> bool:
+        """Whether messages are in hand; see `RuleRun`."""
+        writing = self._writer is not None or bool(self._waiting)
+        return writing or (self._delivery is not None and self._delivery.has_work)
+
     def status(self) -> dict[str, Any]:
         """The stream, and why the rule takes no messages if it does not; see `RuleRun`."""
         return {"stream": self.rule.stream, "position": None, "paused_because": self._paused_because or None}
@@ -159,6 +183,7 @@ class IngressRun(FailingRun):
     # -- messages ----------------------------------------------------------------------------------------------------
 
     def _on_batch(self, batch: list[Delivered]) -> None:
+        self.measures.took_published(batch)
         if self._waiting_bytes > _MOST_WAITING:
             self.counters.received += len(batch)
             self.counters.overloaded += len(batch)
@@ -173,6 +198,8 @@ class IngressRun(FailingRun):
             self._warn("rule.message_refused", reason=self._loop.last_refusal, so_far=self.counters.refused)
         if out:
             self._write(out)
+        else:
+            self.measures.progressed()
 
     def _write(self, operations: list[bytes]) -> None:
         assert self._delivery is not None
@@ -201,6 +228,10 @@ class IngressRun(FailingRun):
                     waiting = self._delivery.send(operations, b"")
         finally:
             self._writer = None
+
+    def _in_flight(self) -> InFlight:
+        written = self._delivery.in_flight.messages if self._delivery is not None else 0
+        return InFlight(written + sum([len(operations) for operations, _ in tuple(self._waiting)]))
 
     # -- the subscription --------------------------------------------------------------------------------------------
 

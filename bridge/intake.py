@@ -86,6 +86,7 @@ class Intake:
         self.plan = consumer.plan
         self.handled = 0  # stream sequence of the last message handed on
         self.attached = False  # whether the consumer is known to be there and to deliver to us
+        self.waits_for = ""  # what a server does not answer at this moment
         self._sink = sink
         self._counters = counters
         self._failed = failed
@@ -190,6 +191,11 @@ class Intake:
             self.handled = self._done if held else self.handled
             await consumer.delete()
             await consumer.create(self.handled)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether something that has arrived is not handed on."""
+        return self._worker is not None or bool(self._queue)
 
     async def idle(self) -> None:
         """Wait until everything that has arrived is handed on."""
@@ -345,13 +351,13 @@ class Intake:
                         break
                     if not _passing(error):
                         raise
-                    _log.warning("intake.waiting", stream=plan.stream, reason=str(error))
+                    self._say_waiting(error)
                     await asyncio.sleep(_POLL)
                     await self.link.connected()
                 else:
                     break
         finally:
-            self._filling = False
+            self._filling, self.waits_for = False, ""
         found = self._counters.received - before
         self._counters.recovered += found
         self._counters.lost += max(min(delivered - first + 1, upto - start) - found, 0)
@@ -405,7 +411,6 @@ class Intake:
 
     async def _revive(self) -> None:
         """Whether consumer and stream are still the ones they were; if not, go on with what is there."""
-        plan = self.plan
         self.attached = False
         while True:
             try:
@@ -415,12 +420,16 @@ class Intake:
                     return  # with the stream, everything that it had for us is gone
                 if error.err_code != STREAM_NOT_FOUND and not _passing(error):
                     raise
-                _log.warning("intake.waiting", stream=plan.stream, reason=str(error))
+                self._say_waiting(error)
                 await asyncio.sleep(replay.HEARTBEAT / 4)
                 await self.link.connected()
             else:
-                self.attached = True
+                self.attached, self.waits_for = True, ""
                 return
+
+    def _say_waiting(self, error: ApiError) -> None:
+        self.waits_for = f"an answer about stream '{self.plan.stream}' ({error})"
+        _log.warning("intake.waiting", stream=self.plan.stream, reason=str(error))
 
     async def _look_after(self) -> None:
         plan, consumer = self.plan, self.consumer

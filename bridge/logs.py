@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from bridge.last_errors import remember
+
 if TYPE_CHECKING:
     from bridge.settings import Log
 
@@ -24,6 +26,7 @@ def configure_logs(log: Log) -> None:
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
+            remember,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(),

@@ -40,6 +40,7 @@ class MessageFetch:
         self._link = link
         self._raw = RawRequests(link)
         self._pace = Pace()
+        self.waits_for = ""  # the stream whose messages cannot be read at this moment
 
     async def open(self) -> None:
         """Be ready."""
@@ -67,10 +68,12 @@ class MessageFetch:
             except ApiError as error:
                 if not error.retriable and error.http_code != 503:
                     raise
+                self.waits_for = stream
                 if self._pace.due():
                     _log.warning("rule.message_not_seen", rule=self._rule, stream=stream, reason=str(error))
                 await asyncio.sleep(_AGAIN)
                 continue
+            self.waits_for = ""
             if message is None or _UNKNOWN not in message.subject:
                 return message
             return replace(message, subject=await self._raw_subject(stream, sequence) or message.subject)

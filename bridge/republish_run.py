@@ -21,7 +21,7 @@ from bridge.replay import Replay
 from bridge.republish_loop import RepublishLoop, Suspect
 from bridge.retention import Retention, StreamLimits
 from bridge.rule_consumer import ConsumerPlan, RuleConsumer, consumer_owner, durable_name
-from bridge.rule_run import FailingRun, RunState
+from bridge.rule_run import GATE, FailingRun, RunState, missing_connection
 from bridge.seeding import Seeding
 from bridge.side_effects import CONSUMER_RETENTIONS, reason_against_watching
 from transforms.dialect import Dialect, dialect
@@ -156,7 +156,10 @@ class RepublishRun(FailingRun):
         )
         consumer = RuleConsumer(self._source.api, plan)
         self._intake = Intake(self._source, consumer, self, self.counters, self._fail)
-        self._delivery = Delivery(self._target, self.counters, self._acknowledge if at_least_once else None)
+        acknowledge = self._acknowledge if at_least_once else None
+        delivery = self._delivery = Delivery(self._target, self.counters, acknowledge, self.measures)
+        self.measures.follow(rule.kind, self.counters, lambda: delivery.in_flight)
+        self._backlog = self.measures.backlog()
         self._delivery.start()
         self._source.on_reconnect(self._delivery.acknowledge_again)
         self._target.on_reconnect(self._target_is_back)
@@ -241,6 +244,29 @@ class RepublishRun(FailingRun):
         attached = self._intake is not None and self._intake.attached
         return self.state == "ready" and attached and self._target.client.is_connected
 
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """The connections of stream and target."""
+        return (self._source,) if self._target is self._source else (self._source, self._target)
+
+    @property
+    def waiting_for(self) -> str | None:
+        """The connection, the consumer or the lease that it cannot work without; see `RuleRun`."""
+        if away := missing_connection(self.links):
+            return away
+        if not self._context.gate.is_open:
+            return GATE
+        if self._intake is None:
+            return f"its starting point in stream '{self.rule.stream}'"
+        if not self._intake.attached or self._intake.waits_for:
+            return self._intake.waits_for or f"its consumer on stream '{self.rule.stream}'"
+        return self._delivery.waiting_for
+
+    @property
+    def has_work(self) -> bool:
+        """Whether messages are in hand; see `RuleRun`."""
+        return self._intake is not None and (self._intake.has_work or self._delivery.has_work)
+
     def status(self) -> dict[str, Any]:
         """The stream, and the sequence of the last message taken; see `RuleRun`."""
         return {"stream": self.rule.stream, "position": self.position}
@@ -255,13 +281,14 @@ class RepublishRun(FailingRun):
     def accept(self, batch: list[Delivered], jumped: int) -> Awaitable[None] | None:
         """Republish a batch; see `BatchSink`."""
         self.counters.vanished += jumped
+        oldest_ns = self.measures.took(batch, self._backlog)
         out: list[bytes] = []
         done = self._loop.run(batch, out)
         if self.counters.too_large != self._warned_too_large:
             self._warn_too_large()
         if done < len(batch):
-            return self._resolve(batch[done:], out, batch[-1][1])
-        return self._delivery.send(out, batch[-1][1])
+            return self._resolve(batch[done:], out, batch[-1][1], oldest_ns)
+        return self._delivery.send(out, batch[-1][1], oldest_ns)
 
     def confirm(self, reply: bytes) -> Awaitable[None] | None:
         """Acknowledge once everything before is confirmed; see `BatchSink`."""
@@ -295,7 +322,7 @@ class RepublishRun(FailingRun):
     def _target_is_back(self) -> None:
         self._loop.max_payload = self._target.client.max_payload
 
-    async def _resolve(self, rest: list[Delivered], out: list[bytes], reply: bytes) -> None:
+    async def _resolve(self, rest: list[Delivered], out: list[bytes], reply: bytes, oldest_ns: int) -> None:
         while True:
             suspect = self._loop.suspect
             assert suspect is not None
@@ -304,7 +331,7 @@ class RepublishRun(FailingRun):
             rest = rest[done:]
             if not rest:
                 break
-        waiting = self._delivery.send(out, reply)
+        waiting = self._delivery.send(out, reply, oldest_ns)
         if waiting is not None:
             await waiting
 

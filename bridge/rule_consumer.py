@@ -202,7 +202,6 @@ class RuleConsumer:
         at = 3 if len(tokens) == 9 else 5  # with a domain and an account before the stream
         tokens[at] = self.plan.durable_name.encode()
         tokens[at + 3] = b"%d" % consumer_sequence
-        tokens[at + 5] = b"0"  # pending
         return [*batch[:-1], (subject, b".".join(tokens), block, payload)]
 
     def _bound(self, config: Json) -> Json:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from bridge.errors import BridgeError
 
 if TYPE_CHECKING:
+    from bridge.connection import Link
     from bridge.measures import Measures
     from bridge.rule_context import RuleContext
     from bridge.settings import Rule
 
-__all__ = ["Counters", "FailingRun", "RuleRun", "RunState"]
+__all__ = ["GATE", "Counters", "FailingRun", "RuleRun", "RunState", "missing_connection"]
+
+GATE = "the certainty that nobody else writes for the rule"
+"""What a rule waits for whose gate is closed; see `bridge.gate`."""
 
 RunState: TypeAlias = Literal["starting", "waiting", "ready", "draining", "stopped", "failed"]
 """`waiting`: a stream that the rule needs does not exist; the rule starts when it appears."""
@@ -52,6 +56,18 @@ class RuleRun(Protocol):
     def ready(self) -> bool:
         """Whether it does its work at this moment."""
 
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """The connections that it works with at this moment."""
+
+    @property
+    def waiting_for(self) -> str | None:
+        """What it waits for at this moment, in words; None where nothing outside keeps it from its work."""
+
+    @property
+    def has_work(self) -> bool:
+        """Whether it holds messages that it took and has not passed on, or not had confirmed."""
+
     async def check(self) -> None:
         """Look at the servers and refuse what must not run; nothing is created or changed there.
 
@@ -71,6 +87,11 @@ class RuleRun(Protocol):
 
     def status(self) -> dict[str, Any]:
         """Where it stands, as plain data: `stream`, `position` and what else its kind has to tell."""
+
+
+def missing_connection(links: Iterable[Link]) -> str | None:
+    """The first connection that is down, as what a rule waits for."""
+    return next((f"connection '{link.name}'" for link in links if not link.client.is_connected), None)
 
 
 class FailingRun:

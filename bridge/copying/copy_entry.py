@@ -32,6 +32,7 @@ from bridge.copying.verdict import SOURCE_RECORD_REFUSED, Verdict
 from bridge.errors import ApiError, BridgeError
 from bridge.intake import Intake
 from bridge.jetstream_api import STREAM_NOT_FOUND, Json
+from bridge.measures import InFlight, Measures, nothing_in_flight
 from bridge.missing_streams import appeared
 from bridge.rule_consumer import ConsumerPlan, RuleConsumer
 from bridge.wire import Delivered
@@ -53,6 +54,7 @@ class CopyEntry:
         target: the connection that holds the target.
         rejections: the policy for messages that the target refuses.
         counters: where to count.
+        measures: told of every batch.
         failed: called with the error that ends the rule.
     """
 
@@ -63,6 +65,7 @@ class CopyEntry:
         target: Link,
         rejections: Rejections,
         counters: CopyCounters,
+        measures: Measures,
         failed: Callable[[BaseException], None],
     ) -> None:
         self.plan = plan
@@ -70,11 +73,14 @@ class CopyEntry:
         self._target = target
         self._rejections = rejections
         self._counters = counters
+        self._measures = measures
+        self._backlog = measures.backlog()
         self._failed = failed
         self._ended = False
         self._twin = False
         self._resuming = Resuming(plan, origin.api, target.api)
         self._interruption = asyncio.Event()
+        self._missing = ""  # the stream that is not there, or does not answer, in words
         self._intake: Intake | None = None
         self._publisher: Publisher | None = None
         self._loop: CopyLoop | None = None
@@ -120,6 +126,26 @@ class CopyEntry:
         waiting = self._publisher is None or self._publisher.waiting
         return attached and not waiting and not self._interruption.is_set() and self._target.client.is_connected
 
+    @property
+    def waiting_for(self) -> str | None:
+        """What keeps it from copying; None for nothing."""
+        origin, stream = self.plan.source.name, self.plan.stream
+        if self._missing:
+            return self._missing
+        if self._intake is None or self._publisher is None or self._interruption.is_set():
+            return f"what stream '{stream}' holds of '{origin}'"
+        if self._publisher.waiting:
+            return f"room in stream '{stream}', which takes nothing at the moment"
+        if self._intake.waits_for:
+            return self._intake.waits_for
+        return None if self._intake.attached else f"its consumer on stream '{origin}'"
+
+    @property
+    def has_work(self) -> bool:
+        """Whether messages are read and not known to be stored."""
+        busy = self._intake is not None and self._intake.has_work
+        return busy or (self._publisher is not None and self._publisher.has_work)
+
     def status(self) -> dict[str, Any]:
         """Where it stands, as plain data."""
         return {
@@ -127,6 +153,11 @@ class CopyEntry:
             "position": self._intake.handled if self._intake is not None else None,
             "target_is_full": self._publisher is not None and self._publisher.waiting,
         }
+
+    @property
+    def in_flight(self) -> InFlight:
+        """What is sent and not stored yet."""
+        return self._publisher.in_flight if self._publisher is not None else nothing_in_flight()
 
     def begin_anew(self, reason: str) -> None:
         """Begin another round, which sees what has changed; also when one is just beginning."""
@@ -148,11 +179,13 @@ class CopyEntry:
                         await self._end_round()
                         await self._wait_out(error)
                     else:
+                        self._missing = ""
                         break
         except Exception as error:
             self._fail(error)
 
     async def _wait_out(self, error: ApiError) -> None:
+        self._missing = f"its streams to be there and to answer ({error})"
         if error.err_code == STREAM_NOT_FOUND:
             self._log.warning("rule.waiting", reason=str(error), meaning="copying goes on when the stream is back")
             await asyncio.gather(
@@ -177,6 +210,7 @@ class CopyEntry:
             self._target,
             target,
             self._counters,
+            self._measures,
             self._refused,
             self._interrupted,
             self._fail,
@@ -249,8 +283,11 @@ class CopyEntry:
         if loop is None or publisher is not self._publisher or self._ended:
             return None  # the round is over, or a message ended the rule
         self._counters.received += len(batch)
+        oldest_ns = self._measures.took(batch, self._backlog)
         out: list[Operation] = []
         done, special = loop.run(batch, out)
+        if out:
+            publisher.expect(out[-1][0], oldest_ns)
         if special is None and self._keeper is None:
             return publisher.send(out)
         return self._carefully(loop, publisher, batch, out, done, special)

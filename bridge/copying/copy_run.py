@@ -18,11 +18,12 @@ from bridge.copying.rejections import Rejections
 from bridge.errors import ApiError, BridgeError, ConfigError, ConnectionLostError, RuleRefusedError
 from bridge.jetstream_api import Json
 from bridge.landing import covering_filter, is_within_one
+from bridge.measures import InFlight
 from bridge.missing_streams import existing_stream
 from bridge.refused_subjects import refused_publication
 from bridge.rule_consumer import consumer_owner
 from bridge.rule_context import RuleContext
-from bridge.rule_run import FailingRun, RunState
+from bridge.rule_run import GATE, FailingRun, RunState, missing_connection
 from bridge.settings import KvSourcesRule, MirrorRule, Source, SourcesRule
 from bridge.stream_events import StreamEvents
 from transforms.dialect import Dialect, dialect
@@ -99,11 +100,20 @@ class CopyRun(FailingRun):
         self._own = self._target = await self._open_target()
         self._own.on_end(self._connection_ended)
         self._events = StreamEvents(self._target)
+        self.measures.follow(rule.kind, self.counters, self._in_flight)
         rejections = Rejections(rule.name, rule.target_stream, rule.on_rejected.skip, self._target, self.counters)
         for link in {self._target, *(self._links[plan.source.connection] for plan in self._plans)}:
             link.on_refusal(self._refused)
         self._entries = [
-            CopyEntry(plan, self._links[plan.source.connection], self._target, rejections, self.counters, self._fail)
+            CopyEntry(
+                plan,
+                self._links[plan.source.connection],
+                self._target,
+                rejections,
+                self.counters,
+                self.measures,
+                self._fail,
+            )
             for plan in self._plans
         ]
         await asyncio.gather(*(entry.start() for entry in self._entries))
@@ -148,9 +158,33 @@ class CopyRun(FailingRun):
         """Whether every entry copies at this moment."""
         return self.state == "ready" and all(entry.ready for entry in self._entries)
 
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """The connections of origins and target."""
+        return tuple({self._target, *(self._links[plan.source.connection] for plan in self._plans)})
+
+    @property
+    def waiting_for(self) -> str | None:
+        """What an entry waits for; see `RuleRun`."""
+        if away := missing_connection(self.links):
+            return away
+        if not self._context.gate.is_open:
+            return GATE
+        return next((reason for entry in self._entries if (reason := entry.waiting_for)), None)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether an entry has messages in hand; see `RuleRun`."""
+        return any(entry.has_work for entry in self._entries)
+
     def status(self) -> dict[str, Any]:
         """Where every entry stands; see `RuleRun`."""
         return {"stream": self.rule.target_stream, "sources": [entry.status() for entry in self._entries]}
+
+    def _in_flight(self) -> InFlight:
+        entries = [entry.in_flight for entry in self._entries]
+        oldest = [entry.oldest_ns for entry in entries if entry.oldest_ns]
+        return InFlight(sum([entry.messages for entry in entries]), min(oldest, default=0))
 
     async def _follow_target(self) -> None:
         """Take note of changes of the target's configuration; the server may copy by itself from now on."""

@@ -38,6 +38,7 @@ from bridge.copying.counters import CopyCounters
 from bridge.copying.target import Target
 from bridge.copying.verdict import Verdict
 from bridge.errors import ApiError, RuleRefusedError
+from bridge.measures import InFlight, Measures
 from bridge.wire import BatchSubscription, Delivered
 
 __all__ = ["MOST_UNCONFIRMED", "Publisher", "Refused"]
@@ -70,6 +71,7 @@ class Publisher:
         link: the connection of the target.
         target: the stream that receives.
         counters: where to count.
+        measures: told when something is known to be stored.
         refused: the policy.
         interrupted: called once, with the reason, when it is unknown what was stored.
         failed: called once with the error that ends the rule.
@@ -87,6 +89,7 @@ class Publisher:
         link: Link,
         target: Target,
         counters: CopyCounters,
+        measures: Measures,
         refused: Refused,
         interrupted: Callable[[str], None],
         failed: Callable[[BaseException], None],
@@ -100,6 +103,8 @@ class Publisher:
         self._link = link
         self._stream = target.name
         self._counters = counters
+        self._measures = measures
+        self._expected: deque[tuple[int, int]] = deque()
         self._refused = refused
         self._interrupted = interrupted
         self._failed = failed
@@ -135,6 +140,11 @@ class Publisher:
         self._mending: asyncio.Task[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
 
+    @property
+    def has_work(self) -> bool:
+        """Whether something is under way."""
+        return bool(self._pending)
+
     async def open(self) -> None:
         """Begin to listen for answers, and for others who write to the target."""
         self._link.on_disconnect(self._disconnected)
@@ -162,6 +172,16 @@ class Publisher:
         for subscription in self._subscriptions:
             await subscription.release()
         self._answered.set()
+
+    def expect(self, last: bytes, oldest_ns: int) -> None:
+        """Tell of a batch that is about to be sent: its last message's sequence in the origin, its oldest's time."""
+        self._expected.append((int(last), oldest_ns))
+
+    @property
+    def in_flight(self) -> InFlight:
+        """What is sent and not known to be stored."""
+        expected = tuple(self._expected)
+        return InFlight(len(self._pending), expected[0][1] if expected and self._pending else 0)
 
     def send(self, operations: list[Operation]) -> Awaitable[None] | None:
         """Publish, in order.
@@ -294,6 +314,7 @@ class Publisher:
             return
         self._answers += len(answers)
         groups, good, start = self._groups, self._good, len(self._inbox)
+        confirmed, sent = self._last_confirmed, groups[0][2] if groups else 0.0
         done = 0
         if self._mending is None and not self._verdicts:
             digits = len(good)
@@ -315,7 +336,19 @@ class Publisher:
                 done += 1
         if done < len(answers):
             self._sort_out(answers[done:])
+        if self._last_confirmed != confirmed:
+            self._tell_stored(sent)
         self._answered.set()
+
+    def _tell_stored(self, sent: float) -> None:
+        """Measure what was sent at that time, of the loop, and is known to be stored now."""
+        measures, expected = self._measures, self._expected
+        measures.publish.record(asyncio.get_running_loop().time() - sent)
+        while expected and expected[0][0] <= self._last_confirmed:
+            measures.arrived(expected.popleft()[1])
+        if not self._pending:
+            expected.clear()  # the origin may be a new stream, whose sequences begin anew
+        measures.progressed()
 
     def _on_others(self, _: list[Delivered]) -> None:
         """Somebody else has written to the target."""

@@ -1,0 +1,1 @@
+"""Who may work on a rule: this sidecar, or another of its replicas."""

@@ -1,0 +1,153 @@
+"""What a rule's measures make of what its runs tell them."""
+
+from __future__ import annotations
+
+import time
+from itertools import accumulate
+
+import pytest
+
+from bridge.counters import RuleCounters
+from bridge.latency import BOUNDS, Latencies, quantile
+from bridge.measures import Backlog, InFlight, Measures
+from bridge.wire import Delivered
+
+SECOND = 1_000_000_000
+
+
+def delivered(sequence: int, time_ns: int, pending: int, *, domain: bool = False) -> Delivered:
+    opening = b"$JS.ACK.hub.ACCOUNTHASH.S.c" if domain else b"$JS.ACK.S.c"
+    closing = b".token" if domain else b""
+    reply = b"%b.1.%d.%d.%d.%d%b" % (opening, sequence, sequence, time_ns, pending, closing)
+    return b"s.a", reply, b"NATS/1.0\r\n\r\n", b"payload"
+
+
+@pytest.mark.parametrize("domain", [False, True])
+def test_a_batch_tells_its_bytes_and_what_is_behind_it(domain: bool) -> None:
+    measures = Measures()
+    measures.follow("republish", RuleCounters())
+    backlog = measures.backlog()
+    assert (measures.lag_messages(), measures.lag_seconds()) == (None, None)
+    oldest = measures.took([delivered(n, n * SECOND, 9 - n, domain=domain) for n in (1, 2, 3)], backlog)
+    assert oldest == SECOND
+    assert measures.bytes_in == 3 * (12 + 7)
+    assert backlog == Backlog(6, 3 * SECOND)
+    assert measures.lag_messages() == 6
+    assert measures.took([delivered(9, time.time_ns(), 0, domain=domain)], backlog) == backlog.newest_ns
+    assert (measures.lag_messages(), measures.lag_seconds()) == (0, 0.0)
+
+
+def test_lag_is_that_of_all_streams_and_of_what_is_in_hand() -> None:
+    measures, in_hand = Measures(), InFlight(0)
+    measures.follow("sources", RuleCounters(), lambda: in_hand)
+    first, second = measures.backlog(), measures.backlog()
+    now = time.time_ns()
+    first.messages, first.newest_ns = 3, now - 20 * SECOND
+    second.messages, second.newest_ns = 4, now - 10 * SECOND
+    assert measures.lag_messages() == 7
+    assert measures.lag_seconds() == pytest.approx(20, abs=5)
+    in_hand = InFlight(5, now - 100 * SECOND)
+    assert measures.in_flight() == 5
+    assert measures.lag_seconds() == pytest.approx(100, abs=5)
+    measures.ended()
+    assert (measures.in_flight(), measures.lag_messages(), measures.lag_seconds()) == (0, None, None)
+
+
+def test_a_clock_that_is_behind_makes_no_negative_lag() -> None:
+    assert Backlog(1, 10 * SECOND).seconds(9 * SECOND) == 0.0
+    latencies = Latencies()
+    latencies.record(-1)
+    assert (latencies.counts[0], latencies.total) == (1, 0.0)
+
+
+def test_totals_go_on_when_a_run_is_replaced() -> None:
+    measures = Measures()
+    measures.follow("republish", before := RuleCounters(received=10, lost=1))
+    before.received += 1
+    measures.follow("republish", after := RuleCounters())
+    assert measures.totals()["received"] == 11
+    after.received += 5
+    measures.follow("republish", after)
+    assert measures.totals()["received"] == 16
+    assert measures.totals()["lost"] == 1
+    assert measures.as_dict()["messages_in"] == 16
+    # A rule of the same name that does something else counts anew.
+    measures.follow("mirror", RuleCounters(received=2))
+    assert measures.totals()["received"] == 2
+
+
+def test_before_anything_happens_nothing_is_claimed() -> None:
+    assert Measures().as_dict() == {
+        "messages_in": 0,
+        "messages_out": 0,
+        "bytes_in": 0,
+        "bytes_out": 0,
+        "lag_messages": None,
+        "lag_seconds": None,
+        "seconds_since_progress": None,
+        "in_flight": 0,
+        "rate_in": 0.0,
+        "rate_out": 0.0,
+        "end_to_end_ms": None,
+        "publish_ms": None,
+        "history": {"interval_s": 2.0, "rate_in": [], "rate_out": [], "lag_messages": [], "end_to_end_ms": []},
+    }
+
+
+def test_rates_and_history_come_from_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: clock)
+    measures = Measures()
+    measures.follow("republish", counters := RuleCounters())
+    backlog = measures.backlog()
+    for second in range(1, 5):
+        clock = 100.0 + 2 * second
+        counters.received += 100
+        counters.republished += 50
+        backlog.messages = second
+        measures.end_to_end.record(0.004 * second)
+        measures.sample()
+    clock += 1
+    told = measures.as_dict()
+    assert told["history"] == {
+        "interval_s": 2.0,
+        "rate_in": [50.0] * 3,
+        "rate_out": [25.0] * 3,
+        "lag_messages": [2, 3, 4],
+        "end_to_end_ms": [9.95, 24.85, 24.85],
+    }
+    # The last three intervals and the second since.
+    assert (told["rate_in"], told["rate_out"]) == (40.0, 20.0)
+    assert told["end_to_end_ms"] is not None
+    for _ in range(1000):
+        measures.sample()
+    assert len(measures.as_dict()["history"]["rate_in"]) == 149
+
+
+def test_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = 5.0
+    monkeypatch.setattr(time, "monotonic", lambda: clock)
+    measures = Measures()
+    measures.progressed()
+    clock = 7.5
+    assert measures.seconds_since_progress() == 2.5
+    assert measures.progress_ns > 0
+
+
+def test_latencies_fall_into_buckets_that_hold_their_bound() -> None:
+    latencies = Latencies()
+    for seconds in (0.0005, 0.0006, 0.001, 3600.0, 3600.1):
+        latencies.record(seconds)
+    assert list(accumulate(latencies.counts))[:2] == [1, 3]
+    assert latencies.counts[-2:] == [1, 1]
+    assert latencies.total == pytest.approx(7200.1021)
+
+
+def test_quantiles_are_estimated_within_a_bucket() -> None:
+    counts = [0] * (len(BOUNDS) + 1)
+    assert quantile(counts, 0.5) is None
+    counts[BOUNDS.index(0.1)] = 10
+    assert quantile(counts, 0.5) == pytest.approx(0.075)
+    assert quantile(counts, 1.0) == pytest.approx(0.1)
+    counts[-1] = 990
+    assert quantile(counts, 0.5) == BOUNDS[-1]
