@@ -82,6 +82,9 @@ class _WideTransport(TcpTransport):
         return True
 
     async def connect(self, uri: ParseResult, buffer_size: int, connect_timeout: int) -> None:
+        if self._io_writer is not None:
+            # nats-py goes to the next server without closing the socket of one that ended before it said who it is.
+            self._io_writer.transport.abort()
         await super().connect(uri, max(buffer_size, READ_SIZE), connect_timeout)
 
     async def read(self, buffer_size: int) -> bytes:
