@@ -142,6 +142,13 @@ class AdvisoriesRun(FailingRun):
         self.state = "stopped"
         self._log.error("rule.abandoned", **self._counted())
 
+    async def end_at_once(self) -> None:
+        """What is in hand is lost, and counted; see `RuleRun`."""
+        if self._publisher is not None:
+            await self._end()
+        self.state = "stopped"
+        self._log.warning("rule.ended_at_once", **self._counted())
+
     @property
     def ready(self) -> bool:
         """Whether advisories are heard, and what is made of them is taken, at this moment."""
@@ -186,6 +193,8 @@ class AdvisoriesRun(FailingRun):
         self.counters.dropped += len(self._waiting) + self._window
         self._waiting.clear()
         self._window = 0
+        self._source.forget(self._reconnected, self._listening_refused)
+        self._target.forget(self._publishing_refused)
         await self._streams.close()
         await self._fetch.close()
         if self._publisher is not None:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from bridge.errors import ApiError, ConfigError
 from bridge.jetstream_api import STREAM_NOT_FOUND, JetStreamApi
+from bridge.links import close_links, open_links
 from bridge.rule_consumer import consumer_owner, durable_name
 from bridge.settings import RepublishRule, Settings
-from bridge.sidecar import close_links, open_links
 
 __all__ = ["clean"]
 

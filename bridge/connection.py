@@ -71,9 +71,17 @@ class Link:
 
     def forget(self, *listeners: Callable[..., None]) -> None:
         """Call these no more, whatever they listened to."""
-        kinds: tuple[list[Any], ...] = (self._disconnect_listeners, self._reconnect_listeners, self._refusal_listeners)
-        for kind in kinds:
+        for kind in self._listeners:
             kind[:] = [known for known in kind if known not in listeners]
+
+    @property
+    def listeners(self) -> int:
+        """How many listeners are called, whatever they listen to."""
+        return sum(map(len, self._listeners))
+
+    @property
+    def _listeners(self) -> tuple[list[Any], ...]:
+        return self._disconnect_listeners, self._reconnect_listeners, self._refusal_listeners, self._end_listeners
 
     def on_end(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with the reason when the connection is closed for good, and not by us."""
@@ -118,14 +126,14 @@ class Link:
         _log.warning("connection.lost", connection=self.name)
         self._remember("the connection was lost")
         self.client.fail_requests()
-        for listener in self._disconnect_listeners:
+        for listener in tuple(self._disconnect_listeners):
             listener()
 
     async def _on_reconnected(self) -> None:
         self.set_up()
         self.reconnects += 1
         _log.info("connection.back", connection=self.name, server=self.server_version)
-        for listener in self._reconnect_listeners:
+        for listener in tuple(self._reconnect_listeners):
             listener()
 
     async def _on_closed(self) -> None:
@@ -134,7 +142,7 @@ class Link:
         reason = str(self.client.last_error or "no reason given")
         self._remember(f"the server ended the connection ({reason})")
         _log.error("connection.closed", connection=self.name, reason=reason)
-        for listener in self._end_listeners:
+        for listener in tuple(self._end_listeners):
             listener(reason)
 
     async def _on_error(self, error: Exception) -> None:
@@ -143,7 +151,7 @@ class Link:
             _log.error("connection.refused", connection=self.name, server_says=text)
             self._remember(text)
             self.api.refused(text)
-            for listener in self._refusal_listeners:
+            for listener in tuple(self._refusal_listeners):
                 listener(text)
         elif self._up.is_set():
             _log.warning("connection.error", connection=self.name, error=_plain(error))

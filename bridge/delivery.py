@@ -133,7 +133,8 @@ class Delivery:
             self._acknowledge(self.acknowledged)
 
     async def stop(self) -> None:
-        """Stop confirming."""
+        """Stop confirming; nothing is written again."""
+        self._target.forget(self._disconnected, self._reconnected, self._publication_refused)
         await end_tasks(self._confirmer)
 
     def _write(self, operations: list[bytes], reply: bytes, oldest_ns: int) -> None:

@@ -14,7 +14,7 @@ from aiohttp import web
 from bridge.errors import ConfigError
 
 if TYPE_CHECKING:
-    from bridge.rule_run import RuleRun
+    from bridge.rule_seat import RuleSeat
 
 __all__ = ["Health", "SidecarState"]
 
@@ -31,8 +31,8 @@ class SidecarState(Protocol):
         """Whether the sidecar is on its way out."""
 
     @property
-    def runs(self) -> list[RuleRun]:
-        """The rules at work."""
+    def seats(self) -> list[RuleSeat]:
+        """The rules."""
 
 
 class Health:
@@ -93,24 +93,24 @@ class Health:
 
     async def _readyz(self, request: web.Request) -> web.Response:
         checks = {"connections": self._state.started, "not draining": not self._state.draining}
-        checks |= {f"rule {run.rule.name}": run.ready for run in self._state.runs}
+        checks |= {f"rule {seat.rule.name}": seat.ready for seat in self._state.seats}
         return _answer(request, checks)
 
     async def _status(self, _: web.Request) -> web.Response:
         state = self._state
         return web.json_response(
             {
-                "ready": state.started and not state.draining and all(run.ready for run in state.runs),
+                "ready": state.started and not state.draining and all(seat.ready for seat in state.seats),
                 "rules": [
                     {
-                        "name": run.rule.name,
-                        "kind": run.rule.kind,
-                        "state": run.state,
-                        "error": str(run.error) if run.error else None,
-                        **run.status(),
-                        "counters": run.counters.as_dict(),
+                        "name": seat.rule.name,
+                        "kind": seat.rule.kind,
+                        "state": seat.state,
+                        "error": str(seat.error) if seat.error else None,
+                        **seat.status(),
+                        "counters": seat.counters(),
                     }
-                    for run in state.runs
+                    for seat in state.seats
                 ],
             }
         )

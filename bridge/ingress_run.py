@@ -133,6 +133,7 @@ class IngressRun(FailingRun):
         except (BridgeError, OSError) as error:
             self._log.error("rule.drain_incomplete", reason=str(error))
         await self._delivery.stop()
+        self._stop_listening()
         self.state = "failed" if failed else "stopped"
         self._log.info("rule.stopped", **self._counted())
 
@@ -140,14 +141,29 @@ class IngressRun(FailingRun):
         """End a `stop` that was cancelled because it took too long: what waits to be written is lost, and counted."""
         if self._delivery is None or self.state == "stopped":
             return
+        held = self._held if self._delivery.held else 0
+        lost = held + sum(len(operations) for operations, _ in self._waiting)
+        await self._leave()
+        self._log.error("rule.abandoned", lost=lost, **self._counted())
+
+    async def end_at_once(self) -> None:
+        """What waits to be written is lost; see `RuleRun`."""
+        await end_tasks(self._watcher)
+        await self._events.close()
+        await self._leave()
+        self._log.warning("rule.ended_at_once", **self._counted())
+
+    async def _leave(self) -> None:
         await end_tasks(self._writer)
         if self._subscription is not None:
             await self._subscription.release()
-        await self._delivery.stop()
+        if self._delivery is not None:
+            await self._delivery.stop()
+        self._stop_listening()
         self.state = "stopped"
-        held = self._held if self._delivery.held else 0
-        lost = held + sum(len(operations) for operations, _ in self._waiting)
-        self._log.error("rule.abandoned", lost=lost, **self._counted())
+
+    def _stop_listening(self) -> None:
+        self._link.forget(self._reconnected, self._refused)
 
     @property
     def ready(self) -> bool:

@@ -192,6 +192,14 @@ class Intake:
             await consumer.delete()
             await consumer.create(self.handled)
 
+    async def end_at_once(self) -> None:
+        """Stop and leave the consumer as it is: somebody else may read through it by now."""
+        self.link.forget(self._disconnected, self._reconnected)
+        await end_tasks(self._watcher, self._worker)
+        self._queue.clear()
+        if self._subscription is not None:
+            await self._subscription.release()
+
     @property
     def has_work(self) -> bool:
         """Whether something that has arrived is not handed on."""

@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 
 from bridge.account_graph import AccountGraph
 from bridge.errors import BridgeError
+from bridge.links import close_links, connections_of, open_links
 from bridge.rule_context import RuleContext
 from bridge.rule_kinds import make_run
 from bridge.settings import Settings
-from bridge.sidecar import close_links, connections_of, open_links
 
 __all__ = ["Finding", "check_server"]
 

@@ -45,6 +45,7 @@ class RawRequests:
 
     async def close(self) -> None:
         """Wait for no more answers."""
+        self._link.forget(self._disconnected)
         self._disconnected()
         if self._subscription is not None:
             await self._subscription.release()

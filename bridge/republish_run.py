@@ -201,9 +201,7 @@ class RepublishRun(FailingRun):
         failed = self.state == "failed"
         self.state = "draining"
         await end_tasks(*self._tasks)
-        for subscription in self._subscriptions:
-            if not self._source.client.is_closed:
-                await subscription.unsubscribe()
+        await self._unsubscribe()
         try:
             if failed:
                 await self._intake.abandon(held=self._delivery.held)
@@ -217,6 +215,7 @@ class RepublishRun(FailingRun):
         except (BridgeError, OSError) as error:
             self._log.error("rule.drain_incomplete", reason=str(error))
         await self._delivery.stop()
+        self._stop_listening()
         self.state = "failed" if failed else "stopped"
         self._log.info("rule.stopped", **self._counted())
 
@@ -230,8 +229,30 @@ class RepublishRun(FailingRun):
         except (BridgeError, OSError) as error:
             self._log.error("rule.abandon_incomplete", reason=str(error))
         await self._delivery.stop()
+        self._stop_listening()
         self.state = "stopped"
         self._log.error("rule.abandoned", **self._counted())
+
+    async def end_at_once(self) -> None:
+        """Leave consumer and position to whoever works on the rule now; see `RuleRun`."""
+        if self._intake is not None:
+            await self._intake.end_at_once()
+            await self._delivery.stop()
+            self._stop_listening()
+            await end_tasks(*self._tasks)
+            await self._unsubscribe()
+        self.state = "stopped"
+        self._log.warning("rule.ended_at_once", **self._counted())
+
+    def _stop_listening(self) -> None:
+        self._source.forget(self._delivery.acknowledge_again, self._refused)
+        self._target.forget(self._target_is_back, self._refused)
+
+    async def _unsubscribe(self) -> None:
+        while self._subscriptions:
+            subscription = self._subscriptions.pop()
+            if not self._source.client.is_closed:
+                await subscription.unsubscribe()
 
     @property
     def filtered(self) -> bool:

@@ -85,6 +85,12 @@ class RuleRun(Protocol):
     async def abandon(self) -> None:
         """End a `stop` that was cancelled because it took too long."""
 
+    async def end_at_once(self) -> None:
+        """End with no word to any server but that nothing more is heard: somebody else may do the rule's work by now.
+
+        In whatever state; what is in hand is neither written nor acknowledged, and no consumer is touched.
+        """
+
     def status(self) -> dict[str, Any]:
         """Where it stands, as plain data: `stream`, `position` and what else its kind has to tell."""
 

@@ -57,6 +57,8 @@ async def _hears(listener: Link, speaker: Link) -> bool | None:
     except TimeoutError:
         pass
     finally:
+        for link in (listener, speaker):
+            link.forget(on_refusal)
         await subscription.unsubscribe()
         await subscription.release()
     return None if refused.is_set() and not heard.is_set() else heard.is_set()

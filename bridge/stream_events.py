@@ -36,10 +36,11 @@ class StreamEvents:
 
     async def close(self) -> None:
         """Stop listening."""
-        for subscription in self._subscriptions:
+        self._link.forget(self._changed.set)
+        while self._subscriptions:
+            subscription = self._subscriptions.pop()
             if not self._link.client.is_closed:
                 await subscription.unsubscribe()
-        self._subscriptions.clear()
 
     async def next(self, patience: float | None = None) -> None:
         """Wait for something that happened after the last call, or until so many seconds are over."""

@@ -119,6 +119,14 @@ class CopyEntry:
         await end_tasks(self._living)
         await self._end_round()
 
+    async def end_at_once(self) -> None:
+        """Stop at once; the origin's server removes the consumer by itself when nobody listens any more."""
+        await end_tasks(self._living)
+        if self._publisher is not None:
+            await self._publisher.close()
+        if self._intake is not None:
+            await self._intake.end_at_once()
+
     @property
     def ready(self) -> bool:
         """Whether it copies at this moment."""

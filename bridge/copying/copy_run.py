@@ -147,7 +147,19 @@ class CopyRun(FailingRun):
         await self._close_target()
         self.state = "stopped"
 
+    async def end_at_once(self) -> None:
+        """What is under way stands in the target or is copied by whoever works on the rule now; see `RuleRun`."""
+        for entry in self._entries:
+            await entry.end_at_once()
+        await end_tasks(self._follower)
+        await self._events.close()
+        await self._close_target()
+        self.state = "stopped"
+        self._log.warning("rule.ended_at_once", **self._counted())
+
     async def _close_target(self) -> None:
+        for plan in self._plans:
+            self._links[plan.source.connection].forget(self._refused)
         if self._own is not None:
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(_CLOSE):

@@ -14,6 +14,7 @@ from bridge.handoff.copying import CopyingHandoff
 from bridge.handoff.ingress import ingress_back, ingress_handoff
 from bridge.handoff.republish import republish_back, republish_handoff
 from bridge.handoff.takeover import take_over_from_sidecar
+from bridge.links import close_links, open_links
 from bridge.settings import (
     AdvisoriesRule,
     KvSourcesRule,
@@ -24,7 +25,6 @@ from bridge.settings import (
     SourcesRule,
     SubjectTransformRule,
 )
-from bridge.sidecar import close_links, open_links
 
 __all__ = ["Wish", "hand_over"]
 

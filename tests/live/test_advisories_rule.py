@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bridge import advisories_run, sidecar
+from bridge import advisories_run, rule_seat
 from bridge.errors import ConfigError
 from bridge.sidecar import Sidecar
 from conformance.servers import NativeServer, SharedServers
@@ -442,7 +442,7 @@ async def test_what_can_wait_is_bounded_and_what_is_lost_is_counted(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(advisories_run, "_MOST_WAITING", 10)
-    monkeypatch.setattr(sidecar, "_DRAIN", 0.5)
+    monkeypatch.setattr(rule_seat, "_DRAIN", 0.5)
     name = unique_name("bounded")
     url = await servers.url("2.15.1")
     peer = await raw_peer(url)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bridge import replay, sidecar
+from bridge import replay, rule_seat, sidecar
 from bridge.settings import Settings
 from bridge.wire import WireClient
 from conformance.servers import NativeServer, SharedServers
@@ -280,7 +280,7 @@ async def test_a_drain_is_bounded_while_the_target_is_away_and_loses_nothing(
     raw_peer: OpenPeer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sidecar, "_DRAIN", 0.5)
+    monkeypatch.setattr(rule_seat, "_DRAIN", 0.5)
     async with native_server("2.15.1") as source, native_server("2.15.1") as target:
         listener = await enduring_peer(target.url)
         here = await Scene.make(await raw_peer(source.url), "S", listener)
@@ -325,7 +325,7 @@ async def test_a_second_signal_ends_at_once(native_server: Servers, raw_peer: Op
             await process.said("sidecar.draining")
             process.send(signal.SIGTERM)
             assert await process.ended() == 1
-            assert not any("sidecar.drain_timeout" in line for line in process.log)
+            assert not any("rule.drain_timeout" in line for line in process.log)
 
 
 async def test_a_store_that_lost_its_end(native_server: Servers, enduring_peer: Endure, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from bridge import sidecar
+from bridge import rule_seat
 from bridge.cancelling import end_tasks
 from bridge.sidecar import Sidecar
 from conformance.servers import NativeServer, SharedServers
@@ -107,7 +107,7 @@ async def test_it_says_so_while_it_starts(
 async def test_it_says_so_while_it_drains(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sidecar, "_DRAIN", LIMIT)
+    monkeypatch.setattr(rule_seat, "_DRAIN", LIMIT)
     async with native_server("2.15.1") as source, native_server("2.15.1") as target:
         here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}

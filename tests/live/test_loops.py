@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from bridge.account_graph import AccountGraph, Outlook
+from bridge.links import close_links, connections_of, open_links
 from bridge.settings import Settings
-from bridge.sidecar import close_links, connections_of, open_links
 from conformance.servers import TWIN_VERSIONS, NativeCluster, NativeServer, SharedServers, fetch
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import SidecarProcess, document
@@ -167,7 +167,7 @@ async def test_a_way_round_that_appears_with_a_stream(
     await peer.create_stream(name=a, subjects=[f"{a}.>"])
     there, back = republish("there", a, f"{a}.>", f"{b}.>"), republish("back", b, f"{b}.>", f"{a}.>")
     async with running(settings_for(url, there, back)) as sidecar:
-        assert [run.state for run in sidecar.runs] == ["ready", "waiting"]
+        assert [seat.state for seat in sidecar.seats] == ["ready", "waiting"]
         await peer.create_stream(name=b, subjects=[f"{b}.>"])
         async with asyncio.timeout(LIMIT):
             await sidecar.finished.wait()
@@ -276,7 +276,7 @@ async def test_a_user_who_may_not_list_streams(
             "ok  there: its streams are there, nothing in the way",
         ]
         async with running(settings_for("", there, connections=named)) as sidecar:
-            assert [run.state for run in sidecar.runs] == ["ready"]
+            assert [seat.state for seat in sidecar.seats] == ["ready"]
         code, _, err = await checked(tmp_path, document("", there, back, connections=named))
         assert code == 1
         assert err.count(": loop: stream ") == 2

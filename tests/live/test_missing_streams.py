@@ -82,11 +82,11 @@ async def test_copying_waits_for_either_stream(
         if which != gone:
             await peer.create_stream(name=name, subjects=[f"{name}.>"])
     async with running(settings_for(url, here.rule())) as bridge:
-        assert (bridge.runs[0].state, bridge.runs[0].ready) == ("waiting", False)
+        assert (bridge.seats[0].state, bridge.seats[0].ready) == ("waiting", False)
         await peer.create_stream(name=streams[gone], subjects=[f"{streams[gone]}.>"])
         await peer.store(f"{here.name}.x".encode(), b"1")
         await here.holds(1)
-        await until(lambda: bridge.runs[0].ready)
+        await until(lambda: bridge.seats[0].ready)
     await here.are_exact()
 
 
@@ -101,8 +101,8 @@ async def test_copying_goes_on_in_a_target_that_was_deleted_and_made_anew(
         await here.holds(1)
         await peer.api(f"STREAM.DELETE.{here.target}")
         await peer.store(f"{here.name}.x".encode(), b"2")
-        await until(lambda: not bridge.runs[0].ready)
+        await until(lambda: not bridge.seats[0].ready)
         await peer.create_stream(name=here.target, subjects=[f"{here.target}.>"])
         await here.holds(2)
-        await until(lambda: bridge.runs[0].ready)
+        await until(lambda: bridge.seats[0].ready)
     await here.are_exact()

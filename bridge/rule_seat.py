@@ -1,0 +1,347 @@
+"""One rule's place in the sidecar, for as long as the rule is in the configuration.
+
+Theory of operation. A run does a rule's work once, from its start to its end. A seat makes runs, one at a time: when
+the rule's streams are there, when this sidecar leads the rule (see `bridge.leadership`), and again after the lead was
+lost or the configuration changed. What is counted and measured belongs to the seat, so it goes on over runs.
+
+A task brings the run to work and then watches the term. Whoever stops the seat ends that task first, and then the run,
+so that nobody else acts on the run meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
+
+import structlog
+
+from bridge.assembly import Assembly
+from bridge.cancelling import end_tasks
+from bridge.errors import BridgeError, StreamMissingError
+from bridge.gate import ALWAYS_OPEN, Gate
+from bridge.leadership.term import Leadership, Term
+from bridge.measures import Measures
+from bridge.missing_streams import appeared
+from bridge.rule_context import RuleContext
+from bridge.rule_run import RuleRun
+from bridge.settings import Rule
+
+__all__ = ["RuleSeat", "SeatState"]
+
+SeatState: TypeAlias = Literal["waiting", "standby", "starting", "ready", "draining", "stopped", "failed"]
+"""`waiting`: a stream that the rule needs is not there; `standby`: another replica leads the rule."""
+
+_log = structlog.get_logger("bridge.seat")
+
+_DRAIN = 22.0  # seconds for a rule to finish; with the rest, within Kubernetes' default grace period of 30
+_LEAVE = 3.0  # seconds for leaving what did not finish
+_PAUSES = (0.25, 0.5, 1.0, 2.0, 5.0)  # seconds before a start that a server's absence prevented is tried again
+
+
+class RuleSeat:
+    """The place of one rule.
+
+    Args:
+        rule: the rule.
+        assembly: the configuration that it belongs to.
+        leadership: says when this sidecar leads the rule.
+        failed: called with the seat when its rule cannot go on; `error` says why.
+
+    Attributes:
+        rule: the rule as it is now.
+        run: what does its work, or did it last; None before the first one.
+        measures: what is measured of its work, over all runs.
+        error: why it cannot go on, None while it can.
+    """
+
+    def __init__(
+        self, rule: Rule, assembly: Assembly, leadership: Leadership, failed: Callable[[RuleSeat], None]
+    ) -> None:
+        self.rule = rule
+        self.run: RuleRun | None = None
+        self.measures = Measures()
+        self.error: BaseException | None = None
+        self._assembly = assembly
+        self._leadership = leadership
+        self._failed = failed
+        self._phase: SeatState = "starting"
+        self._prepared: RuleRun | None = None  # checked, to be started
+        self._missing: StreamMissingError | None = None
+        self._looks_for_loops = False
+        self._term: Term | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._begun: asyncio.Future[None] | None = None
+        self._at_work = False  # whether the run must be ended
+        self._ending: asyncio.Task[None] | None = None
+        self._past: Counter[str] = Counter()  # what runs before this one have counted
+        self._log = _log.bind(rule=rule.name)
+
+    # -- what is told ------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> SeatState:
+        """Where the rule is in its life."""
+        return self.run.state if self.run is not None and self._phase == "ready" else self._phase
+
+    @property
+    def ready(self) -> bool:
+        """Whether the rule does its work at this moment, or stands by for another replica that does."""
+        if self._phase == "standby":
+            return True
+        return self._phase == "ready" and self.run is not None and self.run.ready
+
+    @property
+    def leader(self) -> bool | None:
+        """Whether this sidecar leads the rule; None where there are no replicas."""
+        if not self._leadership.shared:
+            return None
+        return self._term is not None and not self._term.lost.is_set()
+
+    @property
+    def waiting_for(self) -> str | None:
+        """What the rule waits for, in words; None where nothing outside keeps it from its work."""
+        match self._phase:
+            case "waiting":
+                return str(self._missing)
+            case "standby":
+                return "the lead, which another replica has"
+            case "ready" | "draining" if self.run is not None:
+                return self.run.waiting_for
+            case _:
+                return None
+
+    @property
+    def has_work(self) -> bool:
+        """Whether it holds messages that it took and has not passed on, or not had confirmed."""
+        return self._at_work and self.run is not None and self.run.has_work
+
+    def counters(self) -> dict[str, int]:
+        """What all runs have counted together; no number ever falls."""
+        total = Counter(self._past)
+        if self.run is not None:
+            total.update(self.run.counters.as_dict())
+        return dict(total)
+
+    def status(self) -> dict[str, Any]:
+        """What the run tells of where it stands; empty before the first one."""
+        return self.run.status() if self.run is not None else {}
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    async def check(self) -> None:
+        """Look at the servers, before `start`; a stream that is missing is waited for then.
+
+        Raises:
+            BridgeError: what is against the rule.
+        """
+        self._missing = None
+        run = self._new_run(ALWAYS_OPEN)
+        if await self._checked(run):
+            self._prepared = run
+
+    async def start(self) -> None:
+        """Bring the rule to work; returns when it works, waits for a stream, or stands by. After `check`.
+
+        Raises:
+            BridgeError: what is against the rule.
+        """
+        self.error = None
+        self._begun = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._live())
+        await self._begun
+
+    async def halt(self) -> bool:
+        """End the work and keep the lead, for another version of the rule; whether all in hand was finished."""
+        failed = self._phase == "failed"
+        self._phase = "draining"
+        await end_tasks(self._task)
+        if self._begun is not None:
+            self._begun.cancel()
+        self._task = self._prepared = self._missing = None
+        finished = await self._end_run()
+        self._phase = "failed" if failed else "stopped"
+        return finished
+
+    async def stop(self) -> bool:
+        """End the work and give back the lead; whether all in hand was finished."""
+        finished = await self.halt()
+        await self._end_term()
+        return finished
+
+    def take(self, rule: Rule, assembly: Assembly) -> None:
+        """Another configuration holds from now on; the rule may differ only while the seat is at a halt."""
+        assert self._task is None or rule == self.rule
+        self.rule = rule
+        self._assembly = assembly
+
+    # -- the way to work ---------------------------------------------------------------------------------------------
+
+    async def _live(self) -> None:
+        try:
+            while True:
+                await self._wait_for_streams()
+                term = await self._lead()
+                if not await self._work(term):
+                    continue
+                self._phase = "ready"
+                self._has_begun()
+                await term.lost.wait()
+                if self.error is not None:
+                    return
+                self._log.warning("rule.lead_lost", meaning="another replica may do the rule's work by now")
+                self._phase = "standby"
+                await self._end_run()
+        except Exception as error:
+            self._fail(error)
+
+    async def _wait_for_streams(self) -> None:
+        if self._missing is None:
+            return
+        self._phase = "waiting"
+        self._has_begun()
+        await appeared(self._assembly.links[self._missing.connection], self._missing.stream)
+        self._missing = None
+        # With the stream there may be a way round that was not there before.
+        self._looks_for_loops = True
+
+    async def _lead(self) -> Term:
+        if self._term is None or self._term.lost.is_set():
+            self._term = None
+            if self._leadership.shared:
+                self._phase = "standby"
+                self._has_begun()
+            self._term = await self._leadership.lead(self.rule)
+        return self._term
+
+    async def _work(self, term: Term) -> bool:
+        """Bring a run to work; False if a stream is missing, or the term is over already."""
+        self._phase = "starting"
+        pauses = iter(_PAUSES)
+        while not term.lost.is_set():
+            try:
+                return await self._start_run(term)
+            except BridgeError as error:
+                await self._end_run()
+                if not error.retriable or self._is_awaited:
+                    raise
+                pause = next(pauses, _PAUSES[-1])
+                self._log.warning("rule.start_delayed", reason=str(error), again_in=pause)
+                await asyncio.sleep(pause)
+        return False
+
+    async def _start_run(self, term: Term) -> bool:
+        run, self._prepared = self._prepared, None
+        if run is None or self._leadership.shared:
+            run = self._new_run(term.gate)
+            if not await self._checked(run):
+                await self._end_term()
+                return False
+        if self._looks_for_loops:
+            await self._assembly.refuse_loops({self.rule.name})
+            self._looks_for_loops = False
+        self._seat(run)
+        # A start may read a long history.
+        starting, lost = asyncio.create_task(run.start()), asyncio.create_task(term.lost.wait())
+        try:
+            await asyncio.wait({starting, lost}, return_when=asyncio.FIRST_COMPLETED)
+            if not starting.done():
+                await end_tasks(starting)
+                await self._end_run()
+                return False
+            await starting
+        finally:
+            await end_tasks(starting, lost)
+        if run.error is not None:
+            raise run.error
+        return True
+
+    async def _checked(self, run: RuleRun) -> bool:
+        """Check; False if a stream is missing."""
+        try:
+            await run.check()
+        except StreamMissingError as error:
+            self._missing = error
+            self._phase = "waiting"
+            self._log.warning("rule.waiting", reason=str(error), meaning="starts when it appears")
+            return False
+        return True
+
+    def _new_run(self, gate: Gate) -> RuleRun:
+        settings = self._assembly.settings
+        dialect = settings.dialect_of(self.rule)
+        context = RuleContext(settings.name, dialect, self._run_failed, gate=gate, measures=self.measures)
+        return self._assembly.make_run(self.rule, context)
+
+    def _seat(self, run: RuleRun) -> None:
+        if self.run is not None:
+            self._past.update(self.run.counters.as_dict())
+        self.run = run
+        self._at_work = True
+
+    # -- the way out -------------------------------------------------------------------------------------------------
+
+    async def _end_run(self) -> bool:
+        """End the run, if there is one at work; whether all in hand was finished."""
+        run = self.run
+        if run is None or not self._at_work:
+            return True
+        if self._term is not None and self._term.lost.is_set():
+            await run.end_at_once()
+            finished = False
+        else:
+            finished = await self._drain(run)
+        self._at_work = False  # only here: where this was cancelled, it is done again
+        return finished
+
+    async def _drain(self, run: RuleRun) -> bool:
+        if self._ending is None:
+            self._ending = asyncio.create_task(run.stop())
+        done, _ = await asyncio.wait({self._ending}, timeout=_DRAIN)
+        ending, self._ending = self._ending, None
+        if done:
+            if error := ending.exception():
+                self._log.error("rule.drain_failed", reason=str(error) or type(error).__name__)
+            return True
+        self._log.error("rule.drain_timeout", seconds=_DRAIN)
+        await end_tasks(ending)
+        try:
+            async with asyncio.timeout(_LEAVE):
+                await run.abandon()
+        except TimeoutError:
+            await run.end_at_once()
+        return False
+
+    async def _end_term(self) -> None:
+        term, self._term = self._term, None
+        if term is not None:
+            await term.end()
+
+    # -- who is told -------------------------------------------------------------------------------------------------
+
+    @property
+    def _is_awaited(self) -> bool:
+        """Whether somebody still waits for how the start goes."""
+        return self._begun is not None and not self._begun.done()
+
+    def _has_begun(self) -> None:
+        if self._begun is not None and not self._begun.done():
+            self._begun.set_result(None)
+
+    def _run_failed(self, run: RuleRun) -> None:
+        if run is self.run and run.error is not None:
+            self._fail(run.error, said=True)
+
+    def _fail(self, error: BaseException, *, said: bool = False) -> None:
+        """The rule cannot go on; only the first reason counts. `said`: the log has it already."""
+        if self.error is not None:
+            return
+        self.error = error
+        self._phase = "failed"
+        if self._begun is not None and not self._begun.done():
+            self._begun.set_exception(error)  # whoever starts the seat hears it
+            return
+        if not said:
+            self._log.error("rule.failed", reason=str(error) or type(error).__name__)
+        self._failed(self)
