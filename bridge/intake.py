@@ -29,6 +29,7 @@ from bridge.connection import Link
 from bridge.counters import IntakeCounters
 from bridge.errors import ApiError, RuleRefusedError
 from bridge.jetstream_api import STREAM_NOT_FOUND, Json
+from bridge.pacing import Pace
 from bridge.replay import Replay
 from bridge.republish_loop import AckReply
 from bridge.rule_consumer import TAKEOVER, RuleConsumer
@@ -42,6 +43,7 @@ _log = structlog.get_logger("bridge.intake")
 
 _SILENT_BEATS = 2.5  # heartbeats missing until something must be wrong
 _POLL = 0.05  # seconds until a request that the server could not answer is made again
+_LONGEST_POLL = 1.0  # the same, after some tries
 _LEAVING_POLL = 0.005  # seconds between two looks at whether the server has noticed that we are gone
 _Item: TypeAlias = list[Delivered] | tuple[bytes, bytes]
 
@@ -97,6 +99,7 @@ class Intake:
         self._watcher: asyncio.Task[None] | None = None
         self._subscription: BatchSubscription | None = None
         self._heard = 0.0
+        self._pace = Pace()
         self._look = asyncio.Event()
         self._opening = False
         self._filling = False
@@ -345,6 +348,7 @@ class Intake:
         plan = self.plan
         missing = Replay(self.link.api, plan.stream, plan.filters, plan.headers_only, plan.direct)
         self._filling = True
+        attached, pause = self.attached, _POLL
         try:
             while self.handled < upto:
                 try:
@@ -357,15 +361,18 @@ class Intake:
                 except ApiError as error:
                     if error.err_code == STREAM_NOT_FOUND:
                         break
-                    if not _passing(error):
+                    if not error.passing:
                         raise
+                    self.attached = False
                     self._say_waiting(error)
-                    await asyncio.sleep(_POLL)
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _LONGEST_POLL)
                     await self.link.connected()
                 else:
                     break
         finally:
             self._filling, self.waits_for = False, ""
+        self.attached = attached
         found = self._counters.received - before
         self._counters.recovered += found
         self._counters.lost += max(min(delivered - first + 1, upto - start) - found, 0)
@@ -426,7 +433,7 @@ class Intake:
             except ApiError as error:
                 if error.err_code == STREAM_NOT_FOUND and self._closing:
                     return  # with the stream, everything that it had for us is gone
-                if error.err_code != STREAM_NOT_FOUND and not _passing(error):
+                if error.err_code != STREAM_NOT_FOUND and not error.passing:
                     raise
                 self._say_waiting(error)
                 await asyncio.sleep(replay.HEARTBEAT / 4)
@@ -437,7 +444,8 @@ class Intake:
 
     def _say_waiting(self, error: ApiError) -> None:
         self.waits_for = f"an answer about stream '{self.plan.stream}' ({error})"
-        _log.warning("intake.waiting", stream=self.plan.stream, reason=str(error))
+        if self._pace.due():
+            _log.warning("intake.waiting", stream=self.plan.stream, reason=str(error))
 
     async def _look_after(self) -> None:
         plan, consumer = self.plan, self.consumer
@@ -475,7 +483,6 @@ class Intake:
             await self._sink.settled()
         await self._begin()
 
-
     async def _consumer_info(self) -> Json | None:
         """What the consumer is; None if it is gone, or if it is better to make another one."""
         consumer = self.consumer
@@ -495,11 +502,6 @@ class Intake:
         await self._listen()
         self._queue.clear()
         return None
-
-
-def _passing(error: ApiError) -> bool:
-    """Whether a request can succeed a little later: the server restarts, or its cluster has no leader."""
-    return error.retriable or error.http_code == 503
 
 
 def _any_redelivered(batch: list[Delivered]) -> bool:

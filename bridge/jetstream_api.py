@@ -82,9 +82,7 @@ class JetStreamApi:
         """
         await self._patiently(lambda: self._answer_to(reply.decode(), b"+ACK"))
 
-    async def _patiently(
-        self, request: Callable[[], Awaitable[_Answer]], patience: float | None = None
-    ) -> _Answer:
+    async def _patiently(self, request: Callable[[], Awaitable[_Answer]], patience: float | None = None) -> _Answer:
         async for attempt in AsyncRetrying(
             retry=retry_if_exception(_passing),
             stop=stop_after_delay(self._patience if patience is None else patience),

@@ -199,7 +199,7 @@ class CopyEntry:
             await asyncio.gather(
                 appeared(self._target, self.plan.stream), appeared(self._origin, self.plan.source.name)
             )
-        elif error.retriable or error.http_code == 503:
+        elif error.passing:
             await asyncio.sleep(_PAUSE)
         else:
             raise error
@@ -344,7 +344,12 @@ class CopyEntry:
                 filled += len(piece)
         if filled:
             await publisher.settled()
-            await self._resuming.remove_fillers()
+            try:
+                await self._resuming.remove_fillers()
+            except ApiError as error:
+                if not error.passing:
+                    raise
+                publisher.interrupt(f"the fillers are not removed yet ({error})")  # the next round begins with that
             self._counters.fillers += filled
             self._counters.copied -= filled
 

@@ -48,9 +48,7 @@ class AnsweredLoad:
         async with asyncio.timeout(LIMIT):
             for _ in range(messages):
                 self._number += 1
-                while (answer := await self._ask(self._subject, b"%d" % self._number)) is None or "seq" not in answer:
-                    await asyncio.sleep(_PAUSE)
-                self.last = max(self.last, int(answer["seq"]))
+                self.last = max(self.last, await self._stored(b"%d" % self._number))
         return self.last
 
     @asynccontextmanager
@@ -68,6 +66,13 @@ class AnsweredLoad:
         finally:
             enough.set()
             await publishing
+
+    async def _stored(self, payload: bytes) -> int:
+        while True:
+            answer = await self._ask(self._subject, payload)
+            if answer is not None and "seq" in answer:
+                return int(answer["seq"])
+            await asyncio.sleep(_PAUSE)
 
     async def _ask(self, subject: str, data: bytes) -> dict[str, Any] | None:
         with contextlib.suppress(nats.errors.Error, OSError):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
 from structlog.testing import capture_logs
 
-from bridge import replay
-from conformance.servers import NativeServer
+from conformance.servers import NativeServer, SharedServers
 from tests.live.copies import Copies, record_of
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer
@@ -27,16 +27,18 @@ SERVER_LIMIT = f"jetstream: {{max_memory_store: {ROOM}, max_file_store: 10MB}}"
 
 
 @pytest.mark.parametrize(
-    ("storage", "config", "said"),
+    ("version", "storage", "config", "said"),
     [
-        ("file", ACCOUNT_LIMIT, "resource limits exceeded for account"),
-        ("memory", SERVER_LIMIT, "insufficient resources"),
+        ("2.9.10", "file", ACCOUNT_LIMIT, "resource limits exceeded for account"),
+        ("2.10.27", "memory", SERVER_LIMIT, "insufficient resources"),
+        ("2.15.1", "file", ACCOUNT_LIMIT, "resource limits exceeded for account"),
+        ("2.15.1", "memory", SERVER_LIMIT, "insufficient resources"),
     ],
 )
 async def test_copying_waits_for_room(
-    storage: str, config: str, said: str, twin_version: str, native_server: Servers, raw_peer: OpenPeer
+    version: str, storage: str, config: str, said: str, native_server: Servers, raw_peer: OpenPeer
 ) -> None:
-    async with native_server("2.15.1") as origin, native_server(twin_version, config=config) as full:
+    async with native_server("2.15.1") as origin, native_server(version, config=config) as full:
         here = await Copies.make(
             await raw_peer(origin.url), "S", target_peer=await raw_peer(full.url), target={"storage": storage}
         )
@@ -63,29 +65,30 @@ async def test_copying_waits_for_room(
 
 
 @pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])
-async def test_a_gap_is_read_again_when_the_account_takes_another_consumer(
-    delivery: str, twin_version: str, native_server: Servers, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+async def test_what_is_missing_is_read_again_when_there_is_room_for_the_consumer_that_this_needs(
+    delivery: str, twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
-    monkeypatch.setattr(replay, "HEARTBEAT", 0.2)
-    async with native_server(twin_version, config="") as server, cut_wire(server.url) as wire:
-        peer = await raw_peer(server.url)
-        here = await Scene.make(peer, "S", max_consumers=2)
-        target = await raw_peer(server.url)
-        async with running(settings_for(wire.url, here.rule(delivery=delivery), dialect="native")) as bridge:
-            (run,) = bridge.runs
-            await here.load.burst(100)
-            await here.bridged.count(100)
-            await peer.api("CONSUMER.DURABLE.CREATE.S.other", {"stream_name": "S", "config": {"durable_name": "other", "ack_policy": "none"}})
-            for _ in range(20):
-                wire.hold_back()
-                burst = here.load.burst(3000)
-                import asyncio
-                t = asyncio.create_task(burst)
-                before = run.counters.received
-                await until(lambda: run.counters.received > before)
-                wire.cut()
-                await t
-                wire.let_through()
-                await until(lambda: run.ready or run.error is not None)
-                print(run.counters.as_dict(), run.ready, run.error)
-                if run.error: break
+    url = await servers.url(twin_version)
+    here = await Scene.make(await raw_peer(url), unique_name("room"), max_consumers=2)
+    async with cut_wire(url) as wire, running(settings_for(wire.url, here.rule(delivery=delivery))) as bridge:
+        (run,) = bridge.runs
+        other = {"stream_name": here.name, "config": {"durable_name": "other", "ack_policy": "none"}}
+        assert "error" not in await here.peer.api(f"CONSUMER.DURABLE.CREATE.{here.name}.other", other)
+
+        def held_up() -> bool:
+            return "maximum consumers limit reached" in str(run.waiting_for)
+
+        while not held_up():  # until a cut swallows deliveries
+            publishing = asyncio.create_task(here.load.burst(3000))
+            received = run.counters.received
+            await until(lambda received=received: held_up() or run.counters.received > received)  # type: ignore[misc]
+            wire.cut()
+            await publishing
+            await until(lambda: held_up() or run.counters.received == here.load.published)
+        assert not run.ready
+        assert run.error is None
+        await here.peer.api(f"CONSUMER.DELETE.{here.name}.other")
+        end = await here.end()
+        await until(lambda: run.position == end)
+        await until(lambda: run.ready)
+        assert (run.counters.received, run.counters.lost) == (end, 0)
