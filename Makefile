@@ -12,13 +12,20 @@ COMMA := ,
 SPACE := $(subst ,, )
 REPORT ?= build/conformance
 
-.PHONY: help install demo test browser-test conform lint format types bench lock clean
+CHAOS ?=
+CHAOS_REPORT ?= build/chaos
+# Of the smoke run: bounded by messages and faults, not by time.
+SMOKE := --seed smoke --minutes 0 --faults 5 --messages 3000
+
+.PHONY: help install demo test browser-test conform chaos chaos-smoke soak lint format types bench lock clean
 
 help:
 	@echo "make demo    a server, a stream, native republish beside the bridge's, and whether they agree"
 	@echo "make test    all tests, on real servers (fetched once, kept in a cache)"
 	@echo "make browser-test    the conformance report's page, in a headless Chromium that is installed already"
 	@echo "make conform the whole catalogue on six server versions, the engine and the bridge; reports are in build/"
+	@echo "make chaos   ten minutes of faults, every kind of rule, on a cluster and on one server; reports are in build/chaos"
+	@echo "make chaos-smoke  the same, about a minute; make soak: memory over ten million messages"
 	@echo "make lint    ruff; make types: mypy --strict; make format: rewrite"
 	@echo "make bench   republishing and copying beside native, as ratios of one run; BENCH='--quick catch-up' for some"
 	@echo "make lock    renew the locked dependencies; make clean: remove what was installed"
@@ -46,6 +53,16 @@ browser-test: install
 conform: install
 	$(BIN)/nats-bridge conform --versions $(MATRIX) --subjects native,engine --report $(REPORT) --differential 20000 $(CONFORM)
 	$(BIN)/nats-bridge conform --versions $(subst $(SPACE),$(COMMA),$(TESTED)) --subjects bridge --report $(REPORT)-bridge $(CONFORM)
+
+chaos: install
+	$(BIN)/python -m chaos --minutes 10 --topology cluster --report $(CHAOS_REPORT)/cluster $(CHAOS)
+	$(BIN)/python -m chaos --minutes 10 --topology single --report $(CHAOS_REPORT)/single $(CHAOS)
+
+chaos-smoke: install
+	$(BIN)/python -m chaos $(SMOKE) --topology single --report $(CHAOS_REPORT)/smoke $(CHAOS)
+
+soak: install
+	$(BIN)/python -m benchmarks soak $(SOAK)
 
 lint: install
 	$(BIN)/ruff check .

@@ -14,7 +14,7 @@ from functools import partial
 from importlib.metadata import version as version_of_package
 from pathlib import Path
 
-from benchmarks import catch_up, copy_latency, copy_memory, engine, latency, live_copying, memory, throughput
+from benchmarks import catch_up, copy_latency, copy_memory, engine, latency, live_copying, memory, soak, throughput
 from benchmarks.errors import BenchmarkError
 from benchmarks.figures import Report
 from conformance.servers import ServersError, fetch
@@ -25,6 +25,8 @@ _NAMES = (
     *("engine", "throughput", "latency", "memory"),
     *("catch-up", "live-copying", "copy-latency", "copy-memory"),
 )
+_LONG = ("soak",)
+"""Run only where they are named."""
 _EXIT_MISSED, _EXIT_IMPOSSIBLE, _EXIT_INTERRUPTED = 1, 2, 130
 
 
@@ -36,14 +38,19 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
         epilog="Exit code: 0 every target reached, 1 one missed, 2 something could not be measured."
         " Example: python -m benchmarks throughput latency --quick",
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {', '.join(_NAMES)}; all when left out")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"which: {', '.join(_NAMES)}; all of these when left out; or {', '.join(_LONG)}",
+    )
     parser.add_argument("--quick", action="store_true", help="fewer messages and rounds: a few minutes, less exact")
     parser.add_argument("--server-version", default="2.15.1", metavar="V", help="the native server (default: 2.15.1)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file as well")
     parsed = parser.parse_args(given)
-    unknown = [name for name in parsed.names if name not in _NAMES]
+    unknown = [name for name in parsed.names if name not in (*_NAMES, *_LONG)]
     if unknown:
-        parser.error(f"unknown benchmark '{unknown[0]}': there are {', '.join(_NAMES)}")
+        parser.error(f"unknown benchmark '{unknown[0]}': there are {', '.join((*_NAMES, *_LONG))}")
     parsed.names = list(dict.fromkeys(parsed.names)) or list(_NAMES)
     return parsed
 
@@ -89,6 +96,7 @@ def _run(options: argparse.Namespace) -> int:
         "live-copying": partial(live_copying.run, version),
         "copy-latency": partial(copy_latency.run, version),
         "copy-memory": partial(copy_memory.run, version),
+        "soak": partial(soak.run, version),
     }
     reports: dict[str, Report] = {}
     for name in options.names:

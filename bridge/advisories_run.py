@@ -29,6 +29,8 @@ from bridge.rule_run import GATE, FailingRun, RunState, missing_connection
 from bridge.target_streams import TargetStreams
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
     from bridge.connection import Link
     from bridge.rule_context import RuleContext
     from bridge.settings import AdvisoriesRule
@@ -86,7 +88,7 @@ class AdvisoriesRun(FailingRun):
     async def start(self) -> None:
         """Listen. After `check`."""
         rule = self.rule
-        self._streams = TargetStreams(self._republish.transform, self._source, self._target)
+        self._streams = TargetStreams(rule.name, self._republish.transform, self._source, self._target)
         self._publisher = ConfirmedPublisher(rule.name, self._target, self._streams, self.counters, self.measures)
         self.measures.follow(rule.kind, self.counters, lambda: InFlight(len(self._waiting) + self._window))
         self._source.on_reconnect(self._reconnected)
@@ -224,7 +226,11 @@ class AdvisoriesRun(FailingRun):
                 window = [self._waiting.popleft() for _ in range(min(_WINDOW, len(self._waiting)))]
                 self._window = len(window)
                 made = await asyncio.gather(*(self._make(subject, payload) for subject, _, _, payload in window))
-                await self._publisher.publish([message for message in made if message is not None])
+                messages = [message for message in made if message is not None]
+                spans = self._begin_spans(messages)
+                await self._publisher.publish(messages)
+                for span in spans:
+                    span.end()
                 self._window = 0
                 self.measures.arrived(Advisory.read(window[0][0], window[0][3]).time_ns)
                 self.measures.progressed()
@@ -232,6 +238,13 @@ class AdvisoriesRun(FailingRun):
         except Exception as error:
             self._fail(error)
             self._idle.set()
+
+    def _begin_spans(self, messages: list[Outgoing]) -> list[Span]:
+        tracing = self._context.tracing
+        if tracing is None:
+            return []
+        # Attached messages bring their producers' contexts; advisories have none.
+        return tracing.begin([(message.subject, b"", message.block, message.payload) for message in messages])
 
     async def _make(self, subject: bytes, payload: bytes) -> Outgoing | None:
         """What is to be published for an advisory; None where nothing is, which is counted."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -14,6 +15,9 @@ from bridge.rule_context import RuleContext
 from bridge.rule_kinds import make_run
 from bridge.rule_run import RuleRun
 from bridge.settings import Rule, Settings
+
+if TYPE_CHECKING:
+    from bridge.telemetry.tracing import RuleTracing
 
 __all__ = ["Assembly"]
 
@@ -28,11 +32,13 @@ class Assembly:
         settings: the configuration.
         links: its open connections by name.
         accounts: what is in the accounts that they reach.
+        tracing_of: what makes a rule's spans, None for none.
     """
 
     settings: Settings
     links: Mapping[str, Link]
     accounts: AccountGraph
+    tracing_of: Callable[[Rule], RuleTracing | None] = lambda _: None
 
     def make_run(self, rule: Rule, context: RuleContext) -> RuleRun:
         """What runs one of the configuration's rules; nothing happens before its `check`."""

@@ -80,7 +80,6 @@ class Delivery:
         """Begin confirming."""
         self._target.on_disconnect(self._disconnected)
         self._target.on_reconnect(self._reconnected)
-        self._target.on_refusal(self._publication_refused)
         self._confirmer = asyncio.create_task(self._confirm())
 
     def send(self, operations: list[bytes], reply: bytes, oldest_ns: int = 0) -> Awaitable[None] | None:
@@ -134,7 +133,7 @@ class Delivery:
 
     async def stop(self) -> None:
         """Stop confirming; nothing is written again."""
-        self._target.forget(self._disconnected, self._reconnected, self._publication_refused)
+        self._target.forget(self._disconnected, self._reconnected)
         await end_tasks(self._confirmer)
 
     def _write(self, operations: list[bytes], reply: bytes, oldest_ns: int) -> None:
@@ -223,6 +222,6 @@ class Delivery:
                 self._counters.repeated_out += written.messages
         self._changed.set()
 
-    def _publication_refused(self, text: str) -> None:
-        # Where nothing is acknowledged nothing waits for it either.
-        self._refused = self._refused or (self._acknowledge is not None and "publish" in text.lower())
+    def refused(self) -> None:
+        """A publication was refused: nothing is confirmed any more, because a PONG does not tell what was taken."""
+        self._refused = True

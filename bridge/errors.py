@@ -60,14 +60,21 @@ class ConfigError(BridgeError):
     Args:
         message: the lines.
         problems: the same, one entry per problem; the message itself when left out.
+        quotes: for each problem, the line of the file that it is about, or nothing.
     """
 
     code = "configuration"
     exit_code = EXIT_USAGE
 
-    def __init__(self, message: str, *, problems: tuple[str, ...] = ()) -> None:
+    def __init__(self, message: str, *, problems: tuple[str, ...] = (), quotes: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.problems = problems or (message,)
+        self.quotes = quotes or ("",) * len(self.problems)
+
+    @property
+    def with_quotes(self) -> str:
+        """The problems, each with its line of the file below it."""
+        return "\n".join(part for pair in zip(self.problems, self.quotes, strict=True) for part in pair if part)
 
 
 class CredentialsError(BridgeError):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -199,6 +200,13 @@ class IngressRun(FailingRun):
     # -- messages ----------------------------------------------------------------------------------------------------
 
     def _on_batch(self, batch: list[Delivered]) -> None:
+        tracing = self._context.tracing
+        if tracing is not None:
+            tracing.around(batch, partial(self._take, batch))
+        else:
+            self._take(batch)
+
+    def _take(self, batch: list[Delivered]) -> None:
         self.measures.took_published(batch)
         if self._waiting_bytes > _MOST_WAITING:
             self.counters.received += len(batch)
@@ -293,7 +301,7 @@ class IngressRun(FailingRun):
     async def _pause(self, reason: str) -> None:
         if reason != self._paused_because:
             self._paused_because = reason
-            self._log.error("rule.waiting", reason=reason, meaning="publishers hear that nobody is there")
+            self._log.warning("rule.waiting", reason=reason, meaning="publishers hear that nobody is there")
         if self._subscription is not None:
             self.state = "waiting"
             self.counters.pauses += 1

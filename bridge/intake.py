@@ -30,6 +30,7 @@ from bridge.counters import IntakeCounters
 from bridge.errors import ApiError, RuleRefusedError
 from bridge.jetstream_api import STREAM_NOT_FOUND, Json
 from bridge.pacing import Pace
+from bridge.refused_subjects import refused_publication
 from bridge.replay import Replay
 from bridge.republish_loop import AckReply
 from bridge.rule_consumer import TAKEOVER, RuleConsumer
@@ -89,6 +90,7 @@ class Intake:
         self.handled = 0  # stream sequence of the last message handed on
         self.attached = False  # whether the consumer is known to be there and to deliver to us
         self.waits_for = ""  # what a server does not answer at this moment
+        self._log = _log.bind(rule=self.plan.rule, stream=self.plan.stream)
         self._sink = sink
         self._counters = counters
         self._failed = failed
@@ -131,6 +133,7 @@ class Intake:
         self._watcher = asyncio.create_task(self._watch())
         self.link.on_disconnect(self._disconnected)
         self.link.on_reconnect(self._reconnected)
+        self.link.on_refusal(self._refused)
 
     async def _listen(self) -> None:
         """Hear from a new inbox, and no more from the one before."""
@@ -148,7 +151,7 @@ class Intake:
     async def close(self) -> None:
         """Stop the server's delivery, hand on everything that it has sent, leave nothing ephemeral behind."""
         self._closing = True
-        self.link.forget(self._disconnected, self._reconnected)
+        self.link.forget(self._disconnected, self._reconnected, self._refused)
         await end_tasks(self._watcher)
         if self._subscription is None:
             return
@@ -179,7 +182,7 @@ class Intake:
         Args:
             held: the last batch handed on has not been written.
         """
-        self.link.forget(self._disconnected, self._reconnected)
+        self.link.forget(self._disconnected, self._reconnected, self._refused)
         await end_tasks(self._watcher, self._worker)
         self._queue.clear()
         position, consumer = self.plan.position, self.consumer
@@ -376,7 +379,7 @@ class Intake:
         found = self._counters.received - before
         self._counters.recovered += found
         self._counters.lost += max(min(delivered - first + 1, upto - start) - found, 0)
-        _log.info("intake.recovered", stream=plan.stream, consumer=self.consumer.name, messages=found, upto=upto)
+        self._log.info("intake.recovered", consumer=self.consumer.name, messages=found, upto=upto)
         self.handled = max(self.handled, upto)
         if plan.position == "confirmed":
             await self._confirm(self.consumer.reply(upto, delivered))
@@ -406,6 +409,18 @@ class Intake:
     def _reconnected(self) -> None:
         self._counters.reconnects += 1
         self._look.set()
+
+    def _refused(self, text: str) -> None:
+        """Without an answer to flow control, or with a position that cannot move, nothing would ever come again."""
+        subject = refused_publication(text)
+        for prefix in (f"$JS.FC.{self.plan.stream}.", f"$JS.ACK.{self.plan.stream}."):
+            if subject.startswith(prefix.lower().encode()):
+                self._failed(
+                    RuleRefusedError(
+                        f"stream '{self.plan.stream}': the server refuses a publication ({text}):"
+                        f" allow the user to publish to '{prefix}>'"
+                    )
+                )
 
     async def _watch(self) -> None:
         """Look after the consumer when the connection came back or nothing is heard."""
@@ -445,7 +460,7 @@ class Intake:
     def _say_waiting(self, error: ApiError) -> None:
         self.waits_for = f"an answer about stream '{self.plan.stream}' ({error})"
         if self._pace.due():
-            _log.warning("intake.waiting", stream=self.plan.stream, reason=str(error))
+            self._log.warning("intake.waiting", reason=str(error))
 
     async def _look_after(self) -> None:
         plan, consumer = self.plan, self.consumer
@@ -453,7 +468,7 @@ class Intake:
         last = int(stream["state"]["last_seq"])
         if stream["created"] != self._created:
             self._counters.recreated_streams += 1
-            _log.warning("intake.stream_recreated", stream=plan.stream, created=stream["created"])
+            self._log.warning("intake.stream_recreated", created=stream["created"])
             await self._sink.settled()
             await self._sink.stream_recreated(stream)
             self._created = stream["created"]
@@ -466,7 +481,7 @@ class Intake:
                 info = await self._consumer_info()
             if last < self.handled:
                 # A server lost the end of its store; its next messages have numbers that we have seen.
-                _log.warning("intake.stream_shorter", stream=plan.stream, position=self.handled, last_sequence=last)
+                self._log.warning("intake.stream_shorter", position=self.handled, last_sequence=last)
                 if info is not None:
                     await consumer.delete()
                 self.handled = last
@@ -478,7 +493,7 @@ class Intake:
                 self._heard = asyncio.get_running_loop().time()
                 return
             self._counters.recreated_consumers += 1
-            _log.warning("intake.consumer_recreated", stream=plan.stream, consumer=consumer.name, after=self.handled)
+            self._log.warning("intake.consumer_recreated", consumer=consumer.name, after=self.handled)
             # The new consumer begins after `handled`, which must not be less than what is confirmed.
             await self._sink.settled()
         await self._begin()
@@ -497,7 +512,7 @@ class Intake:
             await consumer.delete()
         except ApiError as error:
             reason = str(error)  # nobody answers for it while that server is away, though the stream goes on elsewhere
-        _log.warning("intake.consumer_away", stream=self.plan.stream, consumer=consumer.name, reason=reason)
+        self._log.warning("intake.consumer_away", consumer=consumer.name, reason=reason)
         # What the old one may yet send must not mix with what its successor sends.
         await self._listen()
         self._queue.clear()

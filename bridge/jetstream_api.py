@@ -57,6 +57,7 @@ class JetStreamApi:
         self._patience = patience
         self._under_way: dict[asyncio.Task[Msg], str] = {}
         self._refused: set[asyncio.Task[Msg]] = set()
+        self._not_to_delete_from: set[str] = set()
 
     async def request(
         self, subject: str, body: Mapping[str, Any] | None = None, *, patience: float | None = None
@@ -213,6 +214,22 @@ class JetStreamApi:
     async def delete_consumer(self, stream: str, consumer: str) -> bool:
         """Delete a consumer; False if there was none."""
         return await self._unless(CONSUMER_NOT_FOUND, f"CONSUMER.DELETE.{stream}.{consumer}") is not None
+
+    async def forget_ephemeral(self, stream: str, consumer: str) -> None:
+        """Delete an ephemeral consumer that nobody listens to any more.
+
+        Where the user may not, that is seen once, and the server is left to forget such consumers by itself, seconds
+        later.
+
+        Raises:
+            ApiError: the server refuses, or does not answer.
+        """
+        if stream in self._not_to_delete_from:
+            return
+        try:
+            await self.delete_consumer(stream, consumer)
+        except NotPermittedError:
+            self._not_to_delete_from.add(stream)
 
     async def stored_message(self, stream: str, sequence: int) -> StoredMessage | None:
         """A stored message by its sequence, as the stream's leader has it; None if it is gone, or the stream is.

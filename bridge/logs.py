@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from bridge.last_errors import remember
+from bridge.log_storms import StormLimit
 
 if TYPE_CHECKING:
     from bridge.settings import Log
@@ -22,14 +23,18 @@ def configure_logs(log: Log) -> None:
     level = logging.getLevelNamesMapping()[log.level.upper()]
     # nats-py logs through the standard library; its errors reach us through callbacks too, so only keep the worst.
     logging.basicConfig(stream=sys.stderr, level=logging.CRITICAL)
+    # Never with the values of variables: a traceback must not show a secret.
+    console = structlog.dev.ConsoleRenderer(
+        colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+    )
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             remember,
+            StormLimit(),
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(),
+            *([structlog.processors.format_exc_info, structlog.processors.JSONRenderer()] if as_json else [console]),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),

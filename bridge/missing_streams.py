@@ -6,7 +6,7 @@ import asyncio
 import difflib
 
 from bridge.connection import Link
-from bridge.errors import ApiError, StreamMissingError
+from bridge.errors import ApiError, NotPermittedError, StreamMissingError
 from bridge.jetstream_api import STREAM_NOT_FOUND, Json
 
 __all__ = ["appeared", "existing_stream"]
@@ -30,9 +30,13 @@ async def existing_stream(link: Link, rule: str, stream: str) -> Json:
 
 
 async def _missing(link: Link, rule: str, stream: str) -> StreamMissingError:
-    names = await link.api.stream_names()
-    alike = difflib.get_close_matches(stream, sorted(names), 5, 0.0)
-    known = f"of {len(names)} streams the most alike are {', '.join(alike)}" if names else "the account has none"
+    try:
+        names = await link.api.stream_names()
+    except NotPermittedError:
+        known = "which streams there are, the user may not ask"
+    else:
+        alike = difflib.get_close_matches(stream, sorted(names), 5, 0.0)
+        known = f"of {len(names)} streams the most alike are {', '.join(alike)}" if names else "the account has none"
     return StreamMissingError(
         f"rule '{rule}': stream '{stream}' does not exist on connection '{link.name}': {known}",
         connection=link.name,

@@ -56,8 +56,17 @@ Removal: TypeAlias = Deleted | Purged | Changed
 
 
 def read_audit(message: Msg) -> Removal | None:
-    """What an audit advisory means for a stream; None for refused requests and for all other requests."""
-    data = message.data
+    """What an audit advisory means for a stream; None for refused requests and for all other requests.
+
+    Whoever may publish on the subject can send anything: what is no advisory is None, too.
+    """
+    try:
+        return _read(message.data)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _read(data: bytes) -> Removal | None:
     if b"STREAM.MSG.DELETE." not in data and b"STREAM.PURGE." not in data and b"STREAM.UPDATE." not in data:
         return None
     advisory = json.loads(data)

@@ -107,7 +107,7 @@ class Replay:
             del config[name]
         config |= {"ack_policy": "explicit", "max_deliver": -1, **policy}
         info = await self.api.create_ephemeral(self.stream, config)
-        await self.api.delete_consumer(self.stream, info["name"])
+        await self.api.forget_ephemeral(self.stream, info["name"])
         return info
 
     async def last_per_subject(self) -> AsyncIterator[list[Delivered]]:
@@ -160,7 +160,7 @@ class Replay:
             # While it is there and hears nobody, a direct consumer keeps messages of work-queue and interest streams.
             if name and client.is_connected:
                 with contextlib.suppress(ApiError):  # the server forgets it by itself, a little later
-                    await self.api.delete_consumer(self.stream, name)
+                    await self.api.forget_ephemeral(self.stream, name)
             await subscription.release()
 
     async def _next(

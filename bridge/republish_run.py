@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import structlog
@@ -14,8 +15,9 @@ from bridge.delivery import Delivery
 from bridge.errors import ApiError, BridgeError, ConfigError, RuleRefusedError
 from bridge.intake import Intake
 from bridge.jetstream_api import STREAM_NOT_FOUND, Json
-from bridge.landing import is_within_one
+from bridge.landing import covering_filter, is_within_one
 from bridge.missing_streams import existing_stream
+from bridge.refused_subjects import refused_publication, refused_subscription
 from bridge.removals import AUDIT_SUBJECT, Changed, Deleted, Purged, read_audit
 from bridge.replay import Replay
 from bridge.republish_loop import RepublishLoop, Suspect
@@ -27,7 +29,7 @@ from bridge.side_effects import CONSUMER_RETENTIONS, reason_against_watching
 from transforms.dialect import Dialect, dialect
 from transforms.errors import EngineError
 from transforms.republish import compile_republish
-from transforms.subject import collide, is_valid_filter
+from transforms.subject import collide, is_valid_filter, matches
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -153,6 +155,7 @@ class RepublishRun(FailingRun):
             position=position,
             durable_name=self._durable_name,
             owner=self._durable_owner,
+            rule=rule.name,
             description=f" republish to {rule.republish.dest}",
             direct=config.get("retention") in CONSUMER_RETENTIONS and not rule.durable,
         )
@@ -304,6 +307,12 @@ class RepublishRun(FailingRun):
     def accept(self, batch: list[Delivered], jumped: int) -> Awaitable[None] | None:
         """Republish a batch; see `BatchSink`."""
         self.counters.vanished += jumped
+        tracing = self._context.tracing
+        if tracing is not None:
+            return tracing.around(batch, partial(self._accept, batch))
+        return self._accept(batch)
+
+    def _accept(self, batch: list[Delivered]) -> Awaitable[None] | None:
         oldest_ns = self.measures.took(batch, self._backlog)
         out: list[bytes] = []
         done = self._loop.run(batch, out)
@@ -481,12 +490,21 @@ class RepublishRun(FailingRun):
             self._log.warning("rule.side_effects", meaning=f"the stream {self._side_effects}")
 
     def _refused(self, text: str) -> None:
-        if "publish" in text.lower():
+        """A violation of permissions, of whatever is on the connections; the server's text is in lower case."""
+        subject = refused_publication(text)
+        if subject and matches(subject, covering_filter(self._republish.transform).lower().encode()):
+            self._delivery.refused()
             self._fail(
                 RuleRefusedError(
                     f"rule '{self.rule.name}': the server refuses a publication ({text}):"
                     " allow the user to publish to the rule's destination"
                 )
+            )
+        elif refused_subscription(text) == AUDIT_SUBJECT.lower().encode():
+            self._log.warning(
+                "rule.removals_not_heard",
+                reason=text,
+                meaning="Nats-Last-Sequence may name messages that were deleted or purged",
             )
 
     # -- facts -------------------------------------------------------------------------------------------------------

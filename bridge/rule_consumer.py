@@ -54,6 +54,7 @@ class ConsumerPlan:
             with acknowledgements).
         durable_name: the durable consumer's name.
         owner: how the consumer's description begins; a durable one that begins otherwise is not ours.
+        rule: the rule's name, for the log.
         description: the rest of its description.
         direct: use a consumer that work-queue and interest streams do not count as one of theirs.
     """
@@ -64,6 +65,7 @@ class ConsumerPlan:
     position: Literal["none", "sent", "confirmed"]
     durable_name: str
     owner: str
+    rule: str
     description: str
     direct: bool = False
 
@@ -112,7 +114,13 @@ class RuleConsumer:
         position = _position_of(info)
         last = int((await settled_stream(api, plan.stream, position))["state"]["last_seq"])
         if position > last:
-            _log.warning("consumer.stream_shorter", stream=plan.stream, position=position, last_sequence=last)
+            _log.warning(
+                "consumer.stream_shorter",
+                rule=plan.rule,
+                stream=plan.stream,
+                position=position,
+                last_sequence=last,
+            )
             await api.delete_consumer(plan.stream, plan.durable_name)
             return last
         return position

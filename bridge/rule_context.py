@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bridge.gate import ALWAYS_OPEN, Gate
 from bridge.measures import Measures
+
+if TYPE_CHECKING:
+    from bridge.telemetry.tracing import RuleTracing
 
 __all__ = ["RuleContext"]
 
@@ -22,6 +25,7 @@ class RuleContext:
         failed: called with the run when it cannot go on.
         gate: asked before anything is written.
         measures: told what the rule does; outlives a run that another one of the same rule replaces.
+        tracing: makes spans around batches; None where there shall be none.
     """
 
     sidecar: str
@@ -29,3 +33,4 @@ class RuleContext:
     failed: Callable[[Any], None]
     gate: Gate = ALWAYS_OPEN
     measures: Measures = field(default_factory=Measures)
+    tracing: RuleTracing | None = None

@@ -271,7 +271,14 @@ class RuleSeat:
     def _new_run(self, gate: Gate) -> RuleRun:
         settings = self._assembly.settings
         dialect = settings.dialect_of(self.rule)
-        context = RuleContext(settings.name, dialect, self._run_failed, gate=gate, measures=self.measures)
+        context = RuleContext(
+            settings.name,
+            dialect,
+            self._run_failed,
+            gate=gate,
+            measures=self.measures,
+            tracing=self._assembly.tracing_of(self.rule),
+        )
         return self._assembly.make_run(self.rule, context)
 
     def _seat(self, run: RuleRun) -> None:
@@ -293,6 +300,7 @@ class RuleSeat:
         else:
             finished = await self._drain(run)
         self._at_work = False  # only here: where this was cancelled, it is done again
+        self.measures.ended()
         return finished
 
     async def _drain(self, run: RuleRun) -> bool:

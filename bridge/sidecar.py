@@ -6,7 +6,9 @@ import asyncio
 import gc
 import os
 import signal
+import time
 from collections import Counter
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -17,13 +19,14 @@ from bridge.assembly import Assembly
 from bridge.cancelling import end_tasks
 from bridge.connection import Link
 from bridge.errors import BridgeError, ConfigError, ConnectionLostError
-from bridge.health import Health
+from bridge.http import Listener
 from bridge.leadership.term import ALONE, Leadership
 from bridge.links import close_links, connections_of, open_links
 from bridge.logs import configure_logs
 from bridge.rule_run import RuleRun
 from bridge.rule_seat import RuleSeat
 from bridge.settings import Settings
+from bridge.telemetry.service import Telemetry
 
 __all__ = ["Sidecar", "run"]
 
@@ -46,8 +49,16 @@ class Sidecar:
         self.http: tuple[str, int] | None = None
         self._links: dict[str, Link] = {}
         self._leadership: Leadership = ALONE
-        self._health: Health | None = None
+        self._listener: Listener | None = None
         self._ended: ConnectionLostError | None = None
+        self.began = time.time()
+        self.reloads: Counter[str] = Counter()
+        self.telemetry = Telemetry(settings, self)
+
+    @property
+    def links(self) -> Mapping[str, Link]:
+        """The open connections by name."""
+        return self._links
 
     @property
     def runs(self) -> list[RuleRun]:
@@ -64,15 +75,16 @@ class Sidecar:
         if not settings.rules:
             raise ConfigError("rules: there is none, so there is nothing to do; add one")
         try:
-            address = settings.http.address
-            if address is not None:
-                self._health = Health(self, *address)
-                self.http = await self._health.start()
+            self.telemetry.start()
+            if settings.http.address is not None:
+                self._listener = Listener(self, settings.http)
+                self.http = await self._listener.start()
             self._links = await open_links(settings, connections_of(settings))
             for link in self._links.values():
                 link.on_end(partial(self._connection_ended, link.name))
             self.started = True
-            assembly = Assembly(settings, self._links, AccountGraph(settings, self._links))
+            accounts = AccountGraph(settings, self._links)
+            assembly = Assembly(settings, self._links, accounts, self.telemetry.tracing_of)
             self.seats = [RuleSeat(rule, assembly, self._leadership, self._rule_failed) for rule in settings.rules]
             for seat in self.seats:
                 await seat.check()
@@ -97,10 +109,16 @@ class Sidecar:
         self.draining = True
         finished = await asyncio.gather(*(seat.stop() for seat in self.seats))
         await self._leadership.close()
-        await close_links(self._links)
-        if self._health is not None:
-            await self._health.stop()
+        await asyncio.gather(close_links(self._links), self.telemetry.stop())
+        if self._listener is not None:
+            await self._listener.stop()
         return all(finished)
+
+    async def drain(self, reason: str) -> None:
+        """Finish what is in hand and end; returns at once, `finished` tells that it has begun."""
+        _log.info("sidecar.draining", reason=reason)
+        self.draining = True
+        self.finished.set()
 
     @property
     def error(self) -> BaseException | None:

@@ -28,12 +28,14 @@ class TargetStreams:
     A stream that was seen once stays known when it is deleted: what is meant for it waits until it is back.
 
     Args:
+        rule: the rule's name, for the log.
         transform: what makes the destinations.
         source: the connection from which the rule reads.
         target: the connection that is published to.
     """
 
-    def __init__(self, transform: Transform, source: Link, target: Link) -> None:
+    def __init__(self, rule: str, transform: Transform, source: Link, target: Link) -> None:
+        self._log = _log.bind(rule=rule)
         self._transform = transform
         self._source = source
         self._target = target
@@ -87,7 +89,9 @@ class TargetStreams:
                     if error.err_code != STREAM_NOT_FOUND:
                         raise
         except ApiError as error:
-            _log.warning("rule.target_streams_unknown", reason=str(error), meaning="publishes there are not confirmed")
+            self._log.warning(
+                "rule.target_streams_unknown", reason=str(error), meaning="publishes there are not confirmed"
+            )
             return not error.retriable
         return True
 

@@ -39,6 +39,10 @@ Delivered: TypeAlias = tuple[bytes, bytes, bytes, bytes]
 """One delivered message: subject, reply subject (empty if none), raw header block (empty if none), payload."""
 
 READ_SIZE = 256 * 1024
+_LONGEST_MESSAGE = 256 * 1024 * 1024
+"""Bytes; servers take no larger ones. What claims to be longer is not the protocol, and is not waited for."""
+_LONGEST_LINE = 4 * 1024 * 1024
+"""Bytes without a line end; INFO can be long in large clusters, nothing is that long."""
 _CONTROL_STATUS = b"NATS/1.0 100"
 _ACK_PREFIX = b"$JS.ACK."
 
@@ -152,7 +156,7 @@ class _BatchParser:
         epoch = self._epoch
         try:
             position = await self._cut(data, epoch)
-        except (ValueError, IndexError) as error:
+        except (ValueError, IndexError, RecursionError) as error:
             # For nats-py only this error ends the connection; on any other it would stop reading, and nobody knew.
             raise ProtocolError(f"nats: cannot read what the server sent: {error}") from error
         if epoch == self._epoch and position < len(data):
@@ -165,6 +169,7 @@ class _BatchParser:
         """Hand on every whole message in `data`; the position after the last one."""
         find = data.find
         end = len(data)
+        last = end - 2
         position = 0
         self._wanted = 0
         current: bytes = b""
@@ -173,6 +178,8 @@ class _BatchParser:
         while position < end:
             line_end = find(b"\r\n", position)
             if line_end < 0:
+                if end - position > _LONGEST_LINE:
+                    raise ValueError(f"a line of more than {_LONGEST_LINE} bytes")
                 break
             fields = data[position:line_end].split(b" ")
             kind = fields[0]
@@ -180,8 +187,8 @@ class _BatchParser:
             start = line_end + 2
             if kind == b"MSG":
                 stop = start + int(fields[-1])
-                if stop + 2 > end:
-                    self._wanted = stop + 2 - position
+                if not start <= stop <= last:
+                    self._wanted = _size(stop - start) + start + 2 - position
                     break
                 if count > 5:
                     fields = _spaced_subject(fields, 3)
@@ -191,14 +198,16 @@ class _BatchParser:
                 payload = data[start:stop]
             elif kind == b"HMSG":
                 stop = start + int(fields[-1])
-                if stop + 2 > end:
-                    self._wanted = stop + 2 - position
+                if not start <= stop <= last:
+                    self._wanted = _size(stop - start) + start + 2 - position
                     break
                 if count > 6:
                     fields = _spaced_subject(fields, 4)
                 sid = fields[2]
                 reply = fields[3] if count > 5 else b""
                 body = start + int(fields[-2])
+                if not start <= body <= stop:
+                    raise ValueError("a header block that is longer than its message")
                 block = data[start:body]
                 payload = data[body:stop]
             else:
@@ -247,11 +256,21 @@ class _BatchParser:
                 nc._pongs[0] = asyncio.get_running_loop().create_future()  # whoever waited for it gave up
             await nc._process_pong()
         elif kind == b"INFO":
-            await nc._process_info(json.loads(line[5:]))
+            info = json.loads(line[5:])
+            if not isinstance(info, dict):
+                raise ValueError("INFO without an object")
+            await nc._process_info(info)
         elif kind == b"-ERR":
             await nc._process_err(line[5:].decode("utf-8", "replace").lower())
         elif kind != b"+OK":
             raise ProtocolError(f"nats: unknown protocol line {line[:80]!r}")
+
+
+def _size(size: int) -> int:
+    """The size that a message claims, if it can be one."""
+    if not 0 <= size <= _LONGEST_MESSAGE:
+        raise ValueError(f"a message of {size} bytes")
+    return size
 
 
 def _spaced_subject(fields: list[bytes], behind: int) -> list[bytes]:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 import yaml
 
@@ -58,6 +58,12 @@ class Mark:
 
     line: int
     column: int
+
+    @classmethod
+    def behind(cls, text: str) -> Self:
+        """The place right behind this beginning of a text."""
+        lines = _LINE_BREAK.split(text)
+        return cls(len(lines), len(lines[-1]) + 1)
 
 
 class DocumentError(Exception):
@@ -111,9 +117,9 @@ def compose(text: str) -> Document:
     except yaml.MarkedYAMLError as error:
         raise _explained(error, text) from None
     except yaml.reader.ReaderError as error:
-        before = text[: error.position]
-        mark = Mark(before.count("\n") + 1, error.position - (before.rfind("\n") + 1) + 1)
-        raise DocumentError(mark, f"character U+{ord(text[error.position]):04X} is not allowed in YAML") from None
+        raise DocumentError(
+            Mark.behind(text[: error.position]), f"character U+{ord(text[error.position]):04X} is not allowed in YAML"
+        ) from None
     if node is None:
         return Document(None, {}, {})
     builder = _Builder()

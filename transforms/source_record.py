@@ -39,6 +39,8 @@ SEPARATOR = b" "
 JOINT = b"\x0c"
 _ALPHABET = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _HASH_LENGTH = 8
+_LARGEST = 2**64 - 1
+_LONGEST = 40  # digits, leading zeros included
 _ACK_PREFIX = b"$JS.ACK."
 
 
@@ -128,7 +130,9 @@ def _joined(texts: tuple[bytes, ...] | None) -> bytes:
 
 
 def _number(text: bytes) -> int | None:
-    return int(text) if text.isdigit() else None
+    # What is no unsigned number of 64 bits, servers do not read either (and `int` refuses thousands of digits).
+    number = int(text) if text.isdigit() and len(text) <= _LONGEST else _LARGEST + 1
+    return number if number <= _LARGEST else None
 
 
 def _from_reply(reply: bytes) -> SourceRecord | None:

@@ -27,8 +27,13 @@ __all__ = ["check_command"]
     metavar="URL",
     help="Look at the cluster, too: streams, loops, side effects. 'config' uses the file's own servers.",
 )
+@click.option(
+    "--permissions",
+    is_flag=True,
+    help="Print what the connections' users must be allowed; with --server as narrow as the streams there permit.",
+)
 @click.option("--json", "as_json", is_flag=True, help='{"ok", "problems", "findings"} on stdout.')
-def check_command(config: Path, server: str | None, as_json: bool) -> int:
+def check_command(config: Path, server: str | None, permissions: bool, as_json: bool) -> int:
     """Validate a configuration; with --server also what `run` would meet on the cluster.
 
     Nothing is changed there. Exit code 0: it can run. 1: a rule cannot run on that cluster. 2: the
@@ -38,11 +43,14 @@ def check_command(config: Path, server: str | None, as_json: bool) -> int:
     Example:
       nats-bridge check -c config/republish-monitor.yaml
       nats-bridge check -c config/republish-monitor.yaml --server nats://127.0.0.1:4222 --json
+      nats-bridge check -c config/republish-monitor.yaml --permissions
     """
     from bridge.settings import load
 
     try:
         settings = load(config)
+        if permissions:
+            return _print_permissions(settings, server, as_json=as_json)
         findings = _findings(settings, server) if server else []
     except BridgeError as error:
         if as_json:
@@ -72,11 +80,31 @@ def _mark(finding: Finding) -> str:
 
 def _findings(settings: Settings, server: str) -> list[Finding]:
     from bridge.preflight import check_server
+
+    return ask(check_server(settings, _url(server)))
+
+
+def _print_permissions(settings: Settings, server: str | None, *, as_json: bool) -> int:
+    from bridge.permissions import as_data, as_text, grants_of, look_up
+    from bridge.preflight import with_server
+
+    known = ask(with_server(settings, _url(server), look_up)) if server else None
+    grants = grants_of(settings, known)
+    click.echo(json.dumps(as_data(grants), indent=2) if as_json else as_text(grants))
+    return EXIT_GOOD
+
+
+def _url(server: str) -> str | None:
+    """The server that `--server` means; None for the configuration's own.
+
+    Raises:
+        ConfigError: it is no server's URL.
+    """
     from bridge.settings.server_urls import check_server_url
 
     if server == "config":
-        return ask(check_server(settings, None))
+        return None
     reason = check_server_url(server, secrets_allowed=True)
     if reason:
         raise ConfigError(f"--server: {reason}")
-    return ask(check_server(settings, server))
+    return server

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import click
 
-from bridge.errors import EXIT_GOOD, EXIT_NO, EXIT_USAGE
+from bridge.errors import EXIT_GOOD, EXIT_NO, EXIT_USAGE, ConfigError
 
 __all__ = ["main", "program"]
 
@@ -21,6 +21,7 @@ __all__ = ["main", "program"]
 # because listing the commands must not import them all.
 _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "run": ("bridge.cli.sidecar:run_command", "Run the rules of a configuration until SIGTERM."),
+    "status": ("bridge.cli.status:status_command", "Show what a running sidecar does; --watch keeps showing it."),
     "check": ("bridge.cli.check:check_command", "Validate a configuration, and the cluster for it."),
     "explain": (
         "bridge.cli.explain:explain_command",
@@ -132,6 +133,8 @@ def _told(error: Exception) -> str:
         return f"{command}: {text[:1].lower()}{text[1:].rstrip('.')}\nSee: {command} --help"
     if isinstance(error, click.ClickException):
         return f"nats-bridge: {error.format_message()}"
+    if isinstance(error, ConfigError):
+        return error.with_quotes
     if hasattr(error, "exit_code"):
         return str(error)
     text = " ".join(str(error).split()) or "no further text"

@@ -11,7 +11,8 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -38,6 +39,9 @@ from bridge.rule_consumer import ConsumerPlan, RuleConsumer
 from bridge.wire import Delivered
 from transforms.source_record import TWIN_HEADER
 
+if TYPE_CHECKING:
+    from bridge.telemetry.tracing import RuleTracing
+
 __all__ = ["CopyEntry"]
 
 _log = structlog.get_logger("bridge.copying")
@@ -56,6 +60,7 @@ class CopyEntry:
         counters: where to count.
         measures: told of every batch.
         failed: called with the error that ends the rule.
+        tracing: makes spans around batches; None for none.
     """
 
     def __init__(
@@ -67,6 +72,7 @@ class CopyEntry:
         counters: CopyCounters,
         measures: Measures,
         failed: Callable[[BaseException], None],
+        tracing: RuleTracing | None,
     ) -> None:
         self.plan = plan
         self._origin = origin
@@ -76,6 +82,7 @@ class CopyEntry:
         self._measures = measures
         self._backlog = measures.backlog()
         self._failed = failed
+        self._tracing = tracing
         self._ended = False
         self._twin = False
         self._resuming = Resuming(plan, origin.api, target.api)
@@ -222,6 +229,7 @@ class CopyEntry:
             self._refused,
             self._interrupted,
             self._fail,
+            rule=plan.rule,
             alone=plan.alone,
             # A message that is left out would shift all numbers behind it.
             one_by_one=plan.one_by_one or (plan.keep_sequence and (target.replicas > 1 or target.full_is_refused)),
@@ -254,6 +262,7 @@ class CopyEntry:
                 position="none",
                 durable_name="",
                 owner=plan.owner,
+                rule=plan.rule,
                 description=f" copying into {plan.stream}",
             ),
         )
@@ -290,6 +299,11 @@ class CopyEntry:
         loop = self._loop
         if loop is None or publisher is not self._publisher or self._ended:
             return None  # the round is over, or a message ended the rule
+        if self._tracing is not None:
+            return self._tracing.around(batch, partial(self._copy, loop, publisher, batch))
+        return self._copy(loop, publisher, batch)
+
+    def _copy(self, loop: CopyLoop, publisher: Publisher, batch: list[Delivered]) -> Awaitable[None] | None:
         self._counters.received += len(batch)
         oldest_ns = self._measures.took(batch, self._backlog)
         out: list[Operation] = []
@@ -338,6 +352,8 @@ class CopyEntry:
             return
         filled = 0
         for piece, fills in self._keeper.pieces(operations):
+            if fills:
+                publisher.count_no_copies(piece)
             if waiting := publisher.send(piece):
                 await waiting
             if fills:
@@ -351,7 +367,6 @@ class CopyEntry:
                     raise
                 publisher.interrupt(f"the fillers are not removed yet ({error})")  # the next round begins with that
             self._counters.fillers += filled
-            self._counters.copied -= filled
 
     async def _reject(self, special: Special) -> None:
         if self._publisher is not None:

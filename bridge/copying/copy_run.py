@@ -13,11 +13,12 @@ from bridge.cancelling import end_tasks
 from bridge.connection import Link
 from bridge.copying.copy_entry import CopyEntry
 from bridge.copying.counters import CopyCounters
+from bridge.copying.destinations import common_subject, destinations
 from bridge.copying.entry_plan import EntryPlan
 from bridge.copying.rejections import Rejections
 from bridge.errors import ApiError, BridgeError, ConfigError, ConnectionLostError, RuleRefusedError
 from bridge.jetstream_api import Json
-from bridge.landing import covering_filter, is_within_one
+from bridge.landing import is_within_one
 from bridge.measures import InFlight
 from bridge.missing_streams import existing_stream
 from bridge.refused_subjects import refused_publication
@@ -38,8 +39,6 @@ _log = structlog.get_logger("bridge.rule")
 _MOST_FIRST_FILLERS = 1_000_000  # sequences
 _LOOK = 2.0  # seconds until a look at the target without an advisory
 _CLOSE = 2.0  # seconds for closing the rule's own connection
-_ANY = b"nats-bridge"
-"""Stands for whatever a wildcard or a function can be, in subjects that are only meant to be stored by a stream."""
 
 
 class CopyRun(FailingRun):
@@ -113,6 +112,7 @@ class CopyRun(FailingRun):
                 self.counters,
                 self.measures,
                 self._fail,
+                self._context.tracing,
             )
             for plan in self._plans
         ]
@@ -223,7 +223,7 @@ class CopyRun(FailingRun):
     def _refused(self, text: str) -> None:
         """A violation of permissions, of whatever rule on the connection; the server's text is in lower case."""
         subject = refused_publication(text)
-        mine = [pattern for plan in self._plans for pattern in (*_destinations(plan.sourcing), plan.probe)]
+        mine = [pattern for plan in self._plans for pattern in (*destinations(plan.sourcing), plan.probe)]
         mine += [self.rule.on_rejected.skip.encode()] if self.rule.on_rejected.skip else []
         if subject and any(matches(subject, pattern.lower()) for pattern in mine):
             self._fail(
@@ -269,12 +269,12 @@ class CopyRun(FailingRun):
         version = self._target.server_version if self._context.dialect == "native" else self._context.dialect
         sourcing = self._compiled(source, dialect(version))
         subjects = [subject.encode() for subject in target["config"]["subjects"]]
-        destinations = _destinations(sourcing)
-        stored = [pattern for pattern in destinations if any(collide(pattern, subject) for subject in subjects)]
-        if not stored:
+        patterns = destinations(sourcing)
+        probe = common_subject(patterns, subjects)
+        if probe is None:
             raise RuleRefusedError(
                 f"{place}: stream '{rule.target_stream}' has no subject for"
-                f" {', '.join(pattern.decode() for pattern in destinations)}; it has"
+                f" {', '.join(pattern.decode() for pattern in patterns)}; it has"
                 f" {', '.join(target['config']['subjects'])}"
             )
         if origin["created"] == target["created"] and source.name == rule.target_stream:
@@ -294,7 +294,6 @@ class CopyRun(FailingRun):
             )
         if isinstance(rule, MirrorRule) and rule.keep_sequence:
             self._check_sequences(rule, place, origin, target)
-        probe = _literal(next((p for p in stored if any(matches(_literal(p), s) for s in subjects)), subjects[0]))
         return EntryPlan(
             rule=rule.name,
             owner=self._owner,
@@ -384,14 +383,3 @@ def _consumer_filters(sourcing: Sourcing, subjects: Sequence[str], server_versio
         return tuple(pattern.decode() for pattern in filters)
     except UnicodeDecodeError:
         return ()
-
-
-def _destinations(sourcing: Sourcing) -> list[bytes]:
-    """Patterns of what the entry stores."""
-    patterns = [covering_filter(transform).encode() for transform in sourcing.transforms]
-    return patterns or list(sourcing.filters) or [b">"]
-
-
-def _literal(pattern: bytes) -> bytes:
-    """A subject that matches a pattern."""
-    return b".".join(_ANY if token in (b"*", b">") else token for token in pattern.split(b"."))

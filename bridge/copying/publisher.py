@@ -75,6 +75,7 @@ class Publisher:
         refused: the policy.
         interrupted: called once, with the reason, when it is unknown what was stored.
         failed: called once with the error that ends the rule.
+        rule: the rule's name, for the log.
         alone: whether the connection has no echo and nothing else of ours writes to the target by it.
         one_by_one: have each message confirmed before the next one is sent: then none is ever stored before another
             that was left out, whatever happens to the target.
@@ -94,6 +95,7 @@ class Publisher:
         interrupted: Callable[[str], None],
         failed: Callable[[BaseException], None],
         *,
+        rule: str,
         alone: bool = False,
         one_by_one: bool = False,
         keeps_sequence: bool = False,
@@ -102,6 +104,7 @@ class Publisher:
         self._inbox = b"%b." % link.client.new_inbox().encode()
         self._link = link
         self._stream = target.name
+        self._log = _log.bind(rule=rule, stream=target.name)
         self._counters = counters
         self._measures = measures
         self._expected: deque[tuple[int, int]] = deque()
@@ -111,13 +114,7 @@ class Publisher:
         self._pending: deque[Operation] = deque()
         self._pending_bytes = 0
         self._groups: deque[_Group] = deque()
-        self._grouping = (
-            alone
-            and target.replicas == 1
-            and target.window_ns > 0
-            and not target.full_is_refused
-            and not target.copies_natively
-        )
+        self._grouping = alone and target.counts_copies
         self._subjects = target.subjects
         self._bounded = target.full_is_refused
         self._room_left = target.room
@@ -126,7 +123,7 @@ class Publisher:
         self._last_confirmed = 0
         # Sent again later than this, a message could be stored twice: the target forgets ids.
         self._remembered = min(target.window_ns / 4e9, _LONGEST_REMEMBERED)
-        self._counted: set[bytes] = set()  # sequences asked for again that were counted before
+        self._counted: set[bytes] = set()  # sequences that are no new copies: counted before, or fillers
         self._doubted: set[bytes] = set()  # sequences asked for again: a duplicate is what was stored at first
         self._verdicts: dict[bytes, Verdict] = {}
         self._good = b"\0"  # how an answer begins that says "stored"; learned from the first
@@ -176,6 +173,10 @@ class Publisher:
     def expect(self, last: bytes, oldest_ns: int) -> None:
         """Tell of a batch that is about to be sent: its last message's sequence in the origin, its oldest's time."""
         self._expected.append((int(last), oldest_ns))
+
+    def count_no_copies(self, operations: list[Operation]) -> None:
+        """What is about to be sent is not counted as copied."""
+        self._counted |= {sequence for sequence, _ in operations}
 
     @property
     def in_flight(self) -> InFlight:
@@ -504,7 +505,7 @@ class Publisher:
             if self.waiting:
                 self.waiting = False
                 self._alone = _ALONE
-                _log.info("copying.continues", stream=self._stream)
+                self._log.info("copying.continues")
         except Exception as error:
             self._fail(error)
         finally:
@@ -515,9 +516,8 @@ class Publisher:
         if not self.waiting:
             self.waiting = True
             self._counters.waits += 1
-            _log.warning(
+            self._log.warning(
                 "copying.waits",
-                stream=self._stream,
                 server_says=verdict.description,
                 meaning="nothing is lost; copying goes on when the stream takes messages again",
             )

@@ -86,6 +86,11 @@ class Target:
             created=str(info["created"]),
         )
 
+    @property
+    def counts_copies(self) -> bool:
+        """Whether its sequences can tell how many messages it has stored, while nobody else writes."""
+        return self.replicas == 1 and self.window_ns > 0 and not self.full_is_refused and not self.copies_natively
+
     def with_record_header(self, header: bytes) -> Target:
         """The same, taking source records under another name."""
         return replace(self, record_header=header)

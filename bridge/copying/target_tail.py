@@ -70,7 +70,7 @@ class TargetTail:
 
 
 async def read_tail(
-    api: JetStreamApi, stream: str, last: int, is_own: Callable[[SourceRecord], bool], wanted: int
+    api: JetStreamApi, stream: str, last: int, is_own: Callable[[SourceRecord], bool], wanted: int, *, rule: str = ""
 ) -> TargetTail:
     """Read the newest copies of an entry.
 
@@ -80,6 +80,7 @@ async def read_tail(
         last: its last sequence.
         is_own: whether a source record is of the entry.
         wanted: how many copies are enough.
+        rule: the rule's name, for the log.
 
     Raises:
         ApiError: the server cannot be asked.
@@ -103,7 +104,8 @@ async def read_tail(
             ids.clear()  # what is behind all copies tells nothing about them, and it can be much
         if not copies and last - high > 16 * _FIRST_PIECE * (told + 1):
             told = (last - high) // (16 * _FIRST_PIECE)
-            _log.info("copying.searching_position", stream=stream, searched=last - high, left=high - first + 1)
+            searched, left = last - high, high - first + 1
+            _log.info("copying.searching_position", rule=rule, stream=stream, searched=searched, left=left)
     return TargetTail(tuple(copies), has_gaps=seen < last - high, ids=frozenset(ids))
 
 

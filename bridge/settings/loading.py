@@ -16,6 +16,7 @@ from bridge.settings.environment import Overlay, overlay
 from bridge.settings.model_errors import model_problems
 from bridge.settings.models import DEFAULT_DIALECT, Settings
 from bridge.settings.problems import Problem, described, one_line, path_text
+from bridge.settings.quoting import quoted
 from bridge.settings.rules import RULE, Rule
 from marked_yaml import Document, DocumentError, Mark, Path, compose
 
@@ -36,19 +37,22 @@ def load(path: FilePath | str, environ: Mapping[str, str] | None = None) -> Sett
             be right.
     """
     environ = os.environ if environ is None else environ
-    document = _read(FilePath(path), str(path))
+    document, text = _read(FilePath(path), str(path))
     over = overlay(environ)
     data = _merged(document.value or {}, over)
     _resolve_paths(data, over, FilePath(path).parent)
     settings, problems = _validated(data, environ)
     if not problems and not over.problems and settings is not None:
         return settings
-    told = [*over.problems, *_told(_distinct(problems), document, over, str(path))]
-    lines = [one_line(line) for line in told]
-    raise ConfigError("\n".join(lines), problems=tuple(lines))
+    told: list[tuple[Mark | None, str]] = [(None, line) for line in over.problems]
+    told += _told(_distinct(problems), document, over, str(path))
+    lines = [one_line(line) for _, line in told]
+    quotes = tuple(quoted(text, mark) if mark else "" for mark, _ in told)
+    raise ConfigError("\n".join(lines), problems=tuple(lines), quotes=quotes)
 
 
-def _read(path: FilePath, shown: str) -> Document:
+def _read(path: FilePath, shown: str) -> tuple[Document, str]:
+    """The document, and the text that it was read from."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -60,17 +64,21 @@ def _read(path: FilePath, shown: str) -> Document:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        column = error.start - content.rfind(b"\n", 0, error.start)
-        raise ConfigError(f"{shown}:{line}:{column}: not UTF-8; save the file in that encoding") from None
+        place = Mark.behind(content[: error.start].decode("utf-8", "replace"))
+        raise ConfigError(f"{shown}:{place.line}:{place.column}: not UTF-8; save the file in that encoding") from None
     try:
         document = compose(text)
     except DocumentError as error:
-        place = f":{error.mark.line}:{error.mark.column}" if error.mark else ""
-        raise ConfigError(f"{shown}{place}: {one_line(error.reason)}") from None
+        mark = error.mark or Mark(1, 1)
+        raise ConfigError(
+            f"{shown}:{mark.line}:{mark.column}: {one_line(error.reason)}", quotes=(quoted(text, mark),)
+        ) from None
     if document.value is not None and not isinstance(document.value, dict):
-        raise ConfigError(f"{shown}:1:1: must be a mapping with rules: …, not {one_line(described(document.value))}")
-    return document
+        raise ConfigError(
+            f"{shown}:1:1: must be a mapping with rules: …, not {one_line(described(document.value))}",
+            quotes=(quoted(text, Mark(1, 1)),),
+        )
+    return document, text
 
 
 def _merged(base: Any, over: Overlay) -> dict[str, Any]:
@@ -177,8 +185,8 @@ def _distinct(problems: list[Problem]) -> list[Problem]:
     ]
 
 
-def _told(problems: list[Problem], document: Document, over: Overlay, file: str) -> list[str]:
-    """The problems as lines, in the order of the file."""
+def _told(problems: list[Problem], document: Document, over: Overlay, file: str) -> list[tuple[Mark | None, str]]:
+    """The problems as lines, in the order of the file, with their places in it."""
     lines: list[tuple[Mark, str]] = []
     for problem in problems:
         field = path_text(problem.path)
@@ -187,11 +195,11 @@ def _told(problems: list[Problem], document: Document, over: Overlay, file: str)
         mark = document.key_mark(problem.path) if problem.at_key else document.value_mark(problem.path)
         if origin is not None:
             lines.append((Mark(0, 0), f"{origin}: {what}"))
-        elif mark is None:
-            lines.append((Mark(1, 1), f"{file}: {what}"))
         else:
+            mark = mark or Mark(1, 1)
             lines.append((mark, f"{file}:{mark.line}:{mark.column}: {what}"))
-    return [line for _, line in sorted(lines, key=lambda entry: entry[0])]
+    ordered = sorted(lines, key=lambda entry: entry[0])
+    return [(mark if mark.line else None, line) for mark, line in ordered]
 
 
 def _origin(path: Path, over: Overlay) -> str | None:

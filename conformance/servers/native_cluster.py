@@ -29,8 +29,8 @@ _ANSWER_LIMIT = 10.0
 class NativeCluster(Lifetime):
     """``size`` servers of ``version`` in one cluster; ``config`` goes to each, as with NativeServer.
 
-    ``directory`` is kept; without it a temporary one is removed by ``close``. A context manager, plain
-    and async.
+    ``directory`` is kept; without it a temporary one is removed by ``close``. Without ``advertise``, clients
+    are not told of the other nodes' addresses. A context manager, plain and async.
     """
 
     def __init__(
@@ -42,6 +42,7 @@ class NativeCluster(Lifetime):
         config: str = "",
         name: str = "cluster",
         directory: Path | None = None,
+        advertise: bool = True,
     ) -> None:
         if binary is None:
             if version is None:
@@ -51,6 +52,7 @@ class NativeCluster(Lifetime):
         self._binary = binary
         self._size = size
         self._config = config
+        self._advertise = advertise
         self._temporary = directory is None
         self.directory = directory or Path(tempfile.mkdtemp(prefix="nats-cluster-"))
         self.nodes: list[NativeServer] = []
@@ -126,7 +128,8 @@ class NativeCluster(Lifetime):
         ports = [free_port() for _ in range(self._size)]
         routes = ", ".join(f'"nats://{HOST}:{port}"' for port in ports)
         for number, port in enumerate(ports, 1):
-            cluster = f'cluster {{ name: "{self.name}", listen: "{HOST}:{port}", routes: [{routes}] }}\n'
+            quiet = "" if self._advertise else ", no_advertise: true"
+            cluster = f'cluster {{ name: "{self.name}", listen: "{HOST}:{port}", routes: [{routes}]{quiet} }}\n'
             name = f"{self.name}-{number}"
             self.nodes.append(
                 NativeServer(

@@ -1,4 +1,4 @@
-"""A real browser, headless, and the report page in it.
+"""A real browser, headless, and pages in it.
 
 `make browser-test` runs these tests. They need Chromium and its driver, and fail without them.
 """
@@ -36,22 +36,18 @@ _LIMIT = 60
 """Seconds until a page that does not get there counts as hung; generous, as busy machines are slow."""
 
 
-class Browser:
-    """Chromium with one page open."""
+class Window:
+    """Chromium's window."""
 
-    def __init__(self, driver: webdriver.Chrome, page: Path) -> None:
+    def __init__(self, driver: webdriver.Chrome) -> None:
         self.driver = driver
-        self.page = page
 
-    def show(self, address: str = "", *, width: int = 1440, height: int = 900, is_dark: bool = False) -> None:
-        """Load the page anew, at an address behind ``#``."""
+    def resize(self, *, width: int = 1440, height: int = 900, is_dark: bool = False) -> None:
+        """Take a size, and a preference for light or dark."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
-        self.driver.get("about:blank")
-        self.driver.get(self.page.as_uri() + (f"#{address}" if address else ""))
-        self.until(lambda: self.all(".row"))
 
     def until(self, condition: Callable[[], Any]) -> Any:
         """Wait for something to be true, and answer with it."""
@@ -69,6 +65,30 @@ class Browser:
 
     def run(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)
+
+    def requests(self) -> list[str]:
+        """Everything that the browser asked for since the last call."""
+        events = (json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance"))
+        return [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+
+    def complaints(self) -> list[str]:
+        """What is in the console since the last call."""
+        return [str(entry["message"]) for entry in self.driver.get_log("browser")]
+
+
+class Browser(Window):
+    """A window with a report page open."""
+
+    def __init__(self, driver: webdriver.Chrome, page: Path) -> None:
+        super().__init__(driver)
+        self.page = page
+
+    def show(self, address: str = "", **size: Any) -> None:
+        """Load the page anew, at an address behind ``#``."""
+        self.resize(**size)
+        self.driver.get("about:blank")
+        self.driver.get(self.page.as_uri() + (f"#{address}" if address else ""))
+        self.until(lambda: self.all(".row"))
 
     def shown_cases(self) -> list[str]:
         """Ids of the rows that filters left, in their order."""
@@ -90,15 +110,6 @@ class Browser:
 
     def focused(self) -> str:
         return str(self.run("return document.activeElement.getAttribute('aria-label') || document.activeElement.id"))
-
-    def requests(self) -> list[str]:
-        """Everything that the browser asked for since the last call."""
-        events = (json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance"))
-        return [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
-
-    def complaints(self) -> list[str]:
-        """What is in the console since the last call."""
-        return [str(entry["message"]) for entry in self.driver.get_log("browser")]
 
 
 @pytest.fixture(scope="session")

@@ -54,6 +54,15 @@ class RawPeer:
             reply: dict[str, Any] = json.loads(await answer)
         return reply
 
+    async def request_raw(self, subject: bytes, payload: bytes = b"", block: bytes = b"") -> bytes | None:
+        """Publish with a raw header block and wait for an answer of whoever is there; None if nobody is."""
+        self._requests += 1
+        inbox = f"{self._inbox}.{self._requests}".encode()
+        answer = self._waiting[inbox] = asyncio.get_running_loop().create_future()
+        self.publish(subject, payload, block, inbox)
+        async with asyncio.timeout(LIMIT):
+            return await answer or None
+
     def _answered(self, batch: list[Delivered]) -> None:
         for subject, _, _, payload in batch:
             waiting = self._waiting.pop(subject, None)

@@ -44,7 +44,7 @@ async def test_all_is_well(servers: SharedServers, unique_name: Callable[[str], 
         status, text = await get(bridge, "/readyz", Accept="application/json")
         assert (status, text) == (
             200,
-            '{"ok": true, "checks": {"connections": true, "not draining": true, "rule rule": true}}',
+            '{"ok": true, "checks": {"connections": true, "not draining": true, "rule rule": true}, "reasons": {}}',
         )
         await here.load.burst(7)
         await here.bridged.count(7)
@@ -72,7 +72,10 @@ async def test_an_outage_makes_it_unready_and_does_not_kill_it(
             await asyncio.to_thread(target.stop)
             await until(lambda: not bridge.runs[0].ready)
             assert await get(bridge, "/livez") == (200, "ok\n")
-            assert await get(bridge, "/readyz") == (503, "[+] connections\n[+] not draining\n[-] rule rule\nnot ok\n")
+            assert await get(bridge, "/readyz") == (
+                503,
+                "[+] connections\n[+] not draining\n[-] rule rule: waiting: connection 'target'\nnot ok\n",
+            )
             assert (await status_of(bridge))["ready"] is False
             await asyncio.to_thread(target.start)
             await until(lambda: bridge.runs[0].ready)

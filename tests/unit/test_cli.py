@@ -20,7 +20,7 @@ from bridge.settings import Settings
 
 CONFIG = Path(__file__).parents[2] / "config"
 GOOD = str(CONFIG / "republish-monitor.yaml")
-COMMANDS = ["run", "check", "explain", "validate", "servers", "conform", "handoff", "demo", "schema", "clean"]
+COMMANDS = ["run", "status", "check", "explain", "validate", "servers", "conform", "handoff", "demo", "schema", "clean"]
 
 
 class Ran:
@@ -100,7 +100,11 @@ def test_a_wrong_configuration_starts_nothing(run: Any, tmp_path: Path) -> None:
     for command in ("run", "check", "clean"):
         ran = run(command, "-c", str(file))
         assert ran.code == 2
-        assert ran.err == f"{file}:3:11: rules[0].kind: unknown kind 'republsh'; did you mean 'republish'?\n"
+        assert ran.err == (
+            f"{file}:3:11: rules[0].kind: unknown kind 'republsh'; did you mean 'republish'?\n"
+            "        kind: republsh\n"
+            "              ^\n"
+        )
 
 
 def test_check_without_server(run: Any) -> None:

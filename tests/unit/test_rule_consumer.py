@@ -16,6 +16,7 @@ PLAN = ConsumerPlan(
     headers_only=False,
     position="confirmed",
     durable_name="sidecar_rule",
+    rule="r",
     owner="nats-bridge sidecar/rule:",
     description="",
 )

@@ -1,0 +1,104 @@
+"""Memory over ten million messages: what the sidecar holds after each million that it has republished and copied.
+
+One sidecar has both rules. The streams are limited (`max_msgs`), as streams that live long are, so the server's store
+stays small and the bridge has to follow what the limit removes. The publisher waits for the rules every 25,000
+messages: none may fall out of the stream before it was read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from benchmarks.errors import BenchmarkError
+from benchmarks.figures import Ratio, Report
+from benchmarks.load import FILLING, SUBJECTS, publish_all
+from benchmarks.processes import Program, memory_of, running_bridge
+from benchmarks.raw_socket import RawSocket
+from conformance.servers import NativeServer, fetch
+
+__all__ = ["run"]
+
+_MESSAGES = 10_000_000
+_MILESTONES = 10
+_BURST = 25_000
+_KEPT = 500_000  # messages that the streams keep
+_FLAT = 1.10  # times what was held after the first milestone
+_PATIENCE = 120.0  # seconds without progress
+_CONFIG = """\
+name: soak
+connections:
+  default: {{servers: ["{url}"]}}
+http: {{listen: "127.0.0.1:0"}}
+dialect: native
+log: {{format: json}}
+rules:
+  - name: republish
+    kind: republish
+    stream: BENCH
+    republish: {{src: "bench.>", dest: "bridge.bench.>"}}
+    start: first
+  - name: sources
+    kind: sources
+    stream: COPY
+    sources: [{{name: BENCH, subject_transforms: [{{src: "bench.>", dest: "copy.bench.>"}}]}}]
+"""
+
+
+def run(version: str, *, quick: bool, say: Callable[[str], None]) -> Report:
+    """Measure, with a tenth of the messages when quick.
+
+    Raises:
+        BenchmarkError: a rule does not go on, or did not handle every message.
+    """
+    messages = _MESSAGES // 10 if quick else _MESSAGES
+    step = messages // _MILESTONES
+    rows: list[tuple[str, ...]] = []
+    held: list[int] = []
+    with NativeServer(binary=fetch(version)) as server:
+        with RawSocket(server.port) as connection:
+            for name, subject in (("BENCH", "bench.>"), ("COPY", "copy.>")):
+                config = {"name": name, "subjects": [subject], "storage": "memory", "max_msgs": _KEPT}
+                connection.request(f"$JS.API.STREAM.CREATE.{name}", config)
+        with running_bridge(_CONFIG.format(url=server.url)) as sidecar:
+            rows.append(("0", f"{memory_of(sidecar.pid).now / 1e6:.1f}", "", ""))
+            for milestone in range(1, _MILESTONES + 1):
+                began = time.monotonic()
+                for sent in range((milestone - 1) * step, milestone * step, _BURST):
+                    burst = min(_BURST, milestone * step - sent)
+                    publish_all(server.port, burst, SUBJECTS, window=FILLING)
+                    _caught_up(server.port, sent + burst, sidecar)
+                rate = step / (time.monotonic() - began)
+                memory = memory_of(sidecar.pid)
+                held.append(memory.now)
+                row = (f"{milestone * step:,}", f"{memory.now / 1e6:.1f}", f"{memory.peak / 1e6:.1f}", f"{rate:,.0f}")
+                rows.append(row)
+                say(f"soak: {row[0]} messages, {row[1]} MB resident, {row[3]} msg/s through both rules")
+    # The first tenth of few messages still warms up.
+    target = None if quick else _FLAT
+    ratios = [
+        Ratio(f"resident after {messages:,} over after {step:,}", held[-1] / held[0], target, at_most=True),
+        Ratio(f"most resident over after {step:,}", max(held) / held[0], target, at_most=True),
+    ]
+    note = "Every message was republished, and stored in a second stream, by one sidecar; 1,000 subjects."
+    return Report(("messages", "MB resident", "peak", "msg/s"), rows, ratios, (note,))
+
+
+def _caught_up(port: int, messages: int, sidecar: Program) -> None:
+    """Wait until both rules are at this message."""
+    with RawSocket(port) as connection:
+        before, moved = (-1, -1), time.monotonic()
+        while True:
+            consumer = connection.request("$JS.API.CONSUMER.INFO.BENCH.soak_republish")
+            copied = connection.request("$JS.API.STREAM.INFO.COPY")["state"]["last_seq"]
+            now = consumer["delivered"]["stream_seq"], copied
+            if now == (messages, messages):
+                return
+            if max(now) > messages:
+                raise BenchmarkError(f"soak: of {messages:,} messages {now[0]:,} were republished, {now[1]:,} copied")
+            if now != before:
+                before, moved = now, time.monotonic()
+            elif time.monotonic() - moved > _PATIENCE:
+                last = "".join(sidecar.said[-3:]).strip()
+                raise BenchmarkError(f"soak: stands at {now} of {messages:,}: {last}")
+            time.sleep(0.02)

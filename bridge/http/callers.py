@@ -1,0 +1,73 @@
+"""Who may ask over HTTP, and who may change something: what a web page in somebody's browser must not be able to do.
+
+A page of a foreign site can make a browser send requests to this listener. It cannot read the answers, as none of them
+allows other origins, unless its site's name suddenly resolves to this listener's address ("DNS rebinding"): then the
+`Host` header still carries the foreign name. So a name that somebody outside could own is not answered. And a request
+that a browser sends in the name of another site says so in `Origin` and `Sec-Fetch-Site`: it cannot change anything.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection, Mapping
+from typing import Final
+
+__all__ = ["foreign_host", "foreign_site", "is_loopback"]
+
+_OURS: Final = (".localhost", ".local", ".internal", ".svc", ".cluster.local", ".home.arpa")
+"""What the names of private networks end in: none of these can be registered by anybody."""
+
+
+def foreign_host(host: str, known: Collection[str] = ()) -> str | None:
+    """Why a `Host` header is not answered, or None if it is.
+
+    Good are addresses, names without a dot, names of private networks, and those that the configuration lists.
+
+    Args:
+        host: the header, with or without a port.
+        known: further names.
+    """
+    name = _without_port(host).lower().rstrip(".")
+    if not name:
+        return "the request names no host"
+    if _is_address(name.strip("[]")) or "." not in name or name.endswith(_OURS):
+        return None
+    if name in {each.lower() for each in known}:
+        return None
+    return f"'{name}' is not a name of this listener; if it is, list it in http.hosts"
+
+
+def foreign_site(headers: Mapping[str, str]) -> str | None:
+    """Why a request that would change something is refused, or None: a browser sends it for another site's page."""
+    origin = headers.get("Origin")
+    # Whether by http or https is up to what stands in between; "null" has no host.
+    if origin is not None and origin.partition("://")[2].lower() != headers.get("Host", "").lower():
+        return f"the request comes from a page of {origin[:200]!r}"
+    site = headers.get("Sec-Fetch-Site", "none")
+    if site not in ("none", "same-origin"):
+        return f"the request comes from another site's page (Sec-Fetch-Site: {site[:40]})"
+    return None
+
+
+def is_loopback(peer: str | None) -> bool:
+    """Whether the caller is on this machine (in a pod: in the same pod)."""
+    if peer is None or not _is_address(peer):
+        return False
+    address = ipaddress.ip_address(peer)
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host.partition("]")[0] + "]"
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdigit() else host
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True

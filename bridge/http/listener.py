@@ -1,0 +1,134 @@
+"""The HTTP listener: what is where."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Protocol
+
+from aiohttp import web
+
+from bridge.errors import ConfigError
+from bridge.http.application import guarded, page_routes
+from bridge.http.callers import foreign_site, is_loopback
+from bridge.http.probes import probe_answer
+from bridge.http.progress_watch import ProgressWatch
+from bridge.http.status_document import Process, SidecarState, liveness, readiness, startup, status_document
+
+if TYPE_CHECKING:
+    from bridge.settings import Http
+    from bridge.telemetry.service import Telemetry
+
+__all__ = ["Listener"]
+
+_CLOSE = 1.0  # seconds for an answer that is being given while the listener closes
+
+
+class Controlled(SidecarState, Protocol):
+    """What is told of, and can be told something."""
+
+    @property
+    def telemetry(self) -> Telemetry:
+        """What renders metrics."""
+
+    async def drain(self, reason: str) -> None:
+        """Finish what is in hand and end."""
+
+
+class Listener:
+    """Listens for HTTP.
+
+    Args:
+        sidecar: what is told of.
+        http: the configuration's section.
+    """
+
+    def __init__(self, sidecar: Controlled, http: Http) -> None:
+        self._sidecar = sidecar
+        self._http = http
+        self._watch = ProgressWatch(lambda: sidecar.seats, http.wedged_after)
+        self._runner: web.AppRunner | None = None
+        self._began, self._began_at = datetime.now(UTC), time.monotonic()
+
+    async def start(self) -> tuple[str, int]:
+        """Listen; the address in use.
+
+        Raises:
+            ConfigError: the address cannot be used.
+        """
+        assert self._http.address is not None
+        wanted, wanted_port = self._http.address
+        app = guarded(
+            [
+                *page_routes(),
+                web.get("/livez", self._livez),
+                web.get("/startupz", self._startupz),
+                web.get("/readyz", self._readyz),
+                web.get("/healthz", self._readyz),
+                web.get("/status", self._status),
+                web.get("/metrics", self._metrics),
+                web.post("/-/drain", self._drain),
+            ],
+            self._http,
+        )
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=_CLOSE)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, wanted or None, wanted_port)
+        try:
+            await site.start()
+        except OSError as error:
+            await self.stop()
+            raise ConfigError(
+                f"http.listen: cannot listen on {wanted}:{wanted_port} ({error.strerror or error}):"
+                ' choose another port, or "" to turn it off'
+            ) from None
+        self._watch.start()
+        host, port = self._runner.addresses[0][:2]
+        return str(host), int(port)
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        await self._watch.stop()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    # -- what is told ------------------------------------------------------------------------------------------------
+
+    async def _livez(self, request: web.Request) -> web.Response:
+        return probe_answer(request, liveness(self._watch.wedged()))
+
+    async def _startupz(self, request: web.Request) -> web.Response:
+        return probe_answer(request, startup(self._sidecar))
+
+    async def _readyz(self, request: web.Request) -> web.Response:
+        return probe_answer(request, readiness(self._sidecar, self._watch.wedged()))
+
+    async def _status(self, request: web.Request) -> web.Response:
+        process = Process(
+            self._began, time.monotonic() - self._began_at, self._watch.longest_delay, self._watch.wedged()
+        )
+        document = status_document(self._sidecar, process, history=request.query.get("history") != "no")
+        return web.json_response(document)
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        text, content_type = self._sidecar.telemetry.exposition(request.headers.get("Accept", ""))
+        return web.Response(body=text, headers={"Content-Type": content_type})
+
+    # -- what can be told --------------------------------------------------------------------------------------------
+
+    async def _drain(self, request: web.Request) -> web.Response:
+        self._refuse_changes_from_outside(request)
+        await self._sidecar.drain("asked for over HTTP")
+        return web.json_response({"result": "draining"}, status=202)
+
+    def _refuse_changes_from_outside(self, request: web.Request) -> None:
+        allowed = self._http.changes_from
+        if allowed == "nowhere":
+            raise web.HTTPForbidden(text="http.changes_from is 'nowhere': nothing can be changed over HTTP\n")
+        if allowed == "loopback" and not is_loopback(request.remote):
+            raise web.HTTPForbidden(
+                text="changes are taken from this machine only (in a pod: from its containers);"
+                " http.changes_from: anywhere allows others\n"
+            )
+        if (reason := foreign_site(request.headers)) is not None:
+            raise web.HTTPForbidden(text=f"{reason}: refused\n")

@@ -1,0 +1,59 @@
+"""What an orchestrator asks: named checks, each good or with the reason why not, and how they are told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from bridge.printable import printable
+
+__all__ = ["Check", "probe_answer"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that a probe looks at.
+
+    Attributes:
+        name: what is looked at.
+        reason: why it is not good; None when it is.
+        note: what else there is to say of it.
+    """
+
+    name: str
+    reason: str | None = None
+    note: str = ""
+
+    @property
+    def is_good(self) -> bool:
+        """Whether it is as it should be."""
+        return self.reason is None
+
+
+def probe_answer(request: web.Request, checks: Sequence[Check]) -> web.Response:
+    """200 when all checks are good, 503 otherwise.
+
+    Text: one line per check when something is wrong or `?verbose` asks for it, the way Kubernetes' own API server does
+    it; else `ok`. JSON where the caller accepts it: `{"ok", "checks": {name: good}, "reasons": {name: reason}}`.
+    """
+    good = all(check.is_good for check in checks)
+    status = 200 if good else 503
+    if "application/json" in request.headers.get("Accept", ""):
+        told = {
+            "ok": good,
+            "checks": {check.name: check.is_good for check in checks},
+            "reasons": {check.name: check.reason for check in checks if check.reason is not None},
+        }
+        return web.Response(text=json.dumps(told), content_type="application/json", status=status)
+    if good and "verbose" not in request.query:
+        return web.Response(text="ok\n")
+    lines = [_line(check) for check in checks]
+    return web.Response(text="\n".join([*lines, "ok" if good else "not ok", ""]), status=status)
+
+
+def _line(check: Check) -> str:
+    said = check.note if check.reason is None else check.reason
+    return f"[{'+' if check.is_good else '-'}] {check.name}{': ' if said else ''}{printable(said)}"

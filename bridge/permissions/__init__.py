@@ -1,0 +1,22 @@
+"""What a configuration's users must be allowed to publish and subscribe to, and nothing more.
+
+Every kind of rule tells its needs (`republishing`, `copying`, `ingress`, `advisories`), and so does the sidecar itself
+(`account`); `granting` makes one list per connection of them, `rendering` shows it.
+"""
+
+from bridge.permissions.granting import ConnectionGrants, Grant, grants_of
+from bridge.permissions.need import Need, Way
+from bridge.permissions.rendering import as_data, as_text
+from bridge.permissions.stream_facts import StreamFacts, look_up
+
+__all__ = [
+    "ConnectionGrants",
+    "Grant",
+    "Need",
+    "StreamFacts",
+    "Way",
+    "as_data",
+    "as_text",
+    "grants_of",
+    "look_up",
+]

@@ -1,0 +1,32 @@
+"""What a rule of kind subject_transform needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bridge.ingress_check import compile_ingress
+from bridge.landing import covering_filter
+from bridge.permissions.need import Need, api_subject, listen, stream_events, write
+from bridge.permissions.reading import existing
+from bridge.queue_group import queue_group
+from bridge.settings import SubjectTransformRule
+from transforms.dialect import Dialect
+
+__all__ = ["ingress_needs"]
+
+
+def ingress_needs(rule: SubjectTransformRule, dialect: Dialect) -> Iterator[Need]:
+    """The needs of one rule."""
+    name, connection, transform = rule.name, rule.connection, rule.subject_transform
+    yield write(
+        connection,
+        covering_filter(compile_ingress(rule, dialect)),
+        f"passes on to stream {rule.stream}",
+        rule=name,
+    )
+    yield listen(connection, f"{transform.src} {queue_group(name)}", "takes from publishers", rule=name)
+    yield from existing(connection, rule.stream, rule=name)
+    yield write(
+        connection, api_subject("STREAM.NAMES"), f"sees whether a stream takes {transform.src} already", rule=name
+    )
+    yield from stream_events(connection, rule=name, without="that is seen up to two seconds later")

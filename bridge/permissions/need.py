@@ -1,0 +1,88 @@
+"""One thing that a user must be allowed to do, and why; and the subjects that needs are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+__all__ = [
+    "ANY_STREAM",
+    "Need",
+    "Way",
+    "api_subject",
+    "flow_control",
+    "listen",
+    "stream_created",
+    "stream_events",
+    "write",
+]
+
+Way: TypeAlias = Literal["publish", "subscribe"]
+
+ANY_STREAM = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A permission that something needs.
+
+    Attributes:
+        connection: whose user needs it.
+        way: to publish, or to subscribe.
+        subject: what to, perhaps with wildcards; for a subscription perhaps with a queue group behind a space.
+        why: what it is for, in a few words.
+        rule: the rule that needs it; empty for the sidecar itself.
+        without: what is lost without it, for what can be done without; empty for what cannot.
+    """
+
+    connection: str
+    way: Way
+    subject: str
+    why: str
+    rule: str = ""
+    without: str = ""
+
+
+def write(connection: str, subject: str, why: str, *, rule: str = "", without: str = "") -> Need:
+    """A need to publish."""
+    return Need(connection, "publish", subject, why, rule, without)
+
+
+def listen(connection: str, subject: str, why: str, *, rule: str = "", without: str = "") -> Need:
+    """A need to subscribe."""
+    return Need(connection, "subscribe", subject, why, rule, without)
+
+
+def api_subject(request: str, *tokens: str) -> str:
+    """The subject of a request to the JetStream API, such as ``api_subject("STREAM.INFO", "ORDERS")``."""
+    return ".".join(("$JS.API", request, *tokens))
+
+
+def flow_control(stream: str) -> str:
+    """Where the server's questions whether deliveries have arrived are answered."""
+    return f"$JS.FC.{stream}.>"
+
+
+def stream_created(connection: str, stream: str, *, rule: str) -> Need:
+    """To be told when a stream that is waited for appears."""
+    return listen(
+        connection,
+        f"$JS.EVENT.ADVISORY.STREAM.CREATED.{stream}",
+        f"hears that stream {stream} appears",
+        rule=rule,
+        without="that is seen up to two seconds later",
+    )
+
+
+def stream_events(connection: str, *, rule: str, without: str) -> list[Need]:
+    """To be told of the streams of the account."""
+    return [
+        listen(
+            connection,
+            f"$JS.EVENT.ADVISORY.STREAM.{what}.*",
+            f"hears that a stream is {what.lower()}",
+            rule=rule,
+            without=without,
+        )
+        for what in ("CREATED", "UPDATED", "DELETED")
+    ]

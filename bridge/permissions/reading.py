@@ -1,0 +1,52 @@
+"""What reading a stream takes: its state, consumers, and flow control."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bridge.permissions.need import Need, api_subject, flow_control, stream_created, write
+
+__all__ = ["existing", "passing_consumers", "replays"]
+
+_EXPIRE = "they stay on the server for some seconds more"
+
+
+def existing(connection: str, stream: str, *, rule: str) -> Iterator[Need]:
+    """For a stream that a rule must find: its state; and where it is missing, what there is instead."""
+    yield write(connection, api_subject("STREAM.INFO", stream), f"state of stream {stream}", rule=rule)
+    yield write(
+        connection,
+        api_subject("STREAM.NAMES"),
+        "names like that of a missing stream",
+        rule=rule,
+        without="the message does not say which streams there are",
+    )
+    yield stream_created(connection, stream, rule=rule)
+
+
+def replays(connection: str, stream: str, *, rule: str) -> Iterator[Need]:
+    """For reading parts of a stream by consumers whose names the server chooses."""
+    yield write(connection, api_subject("CONSUMER.CREATE", stream), f"reads stream {stream}", rule=rule)
+    yield write(connection, flow_control(stream), "says that deliveries have arrived", rule=rule)
+    yield write(
+        connection,
+        api_subject("CONSUMER.DELETE", stream, "*"),
+        "removes consumers of short reads at once",
+        rule=rule,
+        without=_EXPIRE,
+    )
+
+
+def passing_consumers(connection: str, stream: str, *, rule: str, looked_after: bool = True) -> Iterator[Need]:
+    """For following a stream by a consumer that keeps no position, whose name the server chooses.
+
+    Args:
+        connection: the connection that holds the stream.
+        stream: its name.
+        rule: the rule.
+        looked_after: whether it is looked at after an interruption; others are replaced unseen.
+    """
+    yield from replays(connection, stream, rule=rule)
+    if looked_after:
+        yield write(connection, api_subject("CONSUMER.INFO", stream, "*"), "looks after its consumer", rule=rule)
+    yield write(connection, api_subject("CONSUMER.DELETE", stream, "*"), "removes its consumer", rule=rule)

@@ -1,0 +1,69 @@
+"""What the servers tell of the streams that rules name: it makes permissions narrower, and is not needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from bridge.connection import Link
+from bridge.errors import ApiError
+from bridge.settings import AdvisoriesRule, RepublishRule, Settings, SubjectTransformRule
+
+__all__ = ["KnownStreams", "StreamFacts", "look_up"]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFacts:
+    """A stream, as far as permissions depend on it.
+
+    Attributes:
+        subjects: what it stores.
+        retention: `limits`, `interest` or `workqueue`.
+        counts_copies: whether a copying rule that is alone may confirm copies in groups: it hears then whether somebody
+            else writes, too.
+    """
+
+    subjects: tuple[str, ...]
+    retention: str
+    counts_copies: bool
+
+
+KnownStreams: TypeAlias = Mapping[tuple[str, str], StreamFacts]
+"""By connection and stream name. One that is not in it is not known."""
+
+
+async def look_up(settings: Settings, links: Mapping[str, Link]) -> dict[tuple[str, str], StreamFacts]:
+    """Ask for every stream that a rule names; those that are not there, or may not be seen, are left out."""
+    from bridge.copying.target import Target
+
+    known: dict[tuple[str, str], StreamFacts] = {}
+    for connection, stream in sorted(_named(settings)):
+        link = links[connection]
+        try:
+            info = await link.api.stream_info(stream)
+        except ApiError:
+            continue
+        target = Target.of(info, link.server_version)
+        known[connection, stream] = StreamFacts(
+            tuple(info["config"].get("subjects") or ()),
+            str(info["config"].get("retention", "limits")),
+            target.counts_copies,
+        )
+    return known
+
+
+def _named(settings: Settings) -> set[tuple[str, str]]:
+    named: set[tuple[str, str]] = set()
+    for rule in settings.rules:
+        match rule:
+            case AdvisoriesRule():
+                continue
+            case RepublishRule():
+                named.add((rule.source_connection, rule.stream))
+            case SubjectTransformRule():
+                named.add((rule.connection, rule.stream))
+            case _:
+                named.add((rule.target_connection, rule.target_stream))
+                named |= {(entry.connection, entry.name) for entry in rule.entries}
+    return named

@@ -1,0 +1,21 @@
+"""The section `telemetry`: what becomes of traces. Exporters are configured by OpenTelemetry's own variables."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from bridge.settings.base import Part
+
+__all__ = ["Telemetry"]
+
+
+class Telemetry(Part):
+    """What the sidecar tells of its work beside metrics, which are always at `/metrics`."""
+
+    trace: Literal["passthrough", "link", "continue"] = Field(
+        default="passthrough",
+        description="messages always keep their traceparent; link: a span per batch, linked to the messages' traces;"
+        " continue: a span per message of a sampled trace, in that trace",
+    )

@@ -1,0 +1,1 @@
+"""A running sidecar's state, seen from a terminal."""

@@ -1,0 +1,66 @@
+"""What the standard environment variables of OpenTelemetry ask for, as far as it is there: OTLP over HTTP.
+
+Endpoints, headers, certificates, intervals, samplers and resource attributes are read by OpenTelemetry itself. Here is
+only the decision whether it is loaded at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Wanted", "wanted"]
+
+_PROTOCOL = "http/protobuf"
+_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be exported.
+
+    Attributes:
+        metrics: whether metrics are.
+        traces: whether traces are, if the configuration makes any.
+        remarks: what was asked for and is not there, in words.
+    """
+
+    metrics: bool
+    traces: bool
+    remarks: tuple[str, ...] = ()
+
+
+def wanted(environment: Mapping[str, str]) -> Wanted:
+    """What an environment asks for.
+
+    Signals are exported where an endpoint is set, for all of them or for the signal, or where their exporter is
+    `otlp`; not where it is `none`, and not at all where OTEL_SDK_DISABLED is true.
+    """
+    if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return Wanted(metrics=False, traces=False)
+    remarks: list[str] = []
+    metrics = _signal(environment, "METRICS", remarks)
+    traces = _signal(environment, "TRACES", remarks)
+    return Wanted(metrics, traces, tuple(remarks))
+
+
+def _signal(environment: Mapping[str, str], signal: Literal["METRICS", "TRACES"], remarks: list[str]) -> bool:
+    exporters = f"OTEL_{signal}_EXPORTER"
+    named = [name.strip().lower() for name in environment.get(exporters, "").split(",") if name.strip()]
+    # Prometheus is always there, at /metrics.
+    strange = [name for name in named if name not in {"otlp", "none", "prometheus"}]
+    if strange:
+        remarks.append(f"{exporters}: there is no exporter '{strange[0]}' here, only otlp and none")
+    endpoint = environment.get(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT") or environment.get(_ENDPOINT)
+    if named and "otlp" not in named:
+        return False
+    if not named and not endpoint:
+        return False
+    for name in (f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
+        if protocol := environment.get(name, "").strip():
+            if protocol != _PROTOCOL:
+                remarks.append(f"{name}: '{protocol}' is not spoken here, only {_PROTOCOL}: nothing is exported")
+                return False
+            break
+    return True

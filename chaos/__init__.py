@@ -1,0 +1,9 @@
+"""The randomised run: a workload, faults, a history, and an offline judge of what every kind of rule promises.
+
+Theory of operation: `run` starts servers (`surroundings`), sidecars as processes that reach them through wires which
+can be cut (`sidecars`, `wires`), a `workload` with numbered messages, and a `nemesis` that carries out `faults`, which
+are data made from a seed. Everybody writes to one `history`. At the end the streams are read, and `checker` judges from
+the history alone what was lost, doubled, reordered or changed, against the promise of each rule. `timeline` draws it.
+
+The bridge is a black box here: a command line, signals, and what it answers over HTTP.
+"""

@@ -1,0 +1,97 @@
+"""`python -m chaos`: one or several randomised runs; exit code 1 if any promise was broken."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import shlex
+import sys
+from pathlib import Path
+
+import click
+
+from chaos.plan import chosen
+from chaos.run import Settings, run
+from chaos.summary import summary, violated
+from chaos.timeline import timeline
+from conformance.servers.errors import ServersError
+
+__all__ = ["main"]
+
+
+@click.command()
+@click.option(
+    "--seed", default="", help="Any text; the same one gives the same faults and messages. Drawn if left out."
+)
+@click.option("--minutes", type=float, default=10.0, show_default=True, help="How long faults go on; 0 for no limit.")
+@click.option("--faults", type=int, default=0, help="End after so many faults upon sidecars, and as many upon servers.")
+@click.option("--messages", type=int, default=0, help="At most so many messages of each producer.")
+@click.option(
+    "--rate", type=float, default=150.0, show_default=True, help="Messages a second of each producer, at most."
+)
+@click.option("--topology", type=click.Choice(["single", "cluster"]), default="single", show_default=True)
+@click.option("--version", default="2.15.1", show_default=True, help="Of the servers.")
+@click.option("--rules", default="all", show_default=True, help="Names or kinds, with commas between them.")
+@click.option("--replicas", type=int, default=1, show_default=True, help="Sidecars; several need leadership.")
+@click.option("--ability", "abilities", multiple=True, help="What the sidecars can do besides: reload.")
+@click.option("--report", "directory", type=click.Path(path_type=Path), default=Path("build/chaos"), show_default=True)
+def main(
+    seed: str,
+    minutes: float,
+    faults: int,
+    messages: int,
+    rate: float,
+    topology: str,
+    version: str,
+    rules: str,
+    replicas: int,
+    abilities: tuple[str, ...],
+    directory: Path,
+) -> None:
+    """Run the bridge among faults and judge from the history what it kept of its promises.
+
+    \b
+    Example:
+      python -m chaos --seed 7 --minutes 10 --topology cluster --report build/chaos
+    """
+    seed = seed or secrets.token_hex(4)
+    try:
+        under_test = chosen(rules)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    if not minutes and not faults:
+        raise click.UsageError("--minutes 0 needs --faults: something must end the run")
+    settings = Settings(
+        seed,
+        "cluster" if topology == "cluster" else "single",
+        version,
+        under_test,
+        minutes * 60,
+        faults,
+        messages,
+        rate,
+        replicas,
+        frozenset(abilities),
+    )
+    words = ["python", "-m", "chaos", "--seed", seed, "--minutes", f"{minutes:g}", "--faults", str(faults)]
+    words += ["--messages", str(messages), "--rate", f"{rate:g}", "--topology", topology, "--version", version]
+    words += ["--rules", rules, "--replicas", str(replicas)]
+    for ability in abilities:
+        words += ["--ability", ability]
+    repeat = shlex.join(words)
+    click.echo(repeat, err=True)
+    try:
+        story, judgements = asyncio.run(run(settings, directory, lambda text: click.echo(text, err=True)))
+    except ServersError as error:
+        click.echo(f"chaos: {error}", err=True)
+        sys.exit(error.exit_code)
+    text = summary(story, judgements, repeat)
+    (directory / "summary.txt").write_text(text, "utf-8")
+    (directory / "timeline.html").write_text(timeline(directory / "history.jsonl", story, judgements), "utf-8")
+    click.echo(text)
+    click.echo(f"history, logs and timeline: {directory}", err=True)
+    sys.exit(1 if violated(judgements) else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,448 @@
+"""The judge: from the story alone, what each rule did to the messages, against what it promises.
+
+Theory of operation: a republished message names its original (`Nats-Sequence`), a copy does so in its source record, a
+twin has its sequence. So every message that came out is compared with the one that went in, and what did not come out
+is known by its sequence. What a promise allows is allowed only where the story has a reason for it. A message that came
+twice with `at_least_once` needs something broken between the two; one that was lost with `at_most_once` needs a crash
+between its neighbours, or a count by which the rule itself said so. What the run itself removed, or what a server lost,
+is nobody's fault: `unknown`.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+
+from chaos.findings import Judgement, Verdict
+from chaos.plan import RuleUnderTest
+from chaos.story import Heard, Original, Stored, Story
+
+__all__ = ["judge"]
+
+_RECORD = re.compile(r"\r\n(?:Nats-Stream-Source|Nats-Bridge-Source): ([^\r]*)\r\n")
+_COPY_ID = re.compile(r"Nats-Msg-Id: bridge-[0-9a-f]{12}-[0-9]+-[0-9]+\r\n")
+_SEQUENCE = re.compile(r"\r\nNats-Sequence: ([0-9]+)\r\n")
+_START = "NATS/1.0\r\n"
+
+
+def judge(story: Story, rules: Iterable[RuleUnderTest]) -> list[Judgement]:
+    """Judge every rule, and the sidecar as a whole."""
+    judgements = []
+    for rule in rules:
+        judgement = Judgement(rule.name, rule.kind, rule.promise)
+        if rule.kind == "republish":
+            _republished(judgement, story, rule)
+        elif rule.kind == "kv_sources":
+            _bucket(judgement, story, rule)
+        elif rule.document.get("keep_sequence"):
+            _twin(judgement, story, rule)
+        elif rule.promise == "exactly_once":
+            _copied(judgement, story, rule)
+        elif rule.kind == "subject_transform":
+            _ingress(judgement, story, rule)
+        else:
+            _dead_letters(judgement, story, rule)
+        judgements.append(judgement)
+    whole = Judgement("(sidecar)", "process", "goes on by itself")
+    for what in story.unsettled:
+        whole.add("stuck", "violation", what, story.end)
+    for at, reason in story.ended_badly:
+        # An end in the middle of a fault can be right (a server that is away at the start); never without one.
+        verdict: Verdict = "allowed" if story.broken(at - 30, at - 0.001) else "violation"
+        whole.add("ended", verdict, reason, at)
+    judgements.append(whole)
+    return judgements
+
+
+# republish
+
+
+def _republished(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
+    stream = rule.origins[0]
+    originals = story.originals(stream)
+    final = story.final[stream]
+    judgement.seen = len(story.heard[rule.name])
+    first_heard: dict[int, float] = {}
+    before: dict[str, list[int]] = {}
+    for sequence in sorted(originals):
+        before.setdefault(originals[sequence].subject, []).append(sequence)
+    newest = 0
+    order: list[tuple[int, float]] = []
+    for heard in story.heard[rule.name]:
+        found = _SEQUENCE.search(heard.message.block)
+        sequence = int(found[1]) if found else 0
+        original = originals.get(sequence)
+        if original is None:
+            # An answer can be lost: then only the stream knew the message, and it may have been removed since.
+            verdict: Verdict = (
+                "unknown" if story.was_removed(stream, sequence) or _lost_tail(story, stream) else "violation"
+            )
+            judgement.add("invented", verdict, f"{heard.message.subject}, sequence {sequence}", heard.at)
+            continue
+        _compare_republished(judgement, story, rule, heard, sequence, original, final.get(sequence), before)
+        if sequence in first_heard:
+            allowed = rule.promise == "at_least_once" and story.broken(first_heard[sequence], heard.at)
+            judgement.add("doubled", "allowed" if allowed else "violation", f"{stream} {sequence}", heard.at)
+            continue
+        first_heard[sequence] = heard.at
+        order.append((sequence, heard.at))
+        if sequence < newest:
+            judgement.add("reordered", "violation", f"{stream} {sequence} behind {newest}", heard.at)
+        newest = max(newest, sequence)
+    _missing_republished(judgement, story, rule, order, first_heard)
+
+
+def _missing_republished(
+    judgement: Judgement,
+    story: Story,
+    rule: RuleUnderTest,
+    order: list[tuple[int, float]],
+    first_heard: Mapping[int, float],
+) -> None:
+    stream = rule.origins[0]
+    wanted = [sequence for sequence in sorted(story.final[stream]) if not story.was_removed(stream, sequence)]
+    judgement.expected = len(wanted)
+    missing = [sequence for sequence in wanted if sequence not in first_heard]
+    if not missing:
+        return
+    if rule.promise == "at_least_once":
+        for sequence in missing:
+            judgement.add("lost", "violation", f"{stream} {sequence}", _time_of(story, stream, sequence))
+        return
+    # Each missing message lies between two that came; what happened between these must be the reason.
+    doubted = story.in_doubt[rule.name]
+    arrivals = sorted(order)
+    place = 0
+    for sequence in missing:
+        while place < len(arrivals) and arrivals[place][0] < sequence:
+            place += 1
+        begin = arrivals[place - 1][1] if place else 0.0
+        end = arrivals[place][1] if place < len(arrivals) else story.end
+        if story.crashed(begin, end):
+            judgement.add("lost", "allowed", f"{stream} {sequence}: a crash", end)
+        elif doubted > 0:
+            doubted -= 1
+            judgement.add("lost", "allowed", f"{stream} {sequence}: counted as in doubt", end)
+        else:
+            judgement.add("lost", "violation", f"{stream} {sequence}, no crash and not counted", end)
+
+
+def _compare_republished(
+    judgement: Judgement,
+    story: Story,
+    rule: RuleUnderTest,
+    heard: Heard,
+    sequence: int,
+    original: Original,
+    stored: Stored | None,
+    before: Mapping[str, list[int]],
+) -> None:
+    stream, came = rule.origins[0], heard.message
+    wanted = rule.destination(original.subject)
+    if came.subject != wanted:
+        judgement.add("wrong subject", "violation", f"{came.subject}, not {wanted}", heard.at)
+    if (came.size, came.digest) != (original.size, original.digest):
+        judgement.add(
+            "wrong bytes", "violation", f"{stream} {sequence}: {came.size} bytes, not {original.size}", heard.at
+        )
+    fixed = (
+        f"{_opened(original.block)}Nats-Stream: {stream}\r\nNats-Subject: {original.subject}\r\n"
+        f"Nats-Sequence: {sequence}\r\nNats-Time-Stamp: "
+    )
+    rest = came.block.removeprefix(fixed)
+    shape = re.fullmatch(r"([^\r]+)\r\nNats-Last-Sequence: ([0-9]+)\r\n\r\n", rest)
+    if not came.block.startswith(fixed) or shape is None:
+        judgement.add("wrong headers", "violation", f"{stream} {sequence}: {came.block!r}, not {fixed!r}…", heard.at)
+        return
+    if stored is not None and shape[1] != _time_text(stored.time_ns):
+        judgement.add("wrong headers", "violation", f"{stream} {sequence}: time {shape[1]}", heard.at)
+    row = before[original.subject]
+    place = bisect_left(row, sequence)
+    last, said = row[place - 1] if place else 0, int(shape[2])
+    if said != last:
+        # What was removed may have been there still, or not any more, when the message was stored.
+        removed = story.was_removed(stream, last) or story.was_removed(stream, said)
+        judgement.add(
+            "wrong headers",
+            "unknown" if removed else "violation",
+            f"{stream} {sequence}: last sequence {said}, not {last}",
+            heard.at,
+        )
+
+
+# copies
+
+
+def _copied(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
+    seen: dict[tuple[str, int], int] = {}
+    newest: dict[str, int] = {}
+    originals = {stream: story.originals(stream) for stream in rule.origins}
+    rows = story.final[rule.target]
+    judgement.seen = len(rows)
+    allowed = story.out_of_order[rule.name]
+    for place in sorted(rows):
+        copy = rows[place].message
+        record = _RECORD.search(copy.block)
+        stream, sequence = _origin_of(record[1] if record else "")
+        if stream not in originals:
+            judgement.add("invented", "violation", f"{rule.target} {place}: {copy.subject}")
+            continue
+        original = originals[stream].get(sequence)
+        if original is None:
+            verdict: Verdict = (
+                "unknown" if story.was_removed(stream, sequence) or _lost_tail(story, stream) else "violation"
+            )
+            judgement.add("invented", verdict, f"{rule.target} {place}: of {stream} {sequence}")
+            continue
+        _compare_copy(judgement, story, rule, rows[place], original, f"{stream} {sequence}")
+        if (stream, sequence) in seen:
+            first = seen[stream, sequence]
+            judgement.add("doubled", "violation", f"{stream} {sequence} at {first} and {place} of {rule.target}")
+            continue
+        seen[stream, sequence] = place
+        if sequence < newest.get(stream, 0):
+            # Counted by the rule itself: a full target, or a cluster that changed its leader, left it out at first.
+            counted = allowed > 0 and not rule.document.get("strict_order")
+            allowed -= 1
+            judgement.add(
+                "reordered", "allowed" if counted else "violation", f"{stream} {sequence} behind {newest[stream]}"
+            )
+        newest[stream] = max(newest.get(stream, 0), sequence)
+    for stream in rule.origins:
+        for sequence in story.final[stream]:
+            if story.was_removed(stream, sequence):
+                continue
+            judgement.expected += 1
+            if (stream, sequence) not in seen:
+                judgement.add("lost", "violation", f"{stream} {sequence}", _time_of(story, stream, sequence))
+
+
+def _twin(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
+    (stream,) = rule.origins
+    originals, rows = story.originals(stream), story.final[rule.target]
+    judgement.seen = len(rows)
+    for sequence in sorted(rows):
+        copy = rows[sequence].message
+        original = originals.get(sequence)
+        if original is not None:
+            _compare_copy(judgement, story, rule, rows[sequence], original, f"{stream} {sequence}")
+        elif copy.subject == rule.document["filler_subject"]:
+            judgement.add("invented", "allowed", f"{rule.target} {sequence}: a filler that is still there")
+        elif story.was_removed(stream, sequence) or _lost_tail(story, stream):
+            judgement.add("invented", "unknown", f"{rule.target} {sequence}")
+        else:
+            judgement.add("invented", "violation", f"{rule.target} {sequence}: {copy.subject}")
+    for sequence in story.final[stream]:
+        if not story.was_removed(stream, sequence):
+            judgement.expected += 1
+            if sequence not in rows:
+                judgement.add("lost", "violation", f"{stream} {sequence}", _time_of(story, stream, sequence))
+
+
+def _bucket(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
+    """Both buckets keep the newest of each key, so what they hold at the end must be equal, key by key."""
+    (stream,) = rule.origins
+    wanted = _by_subject(story.final[stream].values(), rule.destination)
+    found = _by_subject(story.final[rule.target].values(), lambda subject: subject)
+    judgement.expected = sum(map(len, wanted.values()))
+    judgement.seen = sum(map(len, found.values()))
+    originals = story.originals(stream)
+    late = story.out_of_order[rule.name]
+    for subject in sorted(wanted.keys() | found.keys()):
+        sequences = []
+        for stored in found.get(subject, []):
+            record = _RECORD.search(stored.message.block)
+            _, sequence = _origin_of(record[1] if record else "")
+            sequences.append(sequence)
+            if (original := originals.get(sequence)) is not None:
+                _compare_copy(judgement, story, rule, stored, original, f"{stream} {sequence}")
+        expected = [stored.sequence for stored in wanted.get(subject, [])]
+        if sequences == expected:
+            continue
+        detail = f"{subject}: {stream} {sequences}, not {expected}"
+        if len(set(sequences)) < len(sequences):
+            judgement.add("doubled", "violation", detail)
+        elif late:
+            # What was left out at first is stored behind later ones, and takes the place of others in the history.
+            judgement.add("reordered", "allowed", detail)
+        elif set(expected) - set(sequences):
+            judgement.add("lost", "violation", detail)
+        elif sequences != sorted(sequences):
+            judgement.add("reordered", "violation", detail)
+        else:
+            # More than the origin holds: a message that the server there had already taken back.
+            judgement.add("invented", "unknown", detail)
+
+
+def _compare_copy(
+    judgement: Judgement, story: Story, rule: RuleUnderTest, stored: Stored, original: Original, of: str
+) -> None:
+    copy = stored.message
+    wanted = rule.destination(original.subject)
+    at = _when(story, stored)
+    if copy.subject != wanted:
+        judgement.add("wrong subject", "violation", f"{of}: {copy.subject}, not {wanted}", at)
+    if (copy.size, copy.digest) != (original.size, original.digest):
+        judgement.add("wrong bytes", "violation", f"{of}: {copy.size} bytes, not {original.size}", at)
+    block = _RECORD.sub("\r\n", copy.block, count=1)
+    if "\nNats-Msg-Id: " not in original.block:
+        block = _COPY_ID.sub("", block, count=1)
+    if block != _opened(original.block) + "\r\n":
+        judgement.add("wrong headers", "violation", f"{of}: {block!r}, not {original.block!r}", at)
+
+
+# ingress and advisories
+
+
+def _ingress(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
+    place = rule.origins[0]
+    sent, acknowledged, rows = story.sent[place], story.acknowledged[place], story.final[rule.target]
+    wanted = {rule.destination(message.subject): number for number, message in sent.items()}
+    judgement.expected, judgement.seen = len(acknowledged), len(rows)
+    at: dict[int, int] = {}
+    for sequence in sorted(rows):
+        message = rows[sequence].message
+        number = wanted.get(message.subject)
+        if number is None:
+            judgement.add("invented", "violation", f"{rule.target} {sequence}: {message.subject}")
+            continue
+        original, when = sent[number], _when(story, rows[sequence])
+        if number in at:
+            judgement.add("doubled", "violation", f"number {number} at {at[number]} and {sequence}", when)
+            continue
+        at[number] = sequence
+        if (message.size, message.digest) != (original.size, original.digest):
+            judgement.add("wrong bytes", "violation", f"number {number}: {message.size} bytes", when)
+        if message.block != original.block:
+            judgement.add("wrong headers", "violation", f"number {number}: {message.block!r}", when)
+    newest = 0
+    answered: list[tuple[float, int]] = []
+    for number in sorted(acknowledged):
+        sequence = acknowledged[number]
+        sent_at, answered_at = story.sent_at[place][number]
+        if at.get(number) != sequence:
+            held = at.get(number, "nowhere")
+            verdict: Verdict = "unknown" if _lost_tail(story, rule.target, place) else "violation"
+            judgement.add("lost", verdict, f"number {number}: told {sequence}, stands {held}", answered_at)
+        # Who was answered before another was sent must be stored before it.
+        while answered and answered[0][0] < sent_at:
+            newest = max(newest, answered.pop(0)[1])
+        if sequence < newest:
+            judgement.add("reordered", "violation", f"number {number} at {sequence}, before {newest}", answered_at)
+        if answered_at is not None:
+            answered.append((answered_at, sequence))
+
+
+def _dead_letters(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
+    jobs, rows = story.originals("JOBS"), story.final[rule.target]
+    advised = {each.id: each for each in story.advised}
+    judgement.seen = len(rows)
+    came: set[str] = set()
+    for place in sorted(rows):
+        letter = rows[place].message
+        told = _header(letter.block, "Nats-Bridge-Advisory-Id") or _header(letter.block, "Nats-Msg-Id")
+        at = _when(story, rows[place])
+        if told in came:
+            judgement.add("doubled", "violation", f"advisory {told}", at)
+        came.add(told)
+        if letter.subject != rule.destination(""):
+            judgement.add("wrong subject", "violation", letter.subject, at)
+        reason = _header(letter.block, "Nats-Bridge-Message")
+        if reason:
+            judgement.add("wrong bytes", "allowed", f"advisory {told} by itself: {reason}", at)
+            continue
+        sequence = int(_header(letter.block, "Nats-Sequence") or 0)
+        job = jobs.get(sequence)
+        if job is None:
+            judgement.add("invented", "unknown" if _lost_tail(story, "JOBS") else "violation", f"JOBS {sequence}", at)
+        elif (job.size, job.digest) != (letter.size, letter.digest):
+            judgement.add("wrong bytes", "violation", f"JOBS {sequence}: {letter.size} bytes, not {job.size}", at)
+        elif not letter.block.startswith(_renamed(_opened(job.block))):
+            judgement.add("wrong headers", "violation", f"JOBS {sequence}: {letter.block!r}", at)
+        if told in advised and advised[told].sequence != sequence:
+            judgement.add("wrong bytes", "violation", f"advisory {told} with the message {sequence}", at)
+    # Advisories are core messages: only between two that came through in one undisturbed stretch must all have come.
+    judgement.expected = len(advised)
+    for begin, end in _quiet(story):
+        stretch = [each for each in story.advised if begin <= each.at <= end]
+        arrived = [index for index, each in enumerate(stretch) if each.id in came]
+        for index, each in enumerate(stretch):
+            if each.id in came:
+                continue
+            between = bool(arrived) and arrived[0] < index < arrived[-1]
+            judgement.add("lost", "violation" if between else "unknown", f"advisory {each.id}", each.at)
+    for each in story.advised:
+        if each.id not in came and not any(begin <= each.at <= end for begin, end in _quiet(story)):
+            judgement.add("lost", "allowed", f"advisory {each.id}: nobody may have listened", each.at)
+
+
+def _quiet(story: Story) -> list[tuple[float, float]]:
+    """The stretches of time in which nothing was disturbed."""
+    stretches = []
+    begin = 0.0
+    for each in sorted(story.disturbances, key=lambda each: each.begin):
+        if each.begin > begin:
+            stretches.append((begin, each.begin))
+        begin = max(begin, each.end)
+    stretches.append((begin, story.end))
+    return stretches
+
+
+# what several need
+
+
+def _opened(block: str) -> str:
+    """A header block without its final line end, so that lines can follow."""
+    return block[:-2] if block else _START
+
+
+def _renamed(block: str) -> str:
+    """What is meant for the stream of the jobs has another name in the stream of the dead letters."""
+    return block.replace("\r\nNats-Msg-Id: ", "\r\nNats-Bridge-Original-Msg-Id: ")
+
+
+def _origin_of(record: str) -> tuple[str, int]:
+    fields = record.split(" ")
+    return (fields[0], int(fields[1])) if len(fields) > 1 and fields[1].isdigit() else ("", 0)
+
+
+def _by_subject(rows: Iterable[Stored], destination: object) -> dict[str, list[Stored]]:
+    assert callable(destination)
+    subjects: dict[str, list[Stored]] = {}
+    for stored in sorted(rows, key=lambda stored: stored.sequence):
+        subjects.setdefault(destination(stored.message.subject), []).append(stored)
+    return subjects
+
+
+def _header(block: str, name: str) -> str:
+    found = re.search(rf"\r\n{name}: ([^\r]*)\r\n", block)
+    return found[1] if found else ""
+
+
+def _lost_tail(story: Story, stream: str, place: str = "") -> bool:
+    """Whether the servers, killed, lost messages of a stream that they had acknowledged: not a sidecar's doing."""
+    final = story.final[stream]
+    killed = any(each.kind in ("server killed", "all servers killed") for each in story.disturbances)
+    return killed and any(
+        sequence not in final and not story.was_removed(stream, sequence)
+        for sequence in story.acknowledged[place or stream].values()
+    )
+
+
+def _time_text(time_ns: int) -> str:
+    seconds, nanos = divmod(time_ns, 10**9)
+    text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    fraction = f".{nanos:09d}".rstrip("0").rstrip(".")
+    return f"{text}{fraction}Z"
+
+
+def _time_of(story: Story, stream: str, sequence: int) -> float | None:
+    """When a message was stored, as seconds of the run."""
+    stored = story.final[stream].get(sequence)
+    return None if stored is None else _when(story, stored)
+
+
+def _when(story: Story, stored: Stored) -> float:
+    return round(stored.time_ns / 1e9 - float(story.run.get("began", 0)), 3)

@@ -1,0 +1,71 @@
+"""What the checker finds, and its judgement of a rule."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+__all__ = ["Finding", "Judgement", "Verdict", "What"]
+
+What: TypeAlias = Literal[
+    "lost", "doubled", "reordered", "wrong subject", "wrong headers", "wrong bytes", "invented", "stuck", "ended"
+]
+Verdict: TypeAlias = Literal["violation", "unknown", "allowed"]
+"""`allowed`: the promise allows it, here and now; `unknown`: nobody can tell whose doing it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as a faultless world would have it.
+
+    Attributes:
+        what: what is wrong.
+        verdict: whether it breaks the rule's promise.
+        detail: which message, and what was expected.
+        at: when, in seconds since the start; None where nobody knows.
+    """
+
+    what: What
+    verdict: Verdict
+    detail: str
+    at: float | None = None
+
+
+@dataclass(slots=True)
+class Judgement:
+    """A rule, judged.
+
+    Attributes:
+        rule: its name.
+        kind: its kind.
+        promise: what it promised.
+        expected: messages that should have come through.
+        seen: messages that did.
+        findings: what was not as it should be.
+    """
+
+    rule: str
+    kind: str
+    promise: str
+    expected: int = 0
+    seen: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+    def add(self, what: What, verdict: Verdict, detail: str, at: float | None = None) -> None:
+        """One more finding."""
+        self.findings.append(Finding(what, verdict, detail, at))
+
+    @property
+    def violations(self) -> list[Finding]:
+        """What breaks the promise."""
+        return [finding for finding in self.findings if finding.verdict == "violation"]
+
+    def count(self, what: str, verdict: Verdict | None = None) -> int:
+        """How many findings of a sort."""
+        return sum(each.what == what and verdict in (None, each.verdict) for each in self.findings)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many of each sort, as `lost (allowed)`."""
+        return dict(Counter(f"{each.what} ({each.verdict})" for each in self.findings))

@@ -1,0 +1,79 @@
+"""The history: one JSON object per line, in the order in which things were seen to happen.
+
+Every line has `t`, seconds since the start of the run, and `event`. Bytes are written as text of the same code points
+(latin-1), payloads as size and digest: equal digests mean equal payloads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+__all__ = ["Event", "Historian", "digest_of", "read_history", "text_of"]
+
+Event: TypeAlias = dict[str, Any]
+"""One line."""
+
+
+class Historian:
+    """Writes the history of one run.
+
+    Args:
+        path: the file; what it held is gone.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = path.open("w", encoding="ascii")
+        self._start = time.monotonic()
+
+    @property
+    def now(self) -> float:
+        """Seconds since the start."""
+        return round(time.monotonic() - self._start, 4)
+
+    def tell(self, event: str, **members: Any) -> float:
+        """Append a line; when it happened."""
+        now = self.now
+        json.dump({"t": now, "event": event, **members}, self._file, separators=(",", ":"))
+        self._file.write("\n")
+        return now
+
+    def flush(self) -> None:
+        """Everything told so far is in the file."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """No more lines."""
+        self._file.close()
+
+
+def read_history(path: Path) -> Iterator[Event]:
+    """The lines of a history, one after the other.
+
+    Raises:
+        ValueError: a line is no JSON object.
+    """
+    with path.open(encoding="ascii") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                event = json.loads(line)
+            except ValueError as error:
+                raise ValueError(f"{path}:{number}: {error}") from None
+            if not isinstance(event, dict):
+                raise ValueError(f"{path}:{number}: not an object")  # noqa: TRY004 - one error for a bad line
+            yield event
+
+
+def digest_of(payload: bytes) -> str:
+    """What stands for a payload."""
+    return hashlib.blake2b(payload, digest_size=8).hexdigest()
+
+
+def text_of(data: bytes) -> str:
+    """Bytes as text of the same code points."""
+    return data.decode("latin-1")

@@ -1,0 +1,71 @@
+"""The workload's messages: every one is known by its number, and made from the seed alone."""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from conformance.catalogue.case import Message
+
+__all__ = ["LARGEST", "NAME", "event", "job", "numbered", "setting"]
+
+NAME: Final = b"Chaos-Number"
+"""The header that holds a message's number, where it has headers."""
+
+LARGEST: Final = 1_040_000
+"""Bytes of the largest payload: what fits the servers' default `max_payload` with the headers that copies get."""
+
+_REGIONS: Final = (b"eu", b"us", b"asia")
+
+
+def numbered(prefix: bytes, number: int, chance: random.Random) -> Message:
+    """A message of a stream: any size, and headers of many shapes."""
+    subject = b"%b.%b.%d" % (prefix, chance.choice(_REGIONS), chance.randrange(40))
+    return Message(subject, _block(prefix, number, chance), _payload(prefix, number, chance))
+
+
+def event(number: int, chance: random.Random) -> Message:
+    """A message for an ingress rule; the subject says which."""
+    subject = b"events.k%d.n%d" % (chance.randrange(5), number)
+    return Message(subject, _block(b"events", number, chance), _payload(b"events", number, chance))
+
+
+def job(number: int, chance: random.Random) -> Message:
+    """A message that a worker will give up."""
+    return Message(b"jobs.%d" % (number % 7), _block(b"jobs", number, chance), _payload(b"jobs", number, chance))
+
+
+def setting(number: int, chance: random.Random) -> Message:
+    """A change of a key: a put, a delete, or a purge, which rolls up."""
+    subject = b"$KV.SETTINGS.k%d" % chance.randrange(60)
+    what = chance.random()
+    if what < 0.05:
+        return Message(subject, b"NATS/1.0\r\nKV-Operation: DEL\r\n\r\n")
+    if what < 0.08:
+        return Message(subject, b"NATS/1.0\r\nKV-Operation: PURGE\r\nNats-Rollup: sub\r\n\r\n")
+    return Message(subject, b"", b"setting %d" % number)
+
+
+def _payload(prefix: bytes, number: int, chance: random.Random) -> bytes:
+    what = chance.random()
+    if what < 0.1:
+        return b""
+    beginning = b"%b %d " % (prefix, number)
+    if what < 0.999:
+        return beginning + b"x" * chance.randrange(400)
+    return beginning + chance.randbytes(1024) * (chance.randrange(LARGEST - 2048) // 1024)
+
+
+def _block(prefix: bytes, number: int, chance: random.Random) -> bytes:
+    what = chance.random()
+    if what < 0.3:
+        return b""
+    lines = [b"NATS/1.0", b"%b: %d" % (NAME, number)]
+    if what > 0.5:
+        lines += [b"x-lower: a", b"X-Lower:b", b"Empty:", b"Spaced:   wide \xc3\xa9 "]
+    if what > 0.7:
+        lines += [b"Twice: 1", b"twice: 2", b"Twice: 1"]
+    if what > 0.9:
+        lines.append(b"Nats-Msg-Id: %b-%d" % (prefix, number))
+    chance.shuffle(tail := lines[1:])
+    return b"\r\n".join([lines[0], *tail, b"", b""])

@@ -1,0 +1,222 @@
+"""The nemesis carries out faults and tells when each began, what it hit, and when it was over."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import signal
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from chaos.faults import Fault
+from chaos.history import Historian
+from chaos.plan import STREAMS, RuleUnderTest
+from chaos.sidecars import Sidecar
+from chaos.surroundings import Surroundings
+from conformance.errors import SubjectError
+from conformance.servers import NativeServer
+
+__all__ = ["Nemesis"]
+
+_T = TypeVar("_T")
+_PATIENCE = 90.0
+"""Seconds until a lane goes on although the sidecars are not ready; a hang is for the checker to say."""
+_numbers = itertools.count(1)
+
+
+class Nemesis:
+    """Carries out faults upon surroundings and sidecars."""
+
+    def __init__(
+        self,
+        surroundings: Surroundings,
+        sidecars: Sequence[Sidecar],
+        rules: Sequence[RuleUnderTest],
+        historian: Historian,
+        report: Callable[[str], None],
+    ) -> None:
+        self.done = 0
+        self._surroundings = surroundings
+        self._sidecars = sidecars
+        self._rules = rules
+        self._historian = historian
+        self._report = report
+        self._peer = surroundings.peer()
+        self._system = surroundings.system()
+
+    async def run(self, lane: Iterable[Fault], wanted: Callable[[], bool]) -> None:
+        """Carry out one fault after the other while more are wanted."""
+        for fault in lane:
+            if not wanted():
+                return
+            await asyncio.sleep(fault.pause)
+            if not wanted():
+                return
+            await self.carry_out(fault)
+            self.done += 1
+
+    async def carry_out(self, fault: Fault) -> None:
+        """One fault, from its beginning until it is healed."""
+        number = next(_numbers)
+        self._historian.tell("fault", number=number, kind=fault.kind, phase="begin")
+        hit = ""
+        try:
+            hit = await self._act(fault)
+        except (SubjectError, OSError) as error:
+            hit = f"not carried out: {error}"
+        self._historian.tell("fault", number=number, kind=fault.kind, phase="healed", hit=hit)
+        self._historian.flush()
+        self._report(f"{fault.kind}: {hit}")
+        if fault.patient:
+            await self._ready()
+        self._historian.tell("fault", number=number, kind=fault.kind, phase="end")
+
+    async def _ready(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE):
+                for sidecar in self._sidecars:
+                    while (await sidecar.ask("/readyz"))[0] != 200:
+                        await asyncio.sleep(0.1)
+
+    async def _act(self, fault: Fault) -> str:
+        kind = fault.kind
+        surroundings = self._surroundings
+        if kind.startswith("sidecar") or kind == "configuration reloaded":
+            return await self._upon_sidecar(fault)
+        if kind == "consumer deleted":
+            return await self._delete_consumer(fault)
+        if kind.startswith(("network", "connections")):
+            return await self._upon_wires(fault, surroundings.wires)
+        if kind.startswith("witness"):
+            return await self._upon_wires(fault, [surroundings.witness_wire])
+        if kind in ("server killed", "server restarted", "lame duck", "all servers killed"):
+            return await self._upon_servers(fault)
+        if kind == "stream leader steps down":
+            stream = _drawn(list(STREAMS), fault.draw)
+            answer = await self._peer.try_api(f"STREAM.LEADER.STEPDOWN.{stream}")
+            return f"{stream} {_said(answer)}"
+        if kind == "meta leader steps down":
+            return _said(await self._system.try_api("META.LEADER.STEPDOWN"))
+        if kind == "target full":
+            return await self._fill(fault)
+        if kind == "messages deleted":
+            return await self._delete_messages(fault)
+        return await self._purge(fault)
+
+    async def _upon_sidecar(self, fault: Fault) -> str:
+        sidecar = _drawn(self._sidecars, fault.draw)
+        name = f"sidecar {sidecar.number}"
+        if fault.kind == "sidecar killed":
+            await sidecar.gone(sidecar.send(signal.SIGKILL, "killed") or -1)
+        elif fault.kind == "sidecar restarted":
+            await sidecar.gone(sidecar.send(signal.SIGTERM, "asked to stop") or -1)
+        elif fault.kind == "sidecar paused":
+            if sidecar.send(signal.SIGSTOP, "paused"):
+                await asyncio.sleep(fault.hold)
+                sidecar.send(signal.SIGCONT, "goes on")
+                return f"{name} for {fault.hold} s"
+        else:
+            for each in self._sidecars:
+                each.edit()
+                each.send(signal.SIGHUP, "reloaded")
+        return name
+
+    async def _upon_wires(self, fault: Fault, wires: Sequence[Any]) -> str:
+        # Of a cluster's wires one, or all of them.
+        chosen = list(wires) if fault.draw < 0.5 else [_drawn(wires, (fault.draw - 0.5) * 2)]
+        for wire in chosen:
+            if fault.kind == "connections reset":
+                wire.reset()
+            elif fault.kind.endswith("cut"):
+                wire.cut()
+            elif fault.kind.endswith("held"):
+                wire.hold()
+            else:
+                wire.slow()
+        await asyncio.sleep(fault.hold)
+        for wire in chosen:
+            wire.mend()
+        return f"{len(chosen)} of {len(wires)} for {fault.hold} s"
+
+    async def _upon_servers(self, fault: Fault) -> str:
+        surroundings = self._surroundings
+        nodes: list[NativeServer] = surroundings.nodes
+        chosen = nodes if fault.kind == "all servers killed" else [_drawn(nodes, fault.draw)]
+        if fault.kind == "server restarted":
+            await surroundings.stop(chosen[0])
+        elif fault.kind == "lame duck":
+            await surroundings.lame(chosen[0])
+        else:
+            await asyncio.gather(*(surroundings.kill(node) for node in chosen))
+        await asyncio.sleep(fault.hold)
+        await surroundings.raise_up(*chosen)
+        return ", ".join(node.name for node in chosen)
+
+    async def _delete_consumer(self, fault: Fault) -> str:
+        await self._ready()
+        streams = sorted({origin for rule in self._rules for origin in rule.origins if origin in STREAMS})
+        stream = _drawn(streams, fault.draw)
+        answer = await self._peer.try_api(f"CONSUMER.NAMES.{stream}") or {}
+        names = sorted(set(answer.get("consumers") or []) - {"workers"})
+        if not names:
+            return f"{stream}: there is none"
+        name = _drawn(names, fault.draw * len(streams) % 1)
+        deleted = _said(await self._peer.try_api(f"CONSUMER.DELETE.{stream}.{name}"))
+        # A durable one is the position: until it is there again, a sidecar that is killed has none.
+        if name.startswith("chaos_"):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_PATIENCE):
+                    while "config" not in (await self._peer.try_api(f"CONSUMER.INFO.{stream}.{name}") or {}):
+                        await asyncio.sleep(0.05)
+        return f"{stream} {name} {deleted}"
+
+    async def _fill(self, fault: Fault) -> str:
+        targets = [rule.target for rule in self._rules if rule.promise == "exactly_once" and "KV" not in rule.target]
+        if not targets:
+            return "there is none"
+        stream = _drawn(targets, fault.draw)
+        config = self._surroundings.stream_config(stream, STREAMS[stream])
+        holds = int((await self._peer.state(stream))["messages"])
+        full = {**config, "max_msgs": max(holds, 1) + 20, "discard": "new"}
+        said = _said(await self._peer.try_api(f"STREAM.UPDATE.{stream}", full))
+        await asyncio.sleep(fault.hold)
+        await self._peer.api(f"STREAM.UPDATE.{stream}", config)
+        return f"{stream} {said} for {fault.hold} s"
+
+    async def _delete_messages(self, fault: Fault) -> str:
+        stream = _drawn(["ORDERS", "LEGACY"], fault.draw)
+        state = await self._peer.state(stream)
+        last, first = int(state["last_seq"]), int(state["first_seq"])
+        deleted = []
+        # Of the newest, which may not have been read yet, and of old ones.
+        for sequence in (last, last - 1, last - 7, last - 50, (first + last) // 2):
+            if sequence >= max(first, 1):
+                self._historian.tell("removing", stream=stream, sequences=[sequence])
+                await self._peer.try_api(f"STREAM.MSG.DELETE.{stream}", {"seq": sequence})
+                deleted.append(sequence)
+        return f"{stream} {deleted}"
+
+    async def _purge(self, fault: Fault) -> str:
+        stream = _drawn(["ORDERS", "LEGACY"], fault.draw)
+        state = await self._peer.state(stream)
+        # Its older half: a purge of what nobody has read yet is a loss that nobody could prevent.
+        through = (int(state["first_seq"]) + int(state["last_seq"])) // 2
+        self._historian.tell("removing", stream=stream, through=through)
+        await self._peer.try_api(f"STREAM.PURGE.{stream}", {"seq": through + 1})
+        return f"{stream} up to {through}"
+
+    async def close(self) -> None:
+        """Leave the servers."""
+        await self._peer.drop()
+        await self._system.drop()
+
+
+def _drawn(things: Sequence[_T], draw: float) -> _T:
+    return things[min(int(draw * len(things)), len(things) - 1)]
+
+
+def _said(answer: dict[str, Any] | None) -> str:
+    if answer is None:
+        return "(no answer)"
+    return f"({answer['error'].get('description')})" if "error" in answer else "(done)"

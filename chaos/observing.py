@@ -1,0 +1,84 @@
+"""Looking on: the sidecars' status, the streams' ends, and everything that the streams hold when all is over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from chaos.history import Historian
+from chaos.peers import Peer, place_of
+from chaos.plan import STREAMS
+from chaos.sidecars import Sidecar
+from chaos.workload import Listener, row_of
+from conformance.errors import SubjectError
+
+__all__ = ["read_streams", "sample", "watch"]
+
+_INTERVAL = 0.5
+_TRIES = 20
+
+
+async def watch(sidecars: Sequence[Sidecar], historian: Historian) -> None:
+    """Tell each sidecar's status again and again, until cancelled."""
+    while True:
+        for sidecar in sidecars:
+            await look(sidecar, historian)
+        await asyncio.sleep(_INTERVAL)
+
+
+async def look(sidecar: Sidecar, historian: Historian) -> dict[str, Any] | None:
+    """Tell a sidecar's status once; what it said, None if nothing."""
+    pid = sidecar.pid
+    status = await sidecar.status()
+    if status is None or not pid or pid != sidecar.pid:
+        return None
+    historian.tell(
+        "status",
+        replica=sidecar.number,
+        pid=pid,
+        ready=status["ready"],
+        states={rule["name"]: rule["state"] for rule in status["rules"]},
+        rules={rule["name"]: _plain(rule["counters"]) for rule in status["rules"]},
+    )
+    return status
+
+
+def _plain(counters: Mapping[str, Any]) -> dict[str, int]:
+    return {name: count for name, count in counters.items() if isinstance(count, int) and count}
+
+
+async def sample(peer: Peer, listeners: Mapping[str, Listener], historian: Historian) -> None:
+    """Tell how far streams and listeners are, again and again, until cancelled."""
+    while True:
+        ends = {}
+        for stream in STREAMS:
+            answer = await peer.try_api(f"STREAM.INFO.{stream}")
+            if answer is not None and "state" in answer:
+                ends[stream] = [answer["state"]["messages"], answer["state"]["last_seq"]]
+        heard = {name: [listener.heard, listener.newest] for name, listener in listeners.items()}
+        historian.tell("sample", streams=ends, heard=heard)
+        await asyncio.sleep(_INTERVAL)
+
+
+async def read_streams(peer: Peer, streams: Sequence[str], historian: Historian, report: Callable[[str], None]) -> None:
+    """Tell everything that streams hold; what was told of them before is forgotten.
+
+    Raises:
+        SubjectError: a stream cannot be read.
+    """
+    for stream in streams:
+        for _ in range(_TRIES):
+            state = await peer.state(stream)
+            deliveries = await peer.read(stream, int(state["last_seq"])) if state["messages"] else []
+            if deliveries is not None:
+                break
+            await asyncio.sleep(0.5)
+        else:
+            raise SubjectError(f"{stream}: cannot be read, {_TRIES} times")
+        historian.tell("again", stream=stream)
+        rows = [[*place_of(each.reply), *row_of(each.message)] for each in deliveries]
+        for start in range(0, len(rows), 500):
+            historian.tell("final", stream=stream, rows=rows[start : start + 500])
+        report(f"read {stream}: {len(rows)} messages")
+    historian.flush()

@@ -1,0 +1,139 @@
+"""The run's own connections to the servers: patient, reconnecting, never through the wires that are cut."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+from conformance.catalogue.case import Message
+from conformance.errors import SubjectError
+from conformance.raw_client import Collected, Delivered, RawClient
+
+__all__ = ["Peer", "place_of"]
+
+_PATIENCE = 5.0  # seconds until a request counts as without an answer; the next one is tried then
+_PAUSE = 0.1
+
+
+class Peer:
+    """A connection to one of several servers; it moves to another when its own goes.
+
+    Args:
+        urls: the servers' addresses, a user name and password included where they want one.
+    """
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        self._urls = list(urls)
+        self._turn = 0
+        self._client: RawClient | None = None
+
+    async def client(self) -> RawClient:
+        """The connection, made anew if there is none; waits for a server for ever."""
+        while self._client is None:
+            url = self._urls[self._turn % len(self._urls)]
+            self._turn += 1
+            try:
+                async with asyncio.timeout(_PATIENCE):
+                    self._client = await RawClient.connect(url)
+            except (SubjectError, TimeoutError):
+                await asyncio.sleep(_PAUSE)
+        return self._client
+
+    async def drop(self) -> None:
+        """Leave this server: the next use connects anew."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    async def ask_all(self, messages: Sequence[Message]) -> list[Delivered | None]:
+        """Publish all at once, and the answers in their order; None: no answer, nobody knows what became of it."""
+        client = await self.client()
+        tasks = [asyncio.create_task(client.ask(message)) for message in messages]
+        await asyncio.wait(tasks, timeout=_PATIENCE)
+        answers: list[Delivered | None] = []
+        broken = False
+        for task in tasks:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task])
+                answers.append(None)
+            elif task.exception() is not None:
+                broken = True
+                answers.append(None)
+            else:
+                answers.append(task.result())
+        if broken:
+            await self.drop()
+        return answers
+
+    async def try_api(self, subject: str, body: object = None) -> dict[str, Any] | None:
+        """One JetStream API request; None without an answer."""
+        client = await self.client()
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                return await client.api(subject, body)
+        except (SubjectError, TimeoutError):
+            await self.drop()
+            return None
+
+    async def api(self, subject: str, body: object = None, *, limit: float = 120.0) -> dict[str, Any]:
+        """A JetStream API request, repeated until it is answered with something else than a passing trouble.
+
+        Raises:
+            SubjectError: no good answer within `limit` seconds.
+        """
+        answer: dict[str, Any] | None = None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                while True:
+                    answer = await self.try_api(subject, body)
+                    if answer is not None and answer.get("error", {}).get("code", 0) not in (408, 500, 503):
+                        return answer
+                    await asyncio.sleep(_PAUSE)
+        raise SubjectError(f"{subject}: no good answer within {limit:g} s; the last was {answer}")
+
+    async def state(self, stream: str) -> dict[str, Any]:
+        """A stream's state."""
+        answer = await self.api(f"STREAM.INFO.{stream}")
+        if "state" not in answer:
+            raise SubjectError(f"{stream}: {answer.get('error')}")
+        state: dict[str, Any] = answer["state"]
+        return state
+
+    async def read(self, stream: str, through: int) -> list[Delivered] | None:
+        """Everything that a stream holds up to a sequence, as deliveries of a consumer; None: it was interrupted."""
+        client = await self.client()
+        inbox = f"_INBOX.chaos.read.{stream}.{self._turn}"
+        collected: Collected | None = None
+        try:
+            collected = await client.subscribe(inbox.encode())
+            config = {"deliver_subject": inbox, "ack_policy": "none", "mem_storage": True, "num_replicas": 1}
+            answer = await client.api(f"CONSUMER.CREATE.{stream}", {"stream_name": stream, "config": config})
+            if "error" in answer:
+                return None
+            taken = 0
+            while not collected.deliveries or place_of(collected.deliveries[-1].reply)[0] < through:
+                if not await client.arrived(collected, taken + 1, 20):
+                    return None
+                taken = len(collected.deliveries)
+            await client.api(f"CONSUMER.DELETE.{stream}.{answer['name']}")
+        except SubjectError:
+            await self.drop()
+            return None
+        finally:
+            if collected is not None:
+                client.unsubscribe(collected)
+        return collected.deliveries
+
+
+def place_of(reply: bytes) -> tuple[int, int]:
+    """Sequence in the stream and time in nanoseconds, from the reply subject of a consumer's delivery.
+
+    `$JS.ACK.<stream>.<consumer>.<deliveries>.<stream seq>.<consumer seq>.<time ns>.<pending>`, or with domain and
+    account before the stream.
+    """
+    tokens = reply.split(b".")
+    at = 5 if len(tokens) == 9 else 7
+    return int(tokens[at]), int(tokens[at + 2])

@@ -1,0 +1,282 @@
+"""One run, from the first server to the judgement."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+from chaos.checker import judge
+from chaos.faults import faults
+from chaos.findings import Judgement
+from chaos.history import Historian, read_history
+from chaos.nemesis import Nemesis
+from chaos.observing import look, read_streams, sample, watch
+from chaos.plan import RuleUnderTest, configuration
+from chaos.sidecars import Sidecar
+from chaos.story import Story
+from chaos.surroundings import Surroundings, Topology
+from chaos.workload import ADVISORY, Listener, Producer, Worker
+
+__all__ = ["Settings", "run"]
+
+_STILL = 60.0
+"""Seconds without any progress, after the last fault was healed, that count as stuck."""
+_REST = 5.0
+"""Seconds in which nothing changes that count as come to rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a run is.
+
+    Attributes:
+        seed: of workload and faults.
+        topology: one server or a cluster.
+        version: of the servers.
+        rules: under test.
+        seconds: until the faults end; 0 for no limit in time.
+        faults: per lane, after which the run ends; 0 for no limit.
+        messages: per producer, after which it publishes no more; 0 for no limit.
+        rate: messages a second of each producer, at most.
+        replicas: sidecars.
+        abilities: what the sidecars can do, such as `reload`.
+    """
+
+    seed: str
+    topology: Topology
+    version: str
+    rules: tuple[RuleUnderTest, ...]
+    seconds: float
+    faults: int
+    messages: int
+    rate: float
+    replicas: int
+    abilities: frozenset[str]
+
+
+async def run(settings: Settings, directory: Path, report: Callable[[str], None]) -> tuple[Story, list[Judgement]]:
+    """Carry out a run and judge it.
+
+    Args:
+        settings: what it is.
+        directory: for history, logs and configuration; the servers' stores are elsewhere and go away.
+        report: gets a line about everything that happens.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    for old in directory.glob("sidecar-*"):
+        old.unlink()
+    historian = Historian(directory / "history.jsonl")
+    described = asdict(settings) | {"rules": [rule.name for rule in settings.rules]}
+    described["abilities"] = sorted(settings.abilities)
+    historian.tell("run", **described, began=time.time() - historian.now)
+    with tempfile.TemporaryDirectory(prefix="chaos-") as stores:
+        surroundings = Surroundings(settings.topology, settings.version, Path(stores))
+        try:
+            await surroundings.start()
+            report(f"{len(surroundings.nodes)} server(s) {settings.version} and a witness are up")
+            judgements = await _Run(settings, surroundings, directory, historian, report).carry_out()
+        finally:
+            await surroundings.close(report)
+            historian.close()
+    return judgements
+
+
+class _Run:
+    def __init__(
+        self,
+        settings: Settings,
+        surroundings: Surroundings,
+        directory: Path,
+        historian: Historian,
+        report: Callable[[str], None],
+    ) -> None:
+        self._settings = settings
+        self._surroundings = surroundings
+        self._historian = historian
+        self._report = report
+        self._peer = surroundings.peer()
+        self._sidecars = [
+            Sidecar(number, self._configuration, directory, historian) for number in range(settings.replicas)
+        ]
+        places = sorted({origin for rule in settings.rules for origin in rule.origins})
+        self._producers = [
+            Producer(place, surroundings.peer(), historian, settings.seed, settings.rate) for place in places
+        ]
+        republish = [rule.name for rule in settings.rules if rule.kind == "republish"]
+        self._listeners = {
+            name: Listener(surroundings.witness(), f"{name}.>".encode(), name, historian) for name in republish
+        }
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def _configuration(self, port: int, edited: bool) -> dict[str, object]:
+        return configuration(
+            self._settings.rules,
+            [wire.url for wire in self._surroundings.wires],
+            self._surroundings.witness_wire.url,
+            port,
+            replicas=self._settings.replicas,
+            edited=edited,
+        )
+
+    async def carry_out(self) -> tuple[Story, list[Judgement]]:
+        try:
+            return await self._carry_out()
+        finally:
+            for sidecar in self._sidecars:
+                sidecar.kill()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _carry_out(self) -> tuple[Story, list[Judgement]]:
+        settings = self._settings
+        await self._listen()
+        for sidecar in self._sidecars:
+            sidecar.start()
+        await self._all_ready()
+        self._report("the sidecars are ready")
+        self._spawn(watch(self._sidecars, self._historian))
+        self._spawn(sample(self._surroundings.peer(), self._listeners, self._historian))
+        nemesis = Nemesis(self._surroundings, self._sidecars, settings.rules, self._historian, self._told)
+        began = self._historian.now
+        at_work = True
+
+        def wanted(done: int, limit: int) -> bool:
+            in_time = not settings.seconds or self._historian.now - began < settings.seconds
+            return at_work and in_time and not (limit and done >= limit)
+
+        work = [
+            asyncio.create_task(producer.run(lambda each=producer: wanted(each.sent, settings.messages)))  # type: ignore[misc]
+            for producer in self._producers
+        ]
+        if any(rule.kind == "advisories" for rule in settings.rules):
+            worker = Worker(self._surroundings.peer())
+            work.append(asyncio.create_task(worker.run(lambda: at_work)))
+        lanes = [
+            nemesis.run(
+                faults(settings.seed, lane, settings.topology, settings.abilities),
+                # Each lane counts for itself.
+                partial(self._lane_wanted, lane, wanted),
+            )
+            for lane in ("sidecar", "servers")
+        ]
+        self._lanes = {"sidecar": 0, "servers": 0}
+        await asyncio.gather(*lanes)
+        if settings.messages:
+            await asyncio.gather(*(task for task, _ in zip(work, self._producers, strict=False)))
+        at_work = False
+        await asyncio.gather(*work)
+        await nemesis.close()
+        self._report(f"{nemesis.done} faults carried out; waiting until everything has come through")
+        waiting = await self._settle()
+        self._historian.tell("settled", waiting=waiting)
+        self._historian.flush()
+        return await self._judge()
+
+    def _lane_wanted(self, lane: str, wanted: Callable[[int, int], bool]) -> bool:
+        # Asked twice for each fault, before its pause and behind it.
+        self._lanes[lane] += 1
+        return wanted((self._lanes[lane] - 1) // 2, self._settings.faults)
+
+    async def _listen(self) -> None:
+        advisories = Listener(self._surroundings.peer(), ADVISORY, "advisories", self._historian, keeps_bodies=True)
+        for listener in (*self._listeners.values(), advisories):
+            listening = asyncio.Event()
+            self._spawn(listener.run(listening))
+            await listening.wait()
+
+    def _spawn(self, coroutine: object) -> None:
+        self._tasks.append(asyncio.create_task(coroutine))  # type: ignore[arg-type]
+
+    def _told(self, text: str) -> None:
+        stored = sum(producer.stored for producer in self._producers)
+        heard = sum(listener.heard for listener in self._listeners.values())
+        self._report(f"{self._historian.now:7.1f} s  {stored:>8} stored {heard:>8} heard   {text}")
+
+    async def _all_ready(self) -> None:
+        for sidecar in self._sidecars:
+            while (await sidecar.ask("/readyz"))[0] != 200:
+                await asyncio.sleep(0.1)
+
+    async def _settle(self) -> list[str]:
+        """Wait until everything has come through; what has not, when nothing moves any more."""
+        progress = self._historian.now
+        last: object = None
+        ends = {producer.place: 0 for producer in self._producers if producer.place not in ("events", "JOBS")}
+        waiting = ["the sidecars"]
+        while waiting:
+            for producer in self._producers:
+                if producer.place in ends and not ends[producer.place]:
+                    ends[producer.place] = await producer.batch(1)
+            waiting, seen = await self._waited_for(ends)
+            if seen != last:
+                last, progress = seen, self._historian.now
+            elif self._historian.now - progress > _STILL:
+                return waiting
+            if not waiting and self._historian.now - progress < _REST:
+                waiting = ["rest"]
+            await asyncio.sleep(0.25)
+        return []
+
+    async def _waited_for(self, ends: dict[str, int]) -> tuple[list[str], object]:
+        """What has not come through yet, and something that changes as long as anything does."""
+        waiting, seen = [], []
+        for sidecar in self._sidecars:
+            status = await look(sidecar, self._historian)
+            if status is None or not status["ready"]:
+                states = [] if status is None else [f"{rule['name']} {rule['state']}" for rule in status["rules"]]
+                waiting.append(f"sidecar {sidecar.number} is not ready: {', '.join(states) or 'no answer'}")
+            seen.append([] if status is None else [rule["counters"] for rule in status["rules"]])
+        for rule in self._settings.rules:
+            for origin in rule.origins:
+                end = ends.get(origin, -1)
+                if end < 0:
+                    continue
+                if not end:
+                    waiting.append(f"{origin} takes nothing")
+                elif rule.kind == "republish" and self._listeners[rule.name].newest < end:
+                    waiting.append(f"{rule.name}: {origin} {end} not heard, {self._listeners[rule.name].newest} was")
+                elif rule.target and not await self._holds(rule, origin, end):
+                    waiting.append(f"{rule.name}: {origin} {end} is not in {rule.target}")
+        heard = {name: listener.heard for name, listener in self._listeners.items()}
+        targets = [await self._peer.state(rule.target) for rule in self._settings.rules if rule.target]
+        seen.append([heard, [state["last_seq"] for state in targets]])
+        return waiting, repr(seen)
+
+    async def _holds(self, rule: RuleUnderTest, origin: str, sequence: int) -> bool:
+        """Whether the copy of a message stands in the target: the newest on its subject, or at its sequence."""
+        if rule.document.get("keep_sequence"):
+            return int((await self._peer.state(rule.target))["last_seq"]) >= sequence
+        stored = await self._peer.try_api(f"STREAM.MSG.GET.{origin}", {"seq": sequence})
+        if stored is None or "message" not in stored:
+            return False
+        subject = rule.destination(stored["message"]["subject"])
+        copy = await self._peer.try_api(f"STREAM.MSG.GET.{rule.target}", {"last_by_subj": subject})
+        return copy is not None and copy.get("message", {}).get("data", "") == stored["message"].get("data", "")
+
+    async def _judge(self) -> tuple[Story, list[Judgement]]:
+        rules = self._settings.rules
+        streams: Sequence[str] = sorted(
+            {*(origin for rule in rules for origin in rule.origins if origin != "events"), *(r.target for r in rules)}
+            - {""}
+        )
+        for second_look in (False, True):
+            await read_streams(self._peer, streams, self._historian, self._report)
+            story = Story.of(read_history(self._historian.path))
+            judgements = judge(story, rules)
+            if second_look or not any(judgement.count("lost", "violation") for judgement in judgements):
+                break
+            # What was left out at first may be on its way still: nothing is called lost at the first look.
+            self._report("something is missing: looking again in 20 s")
+            await asyncio.sleep(20)
+        for sidecar in self._sidecars:
+            code = await sidecar.stop()
+            self._report(f"sidecar {sidecar.number} stopped with {code}")
+        await self._peer.drop()
+        self._historian.flush()
+        return story, judgements

@@ -1,0 +1,240 @@
+"""What happened, put together from a history: what was sent, stored, heard, removed, and what disturbed it."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from chaos.history import Event
+
+__all__ = ["CLEAN_STOP", "Advised", "Disturbance", "Heard", "Original", "Stored", "Story"]
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """A message as it was sent, or stands in a stream; texts are latin-1, the payload is its size and digest."""
+
+    subject: str
+    block: str
+    size: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A message in a stream at the end."""
+
+    sequence: int
+    time_ns: int
+    message: Original
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A message that a subscriber heard, and when (seconds)."""
+
+    at: float
+    message: Original
+
+
+@dataclass(frozen=True, slots=True)
+class Advised:
+    """An advisory that the run itself heard."""
+
+    at: float
+    id: str
+    stream: str
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """Something that can excuse what a promise allows, from when until when (seconds).
+
+    Attributes:
+        kind: the fault's, or `sidecar ended`.
+        crash: a sidecar ended without having finished what it had in hand.
+    """
+
+    kind: str
+    begin: float
+    end: float
+    crash: bool = False
+
+    def meets(self, begin: float, end: float) -> bool:
+        """Whether it lay in this stretch of time, in part at least."""
+        return self.begin <= end and self.end >= begin
+
+
+@dataclass(slots=True)
+class Story:
+    """All of it.
+
+    Attributes:
+        run: seed, version, topology and what else the first line tells.
+        sent: per place, messages by number.
+        sent_at: per place, when each number was sent and answered; no second time without an answer.
+        acknowledged: per place, the stream's sequence by number.
+        removed: per stream, sequences that the run removed, or tried to.
+        purged: per stream, through which sequence.
+        final: per stream, what it held at the end, by sequence.
+        heard: per listener, in order of arrival.
+        advised: advisories heard by the run.
+        disturbances: what went wrong on purpose, and every end of a sidecar.
+        in_doubt: per rule, the sum of the counters by which it says that it may have lost something.
+        out_of_order: per rule, the sum of the counter of that name.
+        ended_badly: ends of a sidecar that nobody asked for, with the reason.
+        unsettled: what was still waited for at the end; empty if the run came to rest.
+    """
+
+    run: dict[str, Any] = field(default_factory=dict)
+    sent: dict[str, dict[int, Original]] = field(default_factory=lambda: defaultdict(dict))
+    sent_at: dict[str, dict[int, tuple[float, float | None]]] = field(default_factory=lambda: defaultdict(dict))
+    acknowledged: dict[str, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
+    removed: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    purged: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    final: dict[str, dict[int, Stored]] = field(default_factory=lambda: defaultdict(dict))
+    heard: dict[str, list[Heard]] = field(default_factory=lambda: defaultdict(list))
+    advised: list[Advised] = field(default_factory=list)
+    disturbances: list[Disturbance] = field(default_factory=list)
+    in_doubt: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    out_of_order: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    ended_badly: list[tuple[float, str]] = field(default_factory=list)
+    unsettled: list[str] = field(default_factory=list)
+    end: float = 0.0
+
+    @classmethod
+    def of(cls, events: Iterable[Event]) -> Story:
+        """Read a history."""
+        reader = _Reader(cls())
+        for event in events:
+            reader.read(event)
+        return reader.finished()
+
+    def was_removed(self, stream: str, sequence: int) -> bool:
+        """Whether the run removed this message of a stream, or tried to."""
+        return 0 < sequence <= self.purged[stream] or sequence in self.removed[stream]
+
+    def originals(self, stream: str) -> dict[int, Original]:
+        """Every message that a stream is known to have held, by sequence; also those that are gone by now."""
+        known = {sequence: stored.message for sequence, stored in self.final[stream].items()}
+        sent = self.sent[stream]
+        for number, sequence in self.acknowledged[stream].items():
+            known.setdefault(sequence, sent[number])
+        return known
+
+    def crashed(self, begin: float, end: float) -> bool:
+        """Whether a sidecar crashed in a stretch of time."""
+        return any(each.crash and each.meets(begin, end) for each in self.disturbances)
+
+    def broken(self, begin: float, end: float) -> bool:
+        """Whether a sidecar crashed, or a connection or a server failed, in a stretch of time."""
+        return any(each.kind not in _HARMLESS and each.meets(begin, end) for each in self.disturbances)
+
+
+CLEAN_STOP = "sidecar stopped"
+_HARMLESS = {
+    CLEAN_STOP,
+    "sidecar restarted",
+    "configuration reloaded",
+    "target full",
+    "messages deleted",
+    "origin purged",
+}
+"""What excuses nothing: a rule has to get over it without losing or doubling."""
+_DOUBTS = ("in_doubt", "lost")
+
+
+class _Reader:
+    def __init__(self, story: Story) -> None:
+        self._story = story
+        self._faults: dict[int, tuple[str, float]] = {}
+        self._down: dict[int, float] = {}
+        self._away: dict[int, float] = {}
+        self._counters: dict[tuple[int, str], dict[str, int]] = {}
+
+    def read(self, event: Event) -> None:
+        story, at = self._story, float(event["t"])
+        story.end = at
+        match event["event"]:
+            case "run":
+                story.run = event
+            case "sent":
+                for number, *row in event["rows"]:
+                    story.sent[event["to"]][number] = Original(*row)
+                    story.sent_at[event["to"]][number] = (at, None)
+            case "stored":
+                for number, sequence in event["rows"]:
+                    story.acknowledged[event["to"]][number] = sequence
+                    story.sent_at[event["to"]][number] = (story.sent_at[event["to"]][number][0], at)
+            case "heard":
+                self._heard(at, event)
+            case "removing":
+                story.removed[event["stream"]].update(event.get("sequences", ()))
+                story.purged[event["stream"]] = max(story.purged[event["stream"]], event.get("through", 0))
+            case "fault":
+                self._fault(at, event)
+            case "sidecar":
+                self._sidecar(at, event)
+            case "status":
+                for rule, counters in event["rules"].items():
+                    self._counters[event["pid"], rule] = counters
+            case "again":
+                story.final.pop(event["stream"], None)
+            case "final":
+                for sequence, time_ns, *row in event["rows"]:
+                    story.final[event["stream"]][sequence] = Stored(sequence, time_ns, Original(*row))
+            case "settled":
+                story.unsettled = list(event["waiting"])
+
+    def finished(self) -> Story:
+        story = self._story
+        for kind, begin in self._faults.values():
+            story.disturbances.append(Disturbance(kind, begin, story.end))
+        for begin in self._down.values():
+            story.disturbances.append(Disturbance("sidecar ended", begin, story.end, crash=True))
+        for (_, rule), counters in self._counters.items():
+            story.in_doubt[rule] += sum(counters.get(name, 0) for name in _DOUBTS)
+            story.out_of_order[rule] += counters.get("out_of_order", 0)
+        return story
+
+    def _heard(self, at: float, event: Event) -> None:
+        if event["name"] != "advisories":
+            self._story.heard[event["name"]] += [Heard(at, Original(*row)) for row in event["rows"]]
+            return
+        for row in event["rows"]:
+            told = json.loads(row[4])
+            self._story.advised.append(Advised(at, told["id"], told["stream"], told["stream_seq"]))
+
+    def _fault(self, at: float, event: Event) -> None:
+        if event["phase"] == "begin":
+            self._faults[event["number"]] = (event["kind"], at)
+        elif event["phase"] == "end":
+            kind, begin = self._faults.pop(event["number"])
+            self._story.disturbances.append(Disturbance(kind, begin, at))
+
+    def _sidecar(self, at: float, event: Event) -> None:
+        replica, pid = event["replica"], event["pid"]
+        match event["what"]:
+            case "killed":
+                self._down.setdefault(replica, at)
+            case "ended":
+                last = event["last"]
+                for rule, counters in last["counters"].items():
+                    self._counters[pid, rule] = counters
+                if event["expected"] == "asked to stop" and event["code"] == 0:
+                    # What it had in hand it has finished; but until the next is ready, nobody listens.
+                    self._away.setdefault(replica, at)
+                    return
+                self._down.setdefault(replica, at)
+                if not event["expected"]:
+                    self._story.ended_badly.append((at, f"exit code {event['code']}: {last['error']}"))
+            case "ready":
+                if replica in self._away:
+                    self._story.disturbances.append(Disturbance(CLEAN_STOP, self._away.pop(replica), at))
+                if replica in self._down:
+                    begin = self._down.pop(replica)
+                    self._story.disturbances.append(Disturbance("sidecar ended", begin, at, crash=True))

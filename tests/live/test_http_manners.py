@@ -1,0 +1,128 @@
+"""Whom the listener answers, what it says where there is nothing, and what can be told to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+import pytest
+
+from bridge.sidecar import Sidecar
+from conformance.servers import SharedServers
+from tests.live.raw_messages import OpenPeer
+from tests.live.sidecar_process import Scene
+from tests.live.sidecars import running, settings_for
+from tests.live.until import LIMIT
+
+Name = Callable[[str], str]
+
+
+class Answer:
+    """What came back."""
+
+    def __init__(self, status: int, headers: Any, text: str) -> None:
+        self.status, self.headers, self.text = status, headers, text
+
+
+async def ask(bridge: Sidecar, method: str, path: str, **headers: str) -> Answer:
+    assert bridge.http is not None
+    host, port = bridge.http
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request(method, f"http://{host}:{port}{path}", headers=given) as answer,
+    ):
+        return Answer(answer.status, answer.headers, await answer.text())
+
+
+@pytest.fixture
+async def rule(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> tuple[str, dict[str, Any]]:
+    url = await servers.url("2.15.1")
+    here = await Scene.make(await raw_peer(url), unique_name("manners"))
+    return url, here.rule()
+
+
+def settings(rule: tuple[str, dict[str, Any]], **http: Any) -> Any:
+    return settings_for(*rule, http={"listen": "127.0.0.1:0", **http})
+
+
+async def test_what_is_not_there_and_what_is(rule: tuple[str, dict[str, Any]]) -> None:
+    async with running(settings(rule)) as bridge:
+        answer = await ask(bridge, "GET", "/nowhere")
+        assert answer.status == 404
+        listed = answer.text.splitlines()[1:]
+        assert {"GET /", "GET /livez", "GET /readyz", "GET /startupz", "GET /status", "POST /-/drain"} <= set(listed)
+        for line in listed:
+            method, path = line.split()
+            if method == "GET":
+                assert (await ask(bridge, "GET", path)).status == 200, path
+
+
+async def test_changes_are_post_only(rule: tuple[str, dict[str, Any]]) -> None:
+    async with running(settings(rule)) as bridge:
+        answer = await ask(bridge, "GET", "/-/drain")
+        assert (answer.status, answer.headers["Allow"]) == (405, "POST")
+        assert answer.text == "GET is not for this path; POST is\n"
+        answer = await ask(bridge, "POST", "/status")
+        assert (answer.status, answer.headers["Allow"]) == (405, "GET, HEAD")
+        assert not bridge.draining
+
+
+async def test_every_answer_keeps_others_out(rule: tuple[str, dict[str, Any]]) -> None:
+    async with running(settings(rule)) as bridge:
+        for path in ("/", "/page.js", "/page.css", "/status", "/readyz", "/nowhere"):
+            headers = (await ask(bridge, "GET", path)).headers
+            assert headers["Content-Security-Policy"].startswith("default-src 'none'; script-src 'self'; ")
+            assert "unsafe" not in headers["Content-Security-Policy"]
+            assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+            assert headers["X-Content-Type-Options"] == "nosniff"
+            assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
+            assert headers["Cache-Control"] == "no-store"
+            assert headers["Server"] == "nats-bridge"
+            assert "Access-Control-Allow-Origin" not in headers
+        assert (await ask(bridge, "GET", "/")).headers["Content-Type"] == "text/html; charset=utf-8"
+
+
+async def test_names_of_others_are_not_answered(rule: tuple[str, dict[str, Any]]) -> None:
+    async with running(settings(rule, hosts=["bridge.example.com"])) as bridge:
+        for path in ("/", "/status", "/readyz"):
+            answer = await ask(bridge, "GET", path, Host="rebound.example.org:8222")
+            assert answer.status == 421
+            assert answer.text.startswith("'rebound.example.org' is not a name of this listener")
+            assert (await ask(bridge, "GET", path, Host="bridge.example.com")).status == 200
+            assert (await ask(bridge, "GET", path, Host="nats-bridge.monitoring.svc:8222")).status == 200
+        assert (await ask(bridge, "POST", "/-/drain", Host="rebound.example.org")).status == 421
+        assert not bridge.draining
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"Origin": "https://evil.example"}, {"Origin": "null"}, {"Sec_Fetch_Site": "cross-site"}],
+)
+async def test_other_sites_pages_cannot_change_anything(
+    rule: tuple[str, dict[str, Any]], headers: dict[str, str]
+) -> None:
+    async with running(settings(rule)) as bridge:
+        answer = await ask(bridge, "POST", "/-/drain", **headers)
+        assert answer.status == 403
+        assert answer.text.startswith("the request comes from ")
+        assert not bridge.draining
+
+
+async def test_changes_can_be_turned_off(rule: tuple[str, dict[str, Any]]) -> None:
+    async with running(settings(rule, changes_from="nowhere")) as bridge:
+        answer = await ask(bridge, "POST", "/-/drain")
+        assert (answer.status, "nothing can be changed over HTTP" in answer.text) == (403, True)
+        assert not bridge.draining
+
+
+async def test_draining(rule: tuple[str, dict[str, Any]]) -> None:
+    async with running(settings(rule)) as bridge:
+        answer = await ask(bridge, "POST", "/-/drain")
+        assert (answer.status, answer.text) == (202, '{"result": "draining"}')
+        async with asyncio.timeout(LIMIT):
+            await bridge.finished.wait()
+        assert (await ask(bridge, "GET", "/readyz")).status == 503
+        assert (await ask(bridge, "GET", "/livez")).status == 200

@@ -1,0 +1,167 @@
+"""`/metrics` of real sidecars on real servers: what it tells is what happened."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from importlib.metadata import version
+
+from bridge.telemetry.names import LEADER, METRICS
+from conformance.servers import NativeServer, SharedServers
+from tests.live.every_kind import EveryKind
+from tests.live.metrics_endpoint import Scrape, scrape
+from tests.live.raw_messages import OpenPeer
+from tests.live.sidecar_process import Scene
+from tests.live.sidecars import running, settings_for
+from tests.live.until import until
+
+Name = Callable[[str], str]
+
+FREE = {"http": {"listen": "127.0.0.1:0"}}
+BLOCK = b"NATS/1.0\r\nA: 1\r\n\r\n"
+MESSAGES = 30
+
+
+def of(scrape: Scrape, name: str, rule: str, kind: str = "", **labels: str) -> float:
+    return scrape.value(name, rule=rule, kind=kind or rule, **labels)
+
+
+async def test_every_kind_of_rule_tells_what_it_did(
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url("2.15.1")
+    here = await EveryKind.make(await raw_peer(url), unique_name("metrics"))
+    async with running(settings_for(url, *here.rules, **FREE)) as bridge:
+        await here.traffic(MESSAGES, BLOCK)
+        seats = {seat.rule.name: seat for seat in bridge.seats}
+
+        def settled() -> bool:
+            return all(seat.measures.in_flight() == 0 and seat.measures.progress_ns for seat in bridge.seats)
+
+        await until(settled)
+        await until(lambda: seats["republish"].counters()["received"] == MESSAGES + 1)
+        await until(lambda: seats["advisories"].counters()["stored"] == 1)
+        seen = await scrape(bridge)
+
+    assert seen.content_type.startswith("text/plain; version=")
+    told = {metric for metric in METRICS if metric.prometheus in seen.families}
+    assert told == set(METRICS) - {LEADER}
+    for metric in told:
+        family = seen.families[metric.prometheus]
+        assert (family.type, family.documentation) == (metric.kind, metric.help)
+        for sample in family.samples:
+            assert set(sample.labels) - {"le"} == set(metric.labels)
+    assert not any(
+        here.name in value for family in seen.families.values() for s in family.samples for value in s.labels.values()
+    )
+
+    each = len(BLOCK) + len(b"payload")
+    for rule, kind, received, sent in (
+        ("republish", "republish", MESSAGES + 1, MESSAGES),
+        ("at-least-once", "republish", MESSAGES + 1, MESSAGES + 1),
+        ("sources", "sources", MESSAGES + 1, MESSAGES + 1),
+        ("mirror", "mirror", MESSAGES + 1, MESSAGES + 1),
+        ("kv_sources", "kv_sources", MESSAGES, MESSAGES),
+        ("subject_transform", "subject_transform", MESSAGES, MESSAGES),
+    ):
+        assert of(seen, "received_messages_total", rule, kind) == received
+        assert of(seen, "sent_messages_total", rule, kind) == sent
+        assert of(seen, "received_bytes_total", rule, kind) == received * each
+        assert of(seen, "sent_bytes_total", rule, kind) >= sent * each
+    assert of(seen, "received_messages_total", "advisories") == 1
+    assert of(seen, "sent_messages_total", "advisories") == 1
+    assert of(seen, "events_total", "advisories", event="attached") == 1
+    assert of(seen, "dropped_messages_total", "republish", reason="unmatched") == 1
+    assert of(seen, "dropped_messages_total", "at-least-once", "republish", reason="unmatched") == 0
+
+    for rule, seat in seats.items():
+        kind = seat.rule.kind
+        assert of(seen, "rule_ready", rule, kind) == 1
+        assert of(seen, "rule_state", rule, kind, state="ready") == 1
+        assert of(seen, "rule_state", rule, kind, state="failed") == 0
+        assert of(seen, "in_flight_messages", rule, kind) == 0
+        assert of(seen, "publish_duration_seconds_count", rule, kind) >= 1
+        assert of(seen, "resumed_total", rule, kind) == 0
+        assert seen.value("start_time_seconds") <= of(seen, "progress_timestamp_seconds", rule, kind)
+        if kind not in ("subject_transform", "advisories"):
+            assert of(seen, "lag_messages", rule, kind) == 0
+            assert of(seen, "lag_seconds", rule, kind) == 0
+            assert of(seen, "lost_messages_total", rule, kind) == 0
+        if kind != "subject_transform":
+            count = of(seen, "end_to_end_latency_seconds_count", rule, kind)
+            assert 1 <= count <= MESSAGES + 1
+            assert of(seen, "end_to_end_latency_seconds_bucket", rule, kind, le="+Inf") == count
+            assert of(seen, "end_to_end_latency_seconds_bucket", rule, kind, le="3600.0") == count
+    assert (seen.value("ready"), seen.value("connection_up", connection="default")) == (1, 1)
+    assert seen.value("build_info", version=version("nats-bridge")) == 1
+    assert seen.value("config_reloads_total", result="refused") == 0
+    assert seen.samples["process_resident_memory_bytes", frozenset()] > 0
+
+
+async def test_open_metrics_for_those_who_ask(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:
+    url = await servers.url("2.15.1")
+    here = await Scene.make(await raw_peer(url), unique_name("open"))
+    async with running(settings_for(url, here.rule(), **FREE)) as bridge:
+        await here.load.burst(5)
+        await here.bridged.count(5)
+        seen = await scrape(bridge, "application/openmetrics-text; version=1.0.0")
+        assert seen.content_type.startswith("application/openmetrics-text")
+        assert of(seen, "sent_messages_total", "rule", "republish") == 5
+        assert seen.text.endswith("# EOF\n")
+
+
+async def test_no_counter_falls_over_an_outage_and_the_outage_shows(
+    native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+) -> None:
+    async with native_server("2.15.1") as server:
+        here = await Scene.make(await raw_peer(server.url), "S")
+        async with running(settings_for(server.url, here.rule(delivery="at_least_once"), **FREE)) as bridge:
+            await here.load.burst(100)
+            await here.bridged.count(100)
+            before = await scrape(bridge)
+            await asyncio.to_thread(server.stop)
+            await until(lambda: not bridge.links["default"].client.is_connected)
+            during = await scrape(bridge)
+            assert during.value("connection_up", connection="default") == 0
+            assert (during.value("ready"), of(during, "rule_ready", "rule", "republish")) == (0, 0)
+            await asyncio.to_thread(server.start)
+            await until(lambda: bridge.seats[0].ready)
+            peer = await raw_peer(server.url)
+            again = await peer.collect("bridgeS.>")
+            await peer.store(b"S.after")
+            await again.count(1)
+            await until(lambda: bridge.seats[0].measures.in_flight() == 0)
+            after = await scrape(bridge)
+        for earlier, later in ((before, during), (during, after)):
+            fallen = {key for key, value in earlier.counters.items() if later.samples[key] < value}
+            assert not fallen
+        assert after.value("connection_up", connection="default") == 1
+        assert after.value("connection_reconnects_total", connection="default") == 1
+        assert of(after, "resumed_total", "rule", "republish") == 1
+        assert of(after, "sent_messages_total", "rule", "republish") >= 101
+
+
+async def test_what_waits_is_lag_and_what_is_in_hand_is_in_flight(
+    native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+) -> None:
+    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
+        here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
+        connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
+        async with running(settings_for(source.url, here.rule(to="target"), connections=connections, **FREE)) as bridge:
+            await asyncio.to_thread(target.stop)
+            await until(lambda: not bridge.links["target"].client.is_connected)
+            await here.load.burst(500)
+            measures = bridge.seats[0].measures
+            await until(lambda: measures.in_flight() > 0)
+            seen = await scrape(bridge)
+            in_hand = of(seen, "in_flight_messages", "rule", "republish")
+            # The server delivers no more than the first read while nothing is answered; the rest is lag.
+            assert in_hand + of(seen, "lag_messages", "rule", "republish") <= 500
+            assert in_hand == of(seen, "received_messages_total", "rule", "republish")
+            assert of(seen, "lag_seconds", "rule", "republish") > 0
+            await asyncio.to_thread(target.start)
+            await until(lambda: bridge.seats[0].counters()["received"] == 500 and measures.in_flight() == 0)
+            seen = await scrape(bridge)
+            assert of(seen, "lag_messages", "rule", "republish") == 0
+            assert of(seen, "lag_seconds", "rule", "republish") == 0
+            assert of(seen, "sent_messages_total", "rule", "republish") == 500

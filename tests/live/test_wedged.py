@@ -1,0 +1,204 @@
+"""When a rule counts as wedged, and that what a server does or does not do never makes it so."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from bridge.cancelling import end_tasks
+from bridge.copying.copy_run import CopyRun
+from bridge.http import progress_watch
+from bridge.http.progress_watch import ProgressWatch
+from bridge.republish_run import RepublishRun
+from bridge.sidecar import Sidecar
+from conformance.servers import NativeServer, SharedServers
+from tests.live.copies import Copies
+from tests.live.raw_messages import OpenPeer
+from tests.live.sidecar_process import Load, Scene, sidecar_processes
+from tests.live.sidecars import running, settings_for
+from tests.live.test_health import get, status_of
+from tests.live.until import until
+
+Name = Callable[[str], str]
+
+SOON = {"http": {"listen": "127.0.0.1:0", "wedged_after": 1}}
+"""Ten looks, at the pace of these tests."""
+
+
+@pytest.fixture(autouse=True)
+def _fast_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress_watch, "_LOOK", 0.1)
+
+
+def watch_of(bridge: Sidecar) -> ProgressWatch:
+    assert bridge._listener is not None
+    return bridge._listener._watch
+
+
+async def looks(bridge: Sidecar, times: int) -> None:
+    """Wait until the rules have been looked at so many times more."""
+    watch = watch_of(bridge)
+    wanted = watch.looks + times
+    await until(lambda: watch.looks >= wanted)
+
+
+async def wedged(bridge: Sidecar) -> bool:
+    return (await get(bridge, "/livez"))[0] == 503
+
+
+async def test_a_rule_that_never_hears_of_confirmations(
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url("2.15.1")
+    here = await Scene.make(await raw_peer(url), unique_name("deaf"))
+    async with running(settings_for(url, here.rule(delivery="at_least_once"), **SOON)) as bridge:
+        run = bridge.runs[0]
+        assert isinstance(run, RepublishRun)
+        await here.load.burst(5)
+        await here.bridged.count(5)
+        await until(lambda: not run.has_work)
+        await end_tasks(run._delivery._confirmer)  # what it must not happen to lose
+        await here.load.burst(5)
+        await until(lambda: wedged(bridge))
+        said = "[-] rule rule: has work in hand, waits for nothing, and has not got on for "
+        assert said in (await get(bridge, "/livez"))[1]
+        assert said in (await get(bridge, "/readyz"))[1]
+        (rule,) = (await status_of(bridge))["rules"]
+        assert (rule["condition"], rule["ready"], rule["waiting_for"]) == ("wedged", False, None)
+        assert rule["wedged_s"] >= 1
+        run._delivery._confirmer = asyncio.create_task(run._delivery._confirm())
+        await until(lambda: not run.has_work)
+        await looks(bridge, 1)
+        assert await get(bridge, "/livez") == (200, "ok\n")
+
+
+async def test_an_entry_whose_batch_is_never_done(
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = await servers.url("2.15.1")
+    peer = await raw_peer(url)
+    here = await Copies.make(peer, unique_name("stuck"))
+    async with running(settings_for(url, here.rule(), **SOON)) as bridge:
+        run = bridge.runs[0]
+        assert isinstance(run, CopyRun)
+        publisher = run._entries[0]._publisher
+        assert publisher is not None
+        free = asyncio.Event()
+        monkeypatch.setattr(publisher, "send", lambda _: free.wait())
+        await Load(peer, here.name).burst(5)
+        await until(lambda: wedged(bridge))
+        free.set()
+        await until(lambda: not run.has_work)
+        await looks(bridge, 1)
+        assert await get(bridge, "/livez") == (200, "ok\n")
+
+
+async def test_a_frozen_server_is_not_the_rules_fault(
+    native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+) -> None:
+    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
+        here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
+        connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
+        rule = here.rule(to="target", delivery="at_least_once")
+        async with running(settings_for(source.url, rule, connections=connections, **SOON)) as bridge:
+            run = bridge.runs[0]
+            os.kill(target.pid, signal.SIGSTOP)
+            try:
+                await here.load.burst(20)
+                await until(lambda: run.has_work)
+                # To the rule's eyes all is well: connected, and nothing says that it must wait.
+                assert (run.ready, run.waiting_for) == (True, None)
+                await looks(bridge, 25)
+                assert run.has_work
+                assert await get(bridge, "/livez") == (200, "ok\n")
+            finally:
+                os.kill(target.pid, signal.SIGCONT)
+            await here.bridged.count(20)
+            await until(lambda: not run.has_work)
+            assert await get(bridge, "/livez") == (200, "ok\n")
+
+
+async def test_a_dead_server_is_not_the_rules_fault(
+    native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+) -> None:
+    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
+        here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
+        connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
+        rule = here.rule(to="target", delivery="at_least_once")
+        async with running(settings_for(source.url, rule, connections=connections, **SOON)) as bridge:
+            run = bridge.runs[0]
+            await asyncio.to_thread(target.stop)
+            await here.load.burst(20)
+            await until(lambda: run.has_work)
+            await looks(bridge, 20)
+            assert await get(bridge, "/livez") == (200, "ok\n")
+            (told,) = (await status_of(bridge))["rules"]
+            assert (told["condition"], told["waiting_for"]) == ("waiting", "connection 'target'")
+            await asyncio.to_thread(target.start)
+            await until(lambda: run.ready)
+
+
+async def test_a_full_target_is_not_the_rules_fault(
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url("2.15.1")
+    peer = await raw_peer(url)
+    here = await Copies.make(peer, unique_name("full"), target={"discard": "new", "max_msgs": 10})
+    await Load(peer, here.name).burst(30)
+    async with running(settings_for(url, here.rule(), **SOON)) as bridge:
+        full = f"room in stream '{here.target}', which takes nothing at the moment"
+        await until(lambda: bridge.runs[0].waiting_for == full)
+        await looks(bridge, 20)
+        assert await get(bridge, "/livez") == (200, "ok\n")
+        status, text = await get(bridge, "/readyz")
+        assert (status, f"[-] rule rule: waiting: {full}\n" in text) == (503, True)
+        assert (await status_of(bridge))["why_not_ready"] == [f"rule rule: waiting: {full}"]
+
+
+async def test_an_idle_rule_and_a_busy_one_get_on(
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url("2.15.1")
+    here = await Scene.make(await raw_peer(url), unique_name("busy"))
+    async with running(settings_for(url, here.rule(delivery="at_least_once"), **SOON)) as bridge:
+        await looks(bridge, 20)
+        assert await get(bridge, "/livez") == (200, "ok\n")
+        flow = asyncio.create_task(here.load.flow(here.bridged))
+        await looks(bridge, 20)
+        assert await get(bridge, "/livez") == (200, "ok\n")
+        await end_tasks(flow)
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+async def test_a_process_that_does_not_run_does_not_answer(
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path, free_port: int
+) -> None:
+    url = await servers.url("2.15.1")
+    here = await Scene.make(await raw_peer(url), unique_name("frozen"))
+    probe = f"http://127.0.0.1:{free_port}/livez"
+    async with sidecar_processes(tmp_path) as start, aiohttp.ClientSession() as session:
+        process = await start(url, here.rule(), http={"listen": f"127.0.0.1:{free_port}", "wedged_after": 1})
+        await process.ready()
+        process.send(signal.SIGSTOP)
+        with pytest.raises(TimeoutError):
+            await session.get(probe, timeout=aiohttp.ClientTimeout(total=0.5))
+        await here.load.burst(10)
+        process.send(signal.SIGCONT)
+        await here.bridged.count(10)
+        async with session.get(probe) as answer:
+            assert (answer.status, await answer.text()) == (200, "ok\n")
+        assert await process.stop() == 0

@@ -1,0 +1,428 @@
+"""The judge of the randomised run, on planted histories: it sees every kind of wrong, and allows what is promised."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from chaos.checker import judge
+from chaos.findings import Judgement
+from chaos.history import digest_of
+from chaos.plan import RULES
+from chaos.story import Story
+
+Event = dict[str, Any]
+COUNT = 12
+BEGAN = 1_700_000_000
+_TIMES = {sequence: (BEGAN + sequence) * 10**9 + 500_000_000 for sequence in range(1, COUNT + 1)}
+
+
+def _block(number: int) -> str:
+    return "" if number % 3 == 0 else f"NATS/1.0\r\nChaos-Number: {number}\r\nTwice: 1\r\ntwice: 2\r\n\r\n"
+
+
+def _payload(number: int) -> list[Any]:
+    payload = b"payload %d" % number
+    return [len(payload), digest_of(payload)]
+
+
+def _row(subject: str, number: int, block: str | None = None) -> list[Any]:
+    return [subject, _block(number) if block is None else block, *_payload(number)]
+
+
+def _subject(prefix: str, number: int) -> str:
+    return f"{prefix}.eu.{number % 4}"
+
+
+def _sent(place: str, prefix: str) -> list[Event]:
+    rows = [[number, *_row(_subject(prefix, number), number)] for number in range(1, COUNT + 1)]
+    if place == "events":
+        rows = [[number, *_row(f"events.k1.n{number}", number)] for number in range(1, COUNT + 1)]
+    events = []
+    for row in rows:
+        events.append({"t": float(row[0]), "event": "sent", "to": place, "rows": [row]})
+        events.append({"t": row[0] + 0.5, "event": "stored", "to": place, "rows": [[row[0], row[0]]]})
+    return events
+
+
+def _final(stream: str, rows: list[list[Any]]) -> Event:
+    return {"t": 100.0, "event": "final", "stream": stream, "rows": rows}
+
+
+def _stored(prefix: str) -> list[list[Any]]:
+    return [[n, _TIMES[n], *_row(_subject(prefix, n), n)] for n in range(1, COUNT + 1)]
+
+
+def _republished(name: str, number: int) -> list[Any]:
+    before = number - 4 if number > 4 else 0
+    block = (_block(number)[:-2] or "NATS/1.0\r\n") + (
+        f"Nats-Stream: ORDERS\r\nNats-Subject: orders.eu.{number % 4}\r\nNats-Sequence: {number}\r\n"
+        f"Nats-Time-Stamp: 2023-11-14T22:13:{20 + number}.5Z\r\nNats-Last-Sequence: {before}\r\n\r\n"
+    )
+    return _row(f"{name}.{number % 4}.eu", number, block)
+
+
+def _copied(stream: str, subject: str, number: int, *, record: bool = True) -> list[Any]:
+    added = f"Nats-Msg-Id: bridge-0123456789ab-{number}-{_TIMES[number]}\r\n"
+    if record:
+        added += f"Nats-Bridge-Source: {stream} {number} > > orders.eu.{number % 4}\r\n"
+    return _row(subject, number, (_block(number)[:-2] or "NATS/1.0\r\n") + added + "\r\n")
+
+
+def _fine() -> list[Event]:
+    """A run in which everything went well."""
+    events: list[Event] = [{"t": 0.0, "event": "run", "seed": "x", "began": BEGAN, "topology": "single"}]
+    for place, prefix in (("ORDERS", "orders"), ("LEGACY", "legacy"), ("JOBS", "jobs"), ("events", "events")):
+        events += _sent(place, prefix)
+    settings = [[n, f"$KV.SETTINGS.k{n % 4}", "", *_payload(n)] for n in range(1, COUNT + 1)]
+    events += [
+        {"t": 1.0, "event": "sent", "to": "KV_SETTINGS", "rows": settings},
+        {"t": 1.5, "event": "stored", "to": "KV_SETTINGS", "rows": [[n, n] for n in range(1, COUNT + 1)]},
+    ]
+    for name in ("once", "never-lost"):
+        for number in range(1, COUNT + 1):
+            heard = {"event": "heard", "name": name, "rows": [_republished(name, number)]}
+            events.append({"t": number + 0.6, **heard})
+    for number in range(1, COUNT + 1):
+        told = {"id": f"id{number}", "stream": "JOBS", "stream_seq": number}
+        row = ["$JS.EVENT", "", 0, "", json.dumps(told)]
+        events.append({"t": number + 0.7, "event": "heard", "name": "advisories", "rows": [row]})
+    events.append({"t": 99.0, "event": "settled", "waiting": []})
+    events += [
+        _final("ORDERS", _stored("orders")),
+        _final("LEGACY", _stored("legacy")),
+        _final("JOBS", _stored("jobs")),
+        _final("COPY", [[n, _TIMES[n], *_copied("ORDERS", f"copy.eu.{n % 4}", n)] for n in _TIMES]),
+        _final("GATHERED", [
+            *([n, _TIMES[n], *_copied("ORDERS", f"gathered.orders.{n % 4}.eu", n)] for n in _TIMES),
+            *([COUNT + n, _TIMES[n], *_copied("LEGACY", f"gathered.legacy.eu.{n % 4}", n)] for n in _TIMES),
+        ]),
+        _final("TWIN", [[n, _TIMES[n], *_copied("", f"twin.at.eu.{n % 4}", n, record=False)] for n in _TIMES]),
+        _final("KV_SETTINGS", [[n, _TIMES[n], f"$KV.SETTINGS.k{n % 4}", "", *_payload(n)] for n in _TIMES]),
+        _final("KV_SETTINGS_COPY", [[n, _TIMES[n], f"$KV.SETTINGS_COPY.k{n % 4}",
+            f"NATS/1.0\r\nNats-Msg-Id: bridge-0123456789ab-{n}-{_TIMES[n]}\r\n"
+            f"Nats-Bridge-Source: KV_SETTINGS {n} > > x\r\n\r\n",
+            *_payload(n)] for n in _TIMES]),
+        _final("EVENTS", [[n, _TIMES[n], *_row(f"stored.n{n}.k1", n)] for n in _TIMES]),
+        _final("DEAD", [[n, _TIMES[n], *_row("dead.JOBS.workers", n, (_block(n)[:-2] or "NATS/1.0\r\n") +
+            f"Nats-Sequence: {n}\r\nNats-Bridge-Advisory-Id: id{n}\r\nNats-Msg-Id: id{n}\r\n\r\n")] for n in _TIMES]),
+    ]  # fmt: skip
+    return events
+
+
+def _judged(events: list[Event]) -> dict[str, Judgement]:
+    return {each.rule: each for each in judge(Story.of(copy.deepcopy(events)), RULES)}
+
+
+def _rows(events: list[Event], stream: str) -> list[list[Any]]:
+    (event,) = (event for event in events if event["event"] == "final" and event["stream"] == stream)
+    rows: list[list[Any]] = event["rows"]
+    return rows
+
+
+def _heard(events: list[Event], name: str) -> list[Event]:
+    return [event for event in events if event["event"] == "heard" and event["name"] == name]
+
+
+def _crash(begin: float, end: float) -> list[Event]:
+    ended = {"code": -9, "expected": "killed", "last": {"counters": {}, "error": ""}}
+    return [
+        {"t": begin, "event": "sidecar", "replica": 0, "pid": 1, "what": "killed"},
+        {"t": begin, "event": "sidecar", "replica": 0, "pid": 1, "what": "ended", **ended},
+        {"t": end, "event": "sidecar", "replica": 0, "pid": 2, "what": "ready"},
+    ]
+
+
+def _found(events: list[Event], rule: str) -> dict[str, int]:
+    return _judged(events)[rule].counts
+
+
+def test_a_faultless_run_has_no_findings() -> None:
+    judgements = _judged(_fine())
+    assert {name: judgement.counts for name, judgement in judgements.items()} == {name: {} for name in judgements}
+    assert [judgements[rule.name].expected for rule in RULES] == [12, 12, 24, 12, 12, 12, 12, 12]
+    assert [judgements[rule.name].seen for rule in RULES] == [12, 12, 24, 12, 12, 12, 12, 12]
+
+
+REPUBLISHED = ["once", "never-lost"]
+TARGETS = {"gathered": "GATHERED", "copy": "COPY", "twin": "TWIN", "settings": "KV_SETTINGS_COPY", "events": "EVENTS"}
+
+
+@pytest.mark.parametrize("rule", REPUBLISHED)
+def test_a_message_that_nobody_heard_is_lost(rule: str) -> None:
+    events = _fine()
+    events.remove(_heard(events, rule)[5])
+    assert _found(events, rule) == {"lost (violation)": 1}
+    other = next(name for name in REPUBLISHED if name != rule)
+    assert _found(events, other) == {}
+
+
+@pytest.mark.parametrize("place", [0, COUNT - 1])
+def test_the_first_and_the_last_can_be_lost(place: int) -> None:
+    events = _fine()
+    events.remove(_heard(events, "once")[place])
+    assert _found(events, "once") == {"lost (violation)": 1}
+
+
+@pytest.mark.parametrize(("rule", "target"), TARGETS.items())
+def test_a_copy_that_is_not_there_is_lost(rule: str, target: str) -> None:
+    events = _fine()
+    del _rows(events, target)[5]
+    assert _found(events, rule) == {"lost (violation)": 1}
+
+
+@pytest.mark.parametrize("rule", REPUBLISHED)
+def test_a_message_that_is_heard_twice_is_doubled(rule: str) -> None:
+    events = _fine()
+    row = _heard(events, rule)[5]["rows"][0]
+    _heard(events, rule)[5]["rows"].append(row)
+    assert _found(events, rule) == {"doubled (violation)": 1}
+
+
+@pytest.mark.parametrize("rule", ["gathered", "copy", "settings", "events"])
+def test_a_copy_that_is_there_twice_is_doubled(rule: str) -> None:
+    events = _fine()
+    rows = _rows(events, TARGETS[rule])
+    rows.append([99, *rows[5][1:]])
+    assert _found(events, rule) == {"doubled (violation)": 1}
+
+
+@pytest.mark.parametrize("rule", REPUBLISHED)
+def test_two_that_changed_places_are_reordered(rule: str) -> None:
+    events = _fine()
+    one, other = _heard(events, rule)[5:7]
+    one["rows"], other["rows"] = other["rows"], one["rows"]
+    assert _found(events, rule) == {"reordered (violation)": 1}
+
+
+@pytest.mark.parametrize("rule", ["gathered", "copy"])
+def test_two_copies_that_changed_places_are_reordered(rule: str) -> None:
+    events = _fine()
+    rows = _rows(events, TARGETS[rule])
+    rows[5][1:], rows[6][1:] = rows[6][1:], rows[5][1:]
+    assert _found(events, rule) == {"reordered (violation)": 1}
+
+
+def test_an_order_that_the_rule_itself_counted_is_allowed() -> None:
+    events = _fine()
+    rows = _rows(events, "COPY")
+    rows[5][1:], rows[6][1:] = rows[6][1:], rows[5][1:]
+    events.insert(-1, {"t": 50.0, "event": "status", "pid": 1, "rules": {"copy": {"out_of_order": 1}}})
+    assert _found(events, "copy") == {"reordered (allowed)": 1}
+
+
+def test_keys_that_changed_places_are_reordered() -> None:
+    events = _fine()
+    rows = _rows(events, "KV_SETTINGS_COPY")
+    rows[1][2:], rows[5][2:] = rows[5][2:], rows[1][2:]  # both of key k2
+    assert _found(events, "settings") == {"reordered (violation)": 1}
+
+
+def test_a_twin_at_another_number_is_seen() -> None:
+    events = _fine()
+    rows = _rows(events, "TWIN")
+    rows[5][1:], rows[6][1:] = rows[6][1:], rows[5][1:]
+    assert _judged(events)["twin"].violations
+
+
+def test_answers_out_of_order_are_seen() -> None:
+    events = _fine()
+    told = {event["rows"][0][0]: event for event in events if event["event"] == "stored" and event["to"] == "events"}
+    told[5]["rows"], told[6]["rows"] = [[5, 6]], [[6, 5]]
+    rows = _rows(events, "EVENTS")
+    rows[4][0], rows[5][0] = rows[5][0], rows[4][0]
+    assert _found(events, "events") == {"reordered (violation)": 1}
+
+
+def test_an_answer_with_another_number_is_seen() -> None:
+    events = _fine()
+    told = [event for event in events if event["event"] == "stored" and event["to"] == "events"]
+    told[4]["rows"] = [[5, 7]]
+    assert _found(events, "events") == {"lost (violation)": 1, "reordered (violation)": 1}
+
+
+def _changed(rule: str, column: int, value: Callable[[Any], Any]) -> dict[str, int]:
+    events = _fine()
+    if rule in REPUBLISHED:
+        row = _heard(events, rule)[4]["rows"][0]
+    else:
+        row = _rows(events, {**TARGETS, "dead-letters": "DEAD"}[rule])[4]
+        column += 2
+    assert value(row[column]) != row[column]
+    row[column] = value(row[column])
+    return _found(events, rule)
+
+
+EVERY_RULE = [rule.name for rule in RULES]
+
+
+@pytest.mark.parametrize("rule", [name for name in EVERY_RULE if name != "events"])
+def test_another_subject_is_seen(rule: str) -> None:
+    found = _changed(rule, 0, lambda subject: subject + "x")
+    if rule == "settings":
+        assert "lost (violation)" in found
+    else:
+        assert found == {"wrong subject (violation)": 1}
+
+
+def test_another_subject_of_an_event_is_invented_and_its_own_is_missing() -> None:
+    assert _changed("events", 0, lambda subject: subject + "x") == {"invented (violation)": 1, "lost (violation)": 1}
+
+
+@pytest.mark.parametrize("rule", EVERY_RULE)
+def test_a_changed_byte_is_seen(rule: str) -> None:
+    assert _changed(rule, 3, lambda _: digest_of(b"other")) == {"wrong bytes (violation)": 1}
+
+
+@pytest.mark.parametrize("rule", [name for name in EVERY_RULE if name != "settings"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda block: block.replace("Twice: 1", "Twice:  1"),
+        lambda block: block.replace("Twice: 1\r\ntwice: 2", "twice: 2\r\nTwice: 1"),
+        lambda block: block.replace("Twice: 1\r\n", ""),
+        lambda block: block.replace("NATS/1.0\r\n", "NATS/1.0\r\nAdded: 1\r\n"),
+    ],
+    ids=["spacing", "order", "missing", "added"],
+)
+def test_a_wrong_header_is_seen(rule: str, change: Callable[[str], str]) -> None:
+    assert _changed(rule, 1, change) == {"wrong headers (violation)": 1}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("Nats-Stream: ORDERS", "Nats-Stream: OTHERS"),
+        ("Nats-Subject: orders.eu.1", "Nats-Subject: orders.eu.2"),
+        (":25.5Z", ":25.50Z"),
+        (":25.5Z", ":26.5Z"),
+        ("Nats-Last-Sequence: 1", "Nats-Last-Sequence: 0"),
+        ("Nats-Last-Sequence: 1", "Nats-Last-Sequence: 4"),
+    ],
+)
+def test_a_wrong_line_of_the_bridge_is_seen(old: str, new: str) -> None:
+    assert _changed("once", 1, lambda block: block.replace(old, new)) == {"wrong headers (violation)": 1}
+
+
+def test_what_nobody_sent_is_invented() -> None:
+    events = _fine()
+    _heard(events, "once")[-1]["rows"].append(["once.0.eu", "NATS/1.0\r\nNats-Sequence: 77\r\n\r\n", 0, ""])
+    _rows(events, "EVENTS").append([99, 0, *_row("stored.n99.k1", 1)])
+    _rows(events, "COPY").append([99, 0, "copy.eu.1", "NATS/1.0\r\nNats-Bridge-Source: ORDERS 77 > >\r\n\r\n", 0, ""])
+    for rule in ("once", "events", "copy"):
+        assert _found(events, rule) == {"invented (violation)": 1}
+
+
+def test_at_most_once_may_lose_in_a_crash_and_only_there() -> None:
+    events = _fine()
+    for lost in _heard(events, "once")[5:8]:
+        events.remove(lost)
+    assert _found(events + _crash(6.7, 9.0), "once") == {"lost (allowed)": 3}
+    assert _found(events + _crash(10.7, 11.0), "once") == {"lost (violation)": 3}
+
+
+def test_at_most_once_may_lose_what_it_counts_and_no_more() -> None:
+    events = _fine()
+    for lost in _heard(events, "once")[5:8]:
+        events.remove(lost)
+    events.append({"t": 50.0, "event": "status", "pid": 1, "rules": {"once": {"in_doubt": 2}}})
+    assert _found(events, "once") == {"lost (allowed)": 2, "lost (violation)": 1}
+
+
+def test_at_most_once_never_doubles_not_even_in_a_crash() -> None:
+    events = _fine()
+    row = _heard(events, "once")[4]["rows"][0]
+    _heard(events, "once")[5]["rows"].insert(0, row)
+    assert _found(events + _crash(5.7, 6.0), "once") == {"doubled (violation)": 1}
+
+
+def test_at_least_once_may_double_behind_a_crash_and_never_lose() -> None:
+    events = _fine()
+    row = _heard(events, "never-lost")[4]["rows"][0]
+    _heard(events, "never-lost")[5]["rows"].insert(0, row)
+    assert _found(events + _crash(5.7, 6.0), "never-lost") == {"doubled (allowed)": 1}
+    assert _found(events + _crash(20.0, 21.0), "never-lost") == {"doubled (violation)": 1}
+    events = _fine()
+    events.remove(_heard(events, "never-lost")[5])
+    assert _found(events + _crash(6.0, 7.5), "never-lost") == {"lost (violation)": 1}
+
+
+def test_a_clean_stop_excuses_nothing() -> None:
+    ended = {"code": 0, "expected": "asked to stop", "last": {"counters": {}, "error": ""}}
+    stop = [
+        {"t": 5.7, "event": "sidecar", "replica": 0, "pid": 1, "what": "ended", **ended},
+        {"t": 6.0, "event": "sidecar", "replica": 0, "pid": 2, "what": "ready"},
+    ]
+    events = _fine()
+    _heard(events, "never-lost")[5]["rows"].insert(0, _heard(events, "never-lost")[4]["rows"][0])
+    events.remove(_heard(events, "once")[5])
+    assert _found(events + stop, "never-lost") == {"doubled (violation)": 1}
+    assert _found(events + stop, "once") == {"lost (violation)": 1}
+
+
+def test_what_the_run_removed_is_not_missed() -> None:
+    events = _fine()
+    for rule in REPUBLISHED:
+        events.remove(_heard(events, rule)[5])
+    for target in ("ORDERS", "COPY"):
+        del _rows(events, target)[5]
+    events.append({"t": 6.0, "event": "removing", "stream": "ORDERS", "sequences": [6]})
+    for rule in (*REPUBLISHED, "copy"):
+        # The one behind it on its subject names it as its predecessor, which nobody can tell to be right or wrong.
+        assert _judged(events)[rule].violations == []
+
+
+def test_an_advisory_between_two_that_came_is_lost() -> None:
+    events = _fine()
+    del _rows(events, "DEAD")[5]
+    assert _found(events, "dead-letters") == {"lost (violation)": 1}
+
+
+def test_an_advisory_while_nobody_listened_is_missed() -> None:
+    events = _fine()
+    del _rows(events, "DEAD")[5]
+    assert _found(events + _crash(6.5, 6.9), "dead-letters") == {"lost (allowed)": 1}
+    events = _fine()
+    del _rows(events, "DEAD")[COUNT - 1]
+    assert _found(events, "dead-letters") == {"lost (unknown)": 1}
+
+
+def test_an_advisory_that_is_stored_twice_is_doubled() -> None:
+    events = _fine()
+    rows = _rows(events, "DEAD")
+    rows.append([99, *rows[5][1:]])
+    assert _found(events, "dead-letters") == {"doubled (violation)": 1}
+
+
+def test_a_dead_letter_with_another_job_is_seen() -> None:
+    events = _fine()
+    _rows(events, "DEAD")[5][3] = _rows(events, "DEAD")[5][3].replace("Advisory-Id: id6", "Advisory-Id: id7")
+    assert _judged(events)["dead-letters"].violations
+
+
+def test_a_run_that_does_not_come_to_rest_is_stuck() -> None:
+    events = _fine()
+    (settled,) = (event for event in events if event["event"] == "settled")
+    settled["waiting"] = ["copy: ORDERS 12 is not in COPY"]
+    assert _found(events, "(sidecar)") == {"stuck (violation)": 1}
+
+
+def test_an_end_that_nobody_asked_for_is_seen() -> None:
+    ended = {"code": 1, "expected": "", "last": {"counters": {}, "error": "rule.failed copy"}}
+    events = [*_fine(), {"t": 50.0, "event": "sidecar", "replica": 0, "pid": 1, "what": "ended", **ended}]
+    found = _judged(events)["(sidecar)"]
+    assert found.counts == {"ended (violation)": 1}
+    assert found.violations[0].detail == "exit code 1: rule.failed copy"
+
+
+def test_what_a_killed_server_forgot_is_not_the_rules_doing() -> None:
+    events = _fine()
+    fault = {"event": "fault", "number": 1, "kind": "server killed"}
+    events += [{"t": 6.0, "phase": "begin", **fault}, {"t": 7.0, "phase": "end", **fault}]
+    del _rows(events, "ORDERS")[-1]
+    _heard(events, "once")[-1]["rows"][0][1] = "NATS/1.0\r\nNats-Sequence: 77\r\n\r\n"
+    assert _found(events, "once") == {"invented (unknown)": 1}

@@ -1,0 +1,273 @@
+"""`nats-bridge status`: what it prints, what it ends with, and the terminal that it leaves behind."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.cli import main
+from bridge.errors import ConfigError
+from bridge.status.asking import status_url, url_of_listener
+from tests import status_documents as samples
+from tests.status_server import StatusServer, status_server
+
+LIMIT = 60
+"""Seconds until something counts as hung."""
+
+CONFIG = str(Path(__file__).parents[2] / "config" / "republish-monitor.yaml")
+COMMAND = (sys.executable, "-c", "from bridge.cli.entry import main; main()", "status")
+
+
+@pytest.fixture
+def server() -> Iterator[StatusServer]:
+    with status_server(samples.trouble()) as running:
+        yield running
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(["status", *arguments])
+    printed = capsys.readouterr()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, printed.out, printed.err
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+def test_it_says_what_is_wrong_and_ends_with_1(server: StatusServer, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "--url", server.url)
+    assert (code, err) == (1, "")
+    assert out.startswith("orders-bridge is not ready")
+    assert "waiting: stream 'KV_SETTINGS' does not exist on connection 'west'" in out
+    assert "\x1b" not in out
+
+
+def test_it_ends_with_0_when_all_is_well(server: StatusServer, capsys: pytest.CaptureFixture[str]) -> None:
+    server.document = samples.document(samples.rule("monitor"))
+    code, out, _ = run(capsys, "--url", server.url.removeprefix("http://"))
+    assert code == 0
+    assert out.splitlines()[-1].split()[:2] == ["monitor", "ready"]
+
+
+def test_json_is_the_whole_state(server: StatusServer, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "--json", "--url", f"{server.url}/status")
+    assert (code, json.loads(out)) == (1, server.document)
+
+
+def test_the_configuration_says_where(
+    server: StatusServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BRIDGE_HTTP__LISTEN", server.url.removeprefix("http://"))
+    assert run(capsys, "-c", CONFIG)[0] == 1
+    monkeypatch.setenv("BRIDGE_HTTP__LISTEN", "")
+    code, _, err = run(capsys, "-c", CONFIG)
+    assert (code, err) == (2, "http.listen is empty, so this sidecar tells nobody its state: give it an address\n")
+
+
+def test_nobody_is_there(capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    code, out, err = run(capsys, "--url", url)
+    assert (code, out) == (3, "")
+    assert err.startswith(f"{url}/status: no sidecar answers (connection refused): is nats-bridge running")
+    assert len(err.splitlines()) == 1
+
+
+def test_somebody_else_is_there(server: StatusServer, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "--url", f"{server.url}/elsewhere")
+    assert (code, "answers 404" in err) == (3, True)
+    server.document = {"hello": "world"}
+    code, _, err = run(capsys, "--url", server.url)
+    assert (code, "but not with a sidecar's state" in err) == (3, True)
+
+
+def test_proxies_of_the_environment_are_not_asked(
+    server: StatusServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
+    assert run(capsys, "--url", server.url)[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "asked"),
+    [
+        ("127.0.0.1:8222", "http://127.0.0.1:8222/status"),
+        ("http://h:1/", "http://h:1/status"),
+        ("https://h/bridge/", "https://h/bridge/status"),
+        ("http://h:1/status", "http://h:1/status"),
+        ("http://[::1]:8222", "http://[::1]:8222/status"),
+    ],
+)
+def test_addresses(given: str, asked: str) -> None:
+    assert status_url(given) == asked
+
+
+@pytest.mark.parametrize("given", ["", "nats://h:4222", "http://", "http://h:99999", "http://u:p@h:1", "http://h/?a=1"])
+def test_what_is_no_address(given: str) -> None:
+    with pytest.raises(ConfigError, match=r"^--url: "):
+        status_url(given)
+
+
+def test_the_listeners_own_address() -> None:
+    assert url_of_listener(("", 8222)) == "http://127.0.0.1:8222"
+    assert url_of_listener(("0.0.0.0", 8222)) == "http://127.0.0.1:8222"
+    assert url_of_listener(("::", 8222)) == "http://[::1]:8222"
+    assert url_of_listener(("10.0.0.1", 1)) == "http://10.0.0.1:1"
+
+
+def test_url_and_configuration_together(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "--url", "http://h:1", "-c", "x.yaml")
+    assert (code, "give one" in err) == (2, True)
+
+
+def test_watching_without_a_terminal_prints_one_state_after_the_other(server: StatusServer) -> None:
+    arguments = (*COMMAND, "--url", server.url, "--watch", "--json", "--interval", "0.1")
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        assert watching.stderr is not None
+        states = [json.loads(watching.stdout.readline()) for _ in range(3)]
+        watching.send_signal(signal.SIGINT)
+        watching.stdout.read()
+        assert (watching.wait(LIMIT), watching.stderr.read()) == (0, "")
+    assert [state["name"] for state in states] == ["orders-bridge"] * 3
+    assert "history" not in states[0]
+
+
+class Terminal:
+    """A terminal with `status --watch` in it."""
+
+    def __init__(self, url: str) -> None:
+        self._ours, theirs = pty.openpty()
+        self._theirs = theirs
+        self.size(100, 30)
+        self.before = termios.tcgetattr(theirs)
+        self.seen = b""
+        environment = {**os.environ, "PYTHONIOENCODING": "utf-8", "TERM": "xterm-256color"}
+        self.process = subprocess.Popen(
+            (*COMMAND, "--url", url, "--watch", "--interval", "0.1"),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env={name: value for name, value in environment.items() if name not in ("COLUMNS", "LINES")},
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+
+    def size(self, columns: int, lines: int) -> None:
+        fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def type(self, keys: bytes) -> None:
+        os.write(self._ours, keys)
+
+    def until(self, text: bytes) -> bytes:
+        """Read until a text comes; what was read up to its end. It is forgotten then."""
+        while text not in self.seen:
+            self._read()
+        read, _, self.seen = self.seen.partition(text)
+        return read + text
+
+    def _read(self) -> None:
+        ready, _, _ = select.select([self._ours], [], [], LIMIT)
+        assert ready, self.seen
+        self.seen += os.read(self._ours, 65536)
+
+    def ended(self) -> int:
+        """Read to the end; the exit code."""
+        code = self.process.wait(LIMIT)
+        while select.select([self._ours], [], [], 0)[0]:
+            self.seen += os.read(self._ours, 65536)
+        return code
+
+    @property
+    def is_as_before(self) -> bool:
+        return termios.tcgetattr(self._theirs) == self.before
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        os.close(self._ours)
+        os.close(self._theirs)
+
+
+@pytest.fixture
+def terminal(server: StatusServer) -> Iterator[Terminal]:
+    opened = Terminal(server.url)
+    yield opened
+    opened.close()
+
+
+OWN_SCREEN, OLD_SCREEN, CURSOR = b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[?25h"
+
+
+@pytest.mark.parametrize("end", [b"\x03", b"q", signal.SIGTERM])
+def test_it_leaves_the_terminal_as_it_was(terminal: Terminal, end: Any) -> None:
+    terminal.until(OWN_SCREEN)
+    terminal.until(b"q or Ctrl-C ends")
+    assert not terminal.is_as_before  # keys are not shown
+    if isinstance(end, bytes):
+        terminal.type(end)
+    else:
+        terminal.process.send_signal(end)
+    assert terminal.ended() == 0
+    assert CURSOR + OLD_SCREEN in terminal.seen
+    assert b"Traceback" not in terminal.seen
+    assert terminal.seen.endswith(OLD_SCREEN)
+    assert terminal.is_as_before
+
+
+def test_it_shows_what_changes(terminal: Terminal, server: StatusServer) -> None:
+    assert b"not ready" in terminal.until(b"q or Ctrl-C ends")
+    server.document = samples.document(samples.rule("brand-new"))
+    terminal.until(b"brand-new")
+    server.go_away()
+    terminal.until(b"no sidecar answers")
+    assert b"brand-new" in terminal.until(b"q or Ctrl-C ends")
+    server.come_back()
+    while b"no sidecar answers" in terminal.until(b"q or Ctrl-C ends"):
+        pass
+    terminal.type(b"q")
+    assert terminal.ended() == 0
+
+
+def test_it_follows_the_size_of_the_window(terminal: Terminal, server: StatusServer) -> None:
+    server.document = samples.document(*[samples.rule(f"rule-{number:02}") for number in range(40)])
+    terminal.until(b"the window is too low for all 40 rules")
+    terminal.size(100, 60)
+    terminal.until(b"rule-39")
+    terminal.size(24, 10)
+    terminal.until(b" more: the win")
+    terminal.until(b"q or Ctrl-C ends")
+    terminal.type(b"q")
+    assert terminal.ended() == 0
+
+
+def test_it_can_be_suspended(terminal: Terminal) -> None:
+    terminal.until(b"q or Ctrl-C ends")
+    terminal.type(b"\x1a")
+    terminal.until(OLD_SCREEN)
+    os.waitid(os.P_PID, terminal.process.pid, os.WSTOPPED)
+    assert terminal.is_as_before
+    terminal.process.send_signal(signal.SIGCONT)
+    terminal.until(OWN_SCREEN)
+    terminal.until(b"q or Ctrl-C ends")
+    terminal.type(b"q")
+    assert terminal.ended() == 0
+    assert terminal.is_as_before

@@ -1,0 +1,71 @@
+"""Which names the listener answers to, and whose requests may change something."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.http.callers import foreign_host, foreign_site, is_loopback
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1:8222", "127.0.0.1", "[::1]:8222", "[::1]", "10.1.2.3:8222", "localhost:8222", "LOCALHOST", "bridge",
+        "nats-bridge:8222", "nats-bridge.monitoring.svc:8222", "nats-bridge.monitoring.svc.cluster.local.:8222",
+        "box.localhost", "printer.local", "a.internal:80",
+    ],
+)  # fmt: skip
+def test_names_that_nobody_outside_can_own(host: str) -> None:
+    assert foreign_host(host) is None
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "evil.example:8222",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example:80",
+        "svc.evil",
+        "a.svc.com",
+    ],
+)
+def test_names_that_somebody_could_point_at_us(host: str) -> None:
+    assert "http.hosts" in str(foreign_host(host))
+
+
+def test_names_that_are_listed() -> None:
+    assert foreign_host("Bridge.Example.com:443", ["bridge.example.com"]) is None
+    assert foreign_host("bridge.example.org", ["bridge.example.com"]) is not None
+    assert foreign_host("") == "the request names no host"
+    assert foreign_host(":8222") == "the request names no host"
+
+
+@pytest.mark.parametrize(
+    ("headers", "good"),
+    [
+        ({}, True),
+        ({"Origin": "http://127.0.0.1:8222"}, True),
+        ({"Origin": "https://127.0.0.1:8222", "Sec-Fetch-Site": "same-origin"}, True),
+        ({"Sec-Fetch-Site": "none"}, True),
+        ({"Origin": "http://127.0.0.1:9999"}, False),
+        ({"Origin": "http://evil.example"}, False),
+        ({"Origin": "null"}, False),
+        ({"Origin": ""}, False),
+        ({"Sec-Fetch-Site": "cross-site"}, False),
+        ({"Sec-Fetch-Site": "same-site"}, False),
+    ],
+)
+def test_requests_for_another_sites_page(headers: dict[str, str], good: bool) -> None:
+    assert (foreign_site({"Host": "127.0.0.1:8222", **headers}) is None) is good
+
+
+@pytest.mark.parametrize(
+    ("peer", "here"),
+    [
+        ("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("::ffff:127.0.0.1", True), ("10.0.0.1", False),
+        ("::ffff:10.0.0.1", False), ("fe80::1", False), (None, False), ("unix", False),
+    ],
+)  # fmt: skip
+def test_callers_on_this_machine(peer: str | None, here: bool) -> None:
+    assert is_loopback(peer) is here

@@ -1,0 +1,169 @@
+"""What `check --permissions` prints, without any server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge.cli.check import check_command
+from bridge.copying.destinations import common_subject
+from bridge.permissions import StreamFacts, grants_of
+from bridge.settings import load
+from transforms.subject import collide, matches
+
+RULES = """
+name: side
+connections:
+  default: {{servers: ["nats://h:1"], inbox_prefix: _IN_side}}
+  west: {{servers: ["nats://w:1"]}}
+rules: [{rules}]
+"""
+MONITOR = "{name: a, kind: republish, stream: S, republish: {src: x.*, dest: 'out.{{partition(3,1)}}.$1'}}"
+COPY = "{name: c, kind: sources, stream: T, sources: [{name: S, filter_subject: x.>}]}"
+
+
+def _file(tmp_path: Path, *rules: str) -> Path:
+    path = tmp_path / "bridge.yaml"
+    path.write_text(RULES.format(rules=", ".join(rules)), "utf-8")
+    return path
+
+
+def _printed(path: Path, *options: str) -> str:
+    result = CliRunner().invoke(check_command, ["-c", str(path), "--permissions", *options], standalone_mode=False)
+    assert result.exception is None, result.exception
+    return result.output
+
+
+def test_a_block_to_paste(tmp_path: Path) -> None:
+    text = _printed(_file(tmp_path, MONITOR))
+    plain = [" ".join(line.split()) for line in text.splitlines()]
+    assert plain[:4] == [
+        "# connection 'default': the permissions of its user",
+        "permissions: {",
+        "publish: { allow: [",
+        '"out.*.*" # publishes (a)',
+    ]
+    assert (
+        '"$JS.API.CONSUMER.DELETE.S.*" # OPTIONAL: removes consumers of short reads at once (a);'
+        " without it they stay on the server for some seconds more"
+    ) in plain
+    assert '"_IN_side.>" # answers and deliveries' in plain
+    assert "west" not in text, "no rule uses it"
+
+
+def test_as_data(tmp_path: Path) -> None:
+    (connection,) = json.loads(_printed(_file(tmp_path, MONITOR), "--json"))["connections"]
+    assert connection["name"] == "default"
+    assert connection["permissions"]["subscribe"]["allow"][0] == "_IN_side.>"
+    assert {
+        "way": "publish",
+        "subject": "out.*.*",
+        "optional": False,
+        "without": None,
+        "why": [{"what": "publishes", "rules": ["a"]}],
+    } in connection["lines"]
+    listed = [line["subject"] for line in connection["lines"] if line["way"] == "publish"]
+    assert connection["permissions"]["publish"]["allow"] == listed
+
+
+def test_at_least_once_may_acknowledge_and_nothing_else_may(tmp_path: Path) -> None:
+    confirmed = MONITOR.replace("stream: S,", "stream: S, delivery: at_least_once,")
+    ack = "$JS.ACK.S.side_a.>"
+    assert ack not in _printed(_file(tmp_path, MONITOR))
+    assert ack in _printed(_file(tmp_path, confirmed))
+
+
+def test_what_a_wider_line_covers_is_left_out_and_the_reasons_stay(tmp_path: Path) -> None:
+    wide = MONITOR.replace("name: a", "name: b").replace("x.*", "x.>").replace("'out.{{partition(3,1)}}.$1'", "out.>")
+    (connection,) = json.loads(_printed(_file(tmp_path, MONITOR, wide), "--json"))["connections"]
+    lines = {line["subject"]: line for line in connection["lines"]}
+    assert "out.*.*" not in lines
+    assert lines["out.>"]["why"] == [{"what": "publishes", "rules": ["b", "a"]}]
+
+
+def test_what_can_be_done_without_hides_nothing_that_cannot(tmp_path: Path) -> None:
+    (connection,) = json.loads(_printed(_file(tmp_path, MONITOR), "--json"))["connections"]
+    lines = {line["subject"]: line["optional"] for line in connection["lines"]}
+    assert lines["$JS.API.CONSUMER.DELETE.S.side_a"] is False
+    assert lines["$JS.API.CONSUMER.DELETE.S.*"] is True
+
+
+def _subscriptions(path: Path, facts: dict[tuple[str, str], StreamFacts] | None = None) -> list[str]:
+    (connection,) = grants_of(load(path, {}), facts)
+    return connection.subjects("subscribe")
+
+
+def test_known_streams_make_it_exact(tmp_path: Path) -> None:
+    path = _file(tmp_path, COPY)
+    assert "x.>" in _subscriptions(path), "as far as the rule tells"
+    facts = {("default", "T"): StreamFacts(("x.a", "x.b.*"), "limits", counts_copies=True)}
+    assert {"x.a", "x.b.*"} < set(_subscriptions(path, facts))
+    assert "x.>" not in _subscriptions(path, facts)
+    facts = {("default", "T"): StreamFacts(("x.a",), "limits", counts_copies=False)}
+    assert "x.a" not in _subscriptions(path, facts), "every copy is confirmed by itself there"
+
+
+def test_only_work_queue_and_interest_streams_have_their_consumers_listed(tmp_path: Path) -> None:
+    path = _file(tmp_path, MONITOR.replace("stream: S,", "stream: S, durable: false,"))
+
+    def grants(retention: str | None) -> dict[str, bool]:
+        facts = {("default", "S"): StreamFacts(("x.>",), retention, counts_copies=True)} if retention else None
+        (connection,) = grants_of(load(path, {}), facts)
+        return {grant.subject: grant.optional for grant in connection.grants}
+
+    listed = "$JS.API.CONSUMER.LIST.S"
+    assert grants(None)[listed] is True
+    assert grants("workqueue")[listed] is False
+    assert listed not in grants("limits")
+
+
+@pytest.mark.parametrize(
+    ("source", "stream"),
+    [
+        ("$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.ORDERS.*", "ORDERS"),
+        ("$JS.EVENT.ADVISORY.CONSUMER.*.ORDERS.c", "*"),
+        ("$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.>", "*"),
+        ("$JS.EVENT.ADVISORY.>", "*"),
+    ],
+)
+def test_attached_messages_are_read_from_no_other_stream(source: str, stream: str, tmp_path: Path) -> None:
+    destination = "dlq.>" if source.endswith(">") else "dlq"
+    rule = f"{{name: d, kind: advisories, attach_message: true, republish: {{src: {source}, dest: '{destination}'}}}}"
+    assert f'"$JS.API.STREAM.MSG.GET.{stream}"' in _printed(_file(tmp_path, rule))
+
+
+def test_two_connections_each_have_their_own(tmp_path: Path) -> None:
+    text = _printed(_file(tmp_path, MONITOR.replace("stream: S,", "stream: S, to: west,")))
+    default, west = text.split("# connection 'west'")
+    assert '"out.*.*"' not in default
+    assert '"out.*.*"' in west
+    assert "with an inbox_prefix of its own" in west
+    assert '"_IN_side.>" ' in west, "to see whether both reach the same account"
+
+
+def test_a_configuration_that_is_wrong_is_said(tmp_path: Path) -> None:
+    path = _file(tmp_path, MONITOR.replace("kind: republish", "kind: repblish"))
+    result = CliRunner().invoke(check_command, ["-c", str(path), "--permissions", "--json"], standalone_mode=False)
+    assert result.return_value == 2
+    assert json.loads(result.output)["ok"] is False
+
+
+_PATTERN: Any = st.lists(st.sampled_from(["a", "b", "*"]), min_size=1, max_size=4).flatmap(
+    lambda tokens: st.sampled_from([tokens, [*tokens, ">"], [">"]])
+)
+
+
+@given(_PATTERN, _PATTERN)
+def test_a_common_subject_matches_both_and_is_found_where_there_is_one(one: list[str], other: list[str]) -> None:
+    a, b = ".".join(one).encode(), ".".join(other).encode()
+    found = common_subject([a], [b])
+    assert (found is not None) == collide(a, b)
+    if found is not None:
+        assert matches(found, a)
+        assert matches(found, b)

@@ -1,0 +1,145 @@
+"""What `nats-bridge status` makes of a state, on screens of any size."""
+
+from __future__ import annotations
+
+import itertools
+
+import click
+import pytest
+
+from bridge.cli import status
+from bridge.status.figures import clock, count, duration, milliseconds, per_second
+from bridge.status.sparkline import sparkline
+from bridge.status.table import status_lines
+from tests import status_documents as samples
+
+
+def plain(lines: list[str]) -> list[str]:
+    return [click.unstyle(line).rstrip() for line in lines]
+
+
+def test_a_sidecar_with_one_of_everything() -> None:
+    lines = plain(status_lines(samples.trouble(), 150))
+    assert lines[0] == "orders-bridge is not ready (nats-bridge 0.1.0, up 3 h)"
+    assert lines[1] == "connection default: nats-server 2.15.1 at nats://default.example:4222"
+    assert lines[2] == (
+        "connection west: not connected at nats://west.example:4222, 3 reconnects; last error the connection was lost"
+    )
+    assert lines[3].startswith("configuration /etc/nats-bridge/config.yaml, loaded at ")
+    assert ", last reload applied at " in lines[3]
+    table = lines[5:]
+    assert table[0].split() == ["RULE", "STATE", "LEADER", "IN", "OUT", "BEHIND", "LATENCY", "P50", "/", "P99"]
+    assert table[1].split() == ["monitor", "ready", "yes", "910/s", "882/s", "0", "0.8", "ms", "/", "4.2", "ms"]
+    assert table[2].split()[5:8] == ["1.2M", "(90", "min)"]
+    assert table[3].split()[:3] == ["settings", "waiting", "-"]
+    assert table[4].startswith("  waiting: stream 'KV_SETTINGS' does not exist on connection 'west'")
+    assert table[5].split()[:2] == ["copy", "failed"]
+    assert table[6] == '  failed: the server refuses a publication (permissions violation for publish to "eu.42")'
+    assert "rule.failed: the server refuses a publication" in table[7]
+    assert table[8].split()[:3] == ["events", "standby", "no"]
+
+
+def test_the_leader_is_told_only_where_there_are_replicas() -> None:
+    lines = plain(status_lines(samples.document(samples.rule("one")), 120))
+    assert not any("LEADER" in line for line in lines)
+
+
+def test_a_ready_sidecar_and_one_without_rules() -> None:
+    assert plain(status_lines(samples.document(), 80))[0] == "orders-bridge is ready (nats-bridge 0.1.0, up 3 h)"
+    assert plain(status_lines(samples.document(), 80))[-1] == "there are no rules yet"
+    draining = samples.document(draining=True, ready=False)
+    assert plain(status_lines(draining, 80))[0].startswith("orders-bridge is draining (")
+
+
+@pytest.mark.parametrize("bars", [False, True])
+def test_no_line_is_longer_than_the_screen_is_wide(bars: bool) -> None:
+    for width in range(1, 200):
+        for line in status_lines(samples.trouble(), width, bars=bars):
+            assert len(click.unstyle(line)) <= width
+
+
+def test_columns_are_left_out_where_there_is_no_room_and_the_state_is_the_last_one() -> None:
+    def heads(width: int) -> list[str]:
+        found = plain(status_lines(samples.trouble(), width))[5]
+        return [name for name in ("STATE", "LEADER", "IN", "OUT", "BEHIND", "LATENCY") if name in found]
+
+    assert heads(150) == ["STATE", "LEADER", "IN", "OUT", "BEHIND", "LATENCY"]
+    left = [len(heads(width)) for width in range(150, 20, -1)]
+    assert all(after <= before for before, after in itertools.pairwise(left))
+    assert heads(30) == ["STATE", "OUT"]
+    assert heads(24) == ["STATE"]
+
+
+def test_bars_are_drawn_where_there_is_room() -> None:
+    assert not any("█" in line for line in status_lines(samples.trouble(), 150))
+    assert any("█" in line for line in status_lines(samples.trouble(), 150, bars=True))
+    assert not any("█" in line for line in status_lines(samples.trouble(), 60, bars=True))
+
+
+def test_words_from_elsewhere_cannot_move_the_cursor_or_add_lines() -> None:
+    lines = status_lines(samples.document(samples.nasty()), 300)
+    assert all("\x1b[2J" not in line and "\n" not in line and "\r" not in line for line in lines)
+    assert any("second line" in line for line in lines)
+
+
+def test_what_is_missing_is_a_dash() -> None:
+    bare = {"ready": True, "rules": [{"name": "old", "state": "ready"}]}
+    assert plain(status_lines(bare, 100))[-1].split() == ["old", "ready", "-", "-", "-", "-"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"), (0, "0"), (0.25, "0.2"), (9.96, "10.0"), (12.4, "12"), (99_999, "99,999"), (100_000, "100k"),
+        (1_204_417, "1.2M"), (250e6, "250M"), (3e9, "3.0G"), (7e12, "7.0T"), (8e15, "8000T"),
+    ],
+)  # fmt: skip
+def test_counts(value: float | None, text: str) -> None:
+    assert count(value) == text
+    assert per_second(value) == (text if value is None else f"{text}/s")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "-"), (0.31, "0.3 s"), (42, "42 s"), (119, "119 s"), (600, "10 min"), (7200, "2 h"), (400_000, "5 days")],
+)
+def test_durations(value: float | None, text: str) -> None:
+    assert duration(value) == text
+
+
+def test_other_figures() -> None:
+    assert (milliseconds(None), milliseconds(0.42), milliseconds(42), milliseconds(2500)) == (
+        "-",
+        "0.4 ms",
+        "42 ms",
+        "2.5 s",
+    )
+    assert clock("not a time") == "not a time"
+    assert clock("2020-01-01T12:00:00.000Z").startswith(("2020-01-01 ", "2019-12-31 ", "2020-01-02 "))
+
+
+def test_sparklines() -> None:
+    assert sparkline([0, 1, 2, 4, 7], 5) == "▁▂▃▅█"
+    assert sparkline([5, None, 5], 6) == "   █ █"
+    assert sparkline([0, 0], 2) == "▁▁"
+    assert sparkline([1, 2, 3], 2) == "▆█"
+    assert sparkline([], 3) == "   "
+    assert sparkline([1], 0) == ""
+
+
+@pytest.mark.parametrize("height", range(1, 40))
+def test_a_frame_fits_the_screen_and_shows_what_matters_first(height: int) -> None:
+    many = samples.document(*[samples.rule(f"rule-{at}") for at in range(40)], samples.waiting())
+    lines = plain(status._frame(many, "", 120, height))
+    assert len(lines) <= height
+    if height >= 12:
+        text = "\n".join(lines)
+        assert "settings" in text
+        assert "the window is too low for all 41 rules" in text
+
+
+def test_a_frame_says_that_nobody_answers_and_keeps_what_was_known() -> None:
+    lines = plain(status._frame(samples.document(samples.rule("one")), "http://x: no sidecar answers", 100, 20))
+    assert lines[0] == "http://x: no sidecar answers"
+    assert any(line.startswith("one ") for line in lines)
+    assert plain(status._frame(None, "http://x: no sidecar answers", 12, 20))[0] == "http://x: no"
