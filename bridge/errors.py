@@ -53,6 +53,11 @@ class BridgeError(Exception):
     def __str__(self) -> str:
         return self.message
 
+    @property
+    def passing(self) -> bool:
+        """Whether a rule at work waits for it to pass."""
+        return self.retriable
+
 
 class ConfigError(BridgeError):
     """The configuration is wrong; every problem found is one line of the message.

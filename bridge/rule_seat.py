@@ -224,7 +224,7 @@ class RuleSeat:
                 return await self._start_run(term)
             except BridgeError as error:
                 await self._end_run()
-                if not error.retriable or self._is_awaited:
+                if not error.passing or self._is_awaited:
                     raise
                 pause = next(pauses, _PAUSES[-1])
                 self._log.warning("rule.start_delayed", reason=str(error), again_in=pause)
