@@ -17,12 +17,15 @@ CHAOS_REPORT ?= build/chaos
 # Of the smoke run: bounded by messages and faults, not by time.
 SMOKE := --seed smoke --minutes 0 --faults 5 --messages 3000
 
-.PHONY: help install demo test browser-test conform chaos chaos-smoke soak lint format types bench lock clean
+.PHONY: help install demo test browser-test container-test manifests conform chaos chaos-smoke soak lint format types \
+	bench lock clean
 
 help:
 	@echo "make demo    a server, a stream, native republish beside the bridge's, and whether they agree"
 	@echo "make test    all tests, on real servers (fetched once, kept in a cache)"
 	@echo "make browser-test    the conformance report's page, in a headless Chromium that is installed already"
+	@echo "make container-test    the Dockerfile's own steps and its entry point, without a container engine (as root, on Linux)"
+	@echo "make manifests    the Kubernetes manifests rendered, validated, and held against the program (needs kubectl)"
 	@echo "make conform the whole catalogue on six server versions, the engine and the bridge; reports are in build/"
 	@echo "make chaos   ten minutes of faults, every kind of rule, on a cluster and on one server; reports are in build/chaos"
 	@echo "make chaos-smoke  the same, about a minute; make soak: memory over ten million messages"
@@ -49,6 +52,16 @@ test: install
 browser-test: install
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/browser.lock
 	$(BIN)/python -m pytest tests/browser
+
+container-test: install
+	@$(BIN)/nats-bridge servers fetch 2.10.27 > /dev/null
+	$(BIN)/python -m pytest tests/container --timeout 900
+
+manifests: install
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/kubernetes.lock
+	@$(BIN)/nats-bridge servers fetch 2.10.27 > /dev/null
+	$(BIN)/python -m tests.k8s.validation
+	$(BIN)/python -m pytest tests/k8s
 
 conform: install
 	$(BIN)/nats-bridge conform --versions $(MATRIX) --subjects native,engine --report $(REPORT) --differential 20000 $(CONFORM)
@@ -83,6 +96,8 @@ lock: install
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header pyproject.toml -o requirements/run.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group dev pyproject.toml -o requirements/dev.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group dev --group browser pyproject.toml -o requirements/browser.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group dev --group kubernetes pyproject.toml -o requirements/kubernetes.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group build -o requirements/build.lock
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -14,7 +14,18 @@ from functools import partial
 from importlib.metadata import version as version_of_package
 from pathlib import Path
 
-from benchmarks import catch_up, copy_latency, copy_memory, engine, latency, live_copying, memory, soak, throughput
+from benchmarks import (
+    catch_up,
+    copy_latency,
+    copy_memory,
+    engine,
+    latency,
+    live_copying,
+    memory,
+    soak,
+    telemetry,
+    throughput,
+)
 from benchmarks.errors import BenchmarkError
 from benchmarks.figures import Report
 from conformance.servers import ServersError, fetch
@@ -23,7 +34,7 @@ __all__ = ["arguments", "main"]
 
 _NAMES = (
     *("engine", "throughput", "latency", "memory"),
-    *("catch-up", "live-copying", "copy-latency", "copy-memory"),
+    *("catch-up", "live-copying", "copy-latency", "copy-memory", "telemetry"),
 )
 _LONG = ("soak",)
 """Run only where they are named."""
@@ -96,6 +107,7 @@ def _run(options: argparse.Namespace) -> int:
         "live-copying": partial(live_copying.run, version),
         "copy-latency": partial(copy_latency.run, version),
         "copy-memory": partial(copy_memory.run, version),
+        "telemetry": partial(telemetry.run, version),
         "soak": partial(soak.run, version),
     }
     reports: dict[str, Report] = {}

@@ -32,7 +32,13 @@ _STAMP = 9 + 1 + 19  # bytes: a message's number and the time at which it was pu
 
 
 def publish_all(
-    port: int, messages: int, subjects: int = SUBJECTS, *, headers: bool = False, window: int = _WINDOW
+    port: int,
+    messages: int,
+    subjects: int = SUBJECTS,
+    *,
+    headers: bool = False,
+    block: bytes = b"",
+    window: int = _WINDOW,
 ) -> None:
     """Publish to `bench.0`, `bench.1`, ... as fast as the stream acknowledges; return when all is stored.
 
@@ -41,6 +47,7 @@ def publish_all(
         messages: how many.
         subjects: how many different ones.
         headers: whether each message has two headers of an application and a `Nats-Msg-Id` of its own.
+        block: a raw header block for each message, where `headers` does not say another.
         window: how many thousand messages may be under way without an acknowledgement.
 
     Raises:
@@ -55,7 +62,7 @@ def publish_all(
             if headers:
                 chunk = _identified_chunk(begin, wanted[1], subjects)
             elif wanted != made_of:  # with a thousand subjects all chunks are the same: no time goes into making them
-                chunk, made_of = _chunk(*wanted, subjects), wanted
+                chunk, made_of = _chunk(*wanted, subjects, block), wanted
             connection.send(chunk)
             under_way += 1
             while under_way >= window or (under_way and begin + _CHUNK >= messages):
@@ -66,10 +73,12 @@ def publish_all(
                 tail = data[-(len(_ACKNOWLEDGEMENT) - 1) :]
 
 
-def _chunk(first: int, count: int, subjects: int) -> bytes:
-    body = b"x" * PAYLOAD
+def _chunk(first: int, count: int, subjects: int, block: bytes = b"") -> bytes:
+    kind, body = b"HPUB" if block else b"PUB", block + b"x" * PAYLOAD
+    sizes = b"%d %d" % (len(block), len(body)) if block else b"%d" % len(body)
     operations = [
-        b"PUB bench.%d %b%d\r\n%b\r\n" % ((first + n) % subjects, b"_stored " if n == count - 1 else b"", PAYLOAD, body)
+        b"%b bench.%d %b%b\r\n%b\r\n"
+        % (kind, (first + n) % subjects, b"_stored " if n == count - 1 else b"", sizes, body)
         for n in range(count)
     ]
     return b"".join(operations)

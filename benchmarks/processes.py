@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,12 +104,20 @@ def running_sidecar(url: str, options: str = "") -> Iterator[Program]:
 
 
 @contextmanager
-def running_bridge(config: str, until: str = "sidecar.ready") -> Iterator[Program]:
+def running_bridge(
+    config: str,
+    until: str = "sidecar.ready",
+    *,
+    entry: str = "bridge.cli",
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[Program]:
     """`nats-bridge run`, stopped at the end.
 
     Args:
         config: the text of its configuration file, whose log format must be JSON.
         until: the event in its log that is waited for, whose time is the program's `ready`.
+        entry: the module whose `main` is the command.
+        environment: variables beside those that are there.
 
     Raises:
         BenchmarkError: it ended before that, or did not get there.
@@ -117,8 +125,8 @@ def running_bridge(config: str, until: str = "sidecar.ready") -> Iterator[Progra
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "bench.yaml")
         file.write_text(config, "utf-8")
-        command = [sys.executable, "-c", "from bridge.cli import main; main()", "run", "-c", str(file)]
-        with _running("nats-bridge", command, f'"{until}"') as program:
+        command = [sys.executable, "-c", f"from {entry} import main; main()", "run", "-c", str(file)]
+        with _running("nats-bridge", command, f'"{until}"', environment) as program:
             yield program
 
 
@@ -135,10 +143,13 @@ def running_copier(url: str, way: str) -> Iterator[Program]:
 
 
 @contextmanager
-def _running(name: str, command: list[str], sign: str) -> Iterator[Program]:
+def _running(
+    name: str, command: list[str], sign: str, environment: Mapping[str, str] | None = None
+) -> Iterator[Program]:
     launched = time.monotonic()
     # A session of its own: Ctrl-C in the terminal reaches it through us, in order.
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    variables = {**os.environ, **(environment or {})}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True, env=variables)
     program = Program(process.pid, launched)
     seen = threading.Event()
     assert process.stderr is not None

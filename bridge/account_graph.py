@@ -50,14 +50,20 @@ class AccountGraph:
     Args:
         settings: the configuration.
         links: its open connections by name.
+        earlier: the same for another configuration; what it knows of connections that are used on still holds.
     """
 
-    def __init__(self, settings: Settings, links: Mapping[str, Link]) -> None:
+    def __init__(self, settings: Settings, links: Mapping[str, Link], earlier: AccountGraph | None = None) -> None:
         self._settings = settings
         self._links = links
         self._spaces: dict[str, str] = {}
         self._forbidden: dict[str, str] = {}
         self._undecided: list[str] = []
+        if earlier is not None:
+            kept = {name for name, link in links.items() if earlier._links.get(name) is link}
+            self._forbidden = {name: reason for name, reason in earlier._forbidden.items() if name in kept}
+            if kept == links.keys() == earlier._links.keys():
+                self._spaces, self._undecided = dict(earlier._spaces), list(earlier._undecided)
 
     async def look(self) -> Outlook:
         """Read all streams and look for loops; nothing is created or changed on a server."""

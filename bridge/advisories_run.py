@@ -1,6 +1,7 @@
 """An advisories rule at work: what JetStream tells becomes messages, with the message it speaks of if wanted.
 
-Theory of operation. Advisories arrive through a queue group, so that replicas share them, and wait in a bounded queue.
+Theory of operation. Advisories arrive through a queue group, so that sidecars without leases share them, and wait in a
+bounded queue.
 A window of them is taken from it; the messages they speak of are fetched, all at once; then the window is published in
 the order of arrival, and confirmed where a stream takes it, before the next one begins.
 """
@@ -73,6 +74,8 @@ class AdvisoriesRun(FailingRun):
         self._arrived = asyncio.Event()
         self._idle = asyncio.Event()
         self._warned: dict[str, Pace] = {}
+        # Who holds the lease hears all of it, also while a replica that is paused still listens.
+        self._queue = "" if context.has_lease else queue_group(rule.name)
         self._log = _log.bind(rule=rule.name)
 
     # -- life --------------------------------------------------------------------------------------------------------
@@ -89,7 +92,9 @@ class AdvisoriesRun(FailingRun):
         """Listen. After `check`."""
         rule = self.rule
         self._streams = TargetStreams(rule.name, self._republish.transform, self._source, self._target)
-        self._publisher = ConfirmedPublisher(rule.name, self._target, self._streams, self.counters, self.measures)
+        self._publisher = ConfirmedPublisher(
+            rule.name, self._target, self._streams, self.counters, self.measures, self._context.gate
+        )
         self.measures.follow(rule.kind, self.counters, lambda: InFlight(len(self._waiting) + self._window))
         self._source.on_reconnect(self._reconnected)
         self._source.on_refusal(self._listening_refused)
@@ -100,7 +105,7 @@ class AdvisoriesRun(FailingRun):
             await self._fetch.open()
         self._worker = asyncio.create_task(self._work())
         self._subscription = await self._source.client.subscribe_batches(
-            rule.republish.src, self._on_batch, queue=queue_group(rule.name)
+            rule.republish.src, self._on_batch, queue=self._queue
         )
         await self._source.flush()
         if self.error is not None:
@@ -112,7 +117,7 @@ class AdvisoriesRun(FailingRun):
             dest=rule.republish.dest,
             attach_message=rule.attach_message,
             stored_by=", ".join(self._streams.names) or "no stream",
-            queue=queue_group(rule.name),
+            queue=self._queue,
         )
 
     async def stop(self) -> None:

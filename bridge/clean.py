@@ -45,7 +45,7 @@ async def clean(settings: Settings, rules: Sequence[str]) -> list[str]:
             lines.append(f"rule '{rule.name}': {what} consumer '{consumer}' of stream '{rule.stream}'")
         return lines
     finally:
-        await close_links(links)
+        await close_links(links.values())
 
 
 async def _remove(api: JetStreamApi, stream: str, consumer: str, owner: str) -> str:

@@ -16,6 +16,7 @@ from typing import Literal, Protocol, TypeAlias
 import structlog
 
 from bridge.connection import Link
+from bridge.gate import ALWAYS_OPEN, Gate
 from bridge.measures import Measures
 from bridge.pacing import Pace
 from bridge.raw_requests import RawRequests, publication
@@ -69,11 +70,19 @@ class ConfirmedPublisher:
         streams: which streams take what.
         counters: where to count.
         measures: told how long confirmations take.
+        gate: asked before a window is written.
     """
 
     def __init__(
-        self, rule: str, target: Link, streams: TargetStreams, counters: PublisherCounters, measures: Measures
+        self,
+        rule: str,
+        target: Link,
+        streams: TargetStreams,
+        counters: PublisherCounters,
+        measures: Measures,
+        gate: Gate = ALWAYS_OPEN,
     ) -> None:
+        self._gate = gate
         self._target = target
         self._streams = streams
         self._counters = counters
@@ -114,6 +123,9 @@ class ConfirmedPublisher:
     async def _attempt(self, messages: list[Outgoing]) -> list[Outgoing]:
         """Write all; what is to be written again."""
         await self._target.connected()
+        while not self._gate.is_open:
+            await self._gate.opened()
+            await self._target.connected()
         began = asyncio.get_running_loop().time()
         answers = [self._write(message) for message in messages]
         flushed = await self._target.flush()
@@ -145,8 +157,8 @@ class ConfirmedPublisher:
     def _write(self, message: Outgoing) -> asyncio.Future[Delivered | None] | None:
         self._counters.bytes_out += len(message.block) + len(message.payload)
         if self._streams.taker(message.subject) is not None:
-            return self._requests.send(message.subject, message.block, message.payload)
-        self._target.client.write_raw(publication(message.subject, b"", message.block, message.payload))
+            return self._requests.send(message.subject, message.block, message.payload, self._gate)
+        self._target.client.write_raw(publication(message.subject, b"", message.block, message.payload), self._gate)
         return None
 
     def _judge(self, answer: Delivered | None) -> _Verdict:

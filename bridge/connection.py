@@ -203,6 +203,9 @@ async def open_link(name: str, options: Mapping[str, Any], *, client_name: str) 
                 max_reconnect_attempts=-1,
                 reconnect_time_wait=_RECONNECT_WAIT,  # type: ignore[arg-type]  # any number of seconds works
             )
+    except asyncio.CancelledError:
+        await link.close()  # nats-py leaves the socket of a connect that is cancelled open
+        raise
     except (OSError, nats.errors.Error, TimeoutError, ssl.SSLError) as error:
         cause = next((f for f in reversed(failures) if _decides(f)), next(filter(str, reversed(failures)), error))
         await link.close()

@@ -5,6 +5,8 @@ messages are counted as in doubt and not written again.
 
 at_least_once: a batch is kept until a PONG confirms it, then its source messages are acknowledged. After a broken
 connection everything unconfirmed is written again, in order.
+
+In both, the rule's gate is asked before every write; while it is closed, batches wait as they do for a connection.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Protocol
 
 from bridge.cancelling import end_tasks
 from bridge.connection import Link
+from bridge.gate import ALWAYS_OPEN, Gate
 from bridge.measures import InFlight, Measures
 
 __all__ = ["Delivery", "DeliveryCounters"]
@@ -52,6 +55,7 @@ class Delivery:
         acknowledge: called with the reply subject of the last source message of each confirmed batch, for
             at_least_once; None for at_most_once.
         measures: told when something is written, and when it is confirmed.
+        gate: asked before anything is written, or acknowledged.
     """
 
     def __init__(
@@ -60,8 +64,10 @@ class Delivery:
         counters: DeliveryCounters,
         acknowledge: Callable[[bytes], None] | None,
         measures: Measures,
+        gate: Gate = ALWAYS_OPEN,
     ) -> None:
         self._target = target
+        self._gate = gate
         self._counters = counters
         self._acknowledge = acknowledge
         self._measures = measures
@@ -93,8 +99,8 @@ class Delivery:
         Returns:
             None, or something to await before the next batch is sent.
         """
-        if self._broken or not self._target.client.is_connected:
-            return self._send_when_connected(operations, reply, oldest_ns)
+        if self._broken or not self._target.client.is_connected or not self._gate.is_open:
+            return self._send_when_possible(operations, reply, oldest_ns)
         self._write(operations, reply, oldest_ns)
         if self._target.client.unsent_bytes > _MOST_UNSENT or self._unconfirmed_bytes > _MOST_UNCONFIRMED:
             return self._room()
@@ -131,6 +137,11 @@ class Delivery:
         if self.acknowledged and self._acknowledge is not None:
             self._acknowledge(self.acknowledged)
 
+    def refused(self) -> None:
+        """The server refuses one of our publications: whatever is not confirmed yet never will be."""
+        # Where nothing is acknowledged nothing waits for it either.
+        self._refused = self._acknowledge is not None
+
     async def stop(self) -> None:
         """Stop confirming; nothing is written again."""
         self._target.forget(self._disconnected, self._reconnected)
@@ -139,7 +150,7 @@ class Delivery:
     def _write(self, operations: list[bytes], reply: bytes, oldest_ns: int) -> None:
         data = b"".join(operations)
         if data:
-            self._target.client.write_raw(data)
+            self._target.client.write_raw(data, self._gate)
             self._counters.bytes_out += len(data)
         keeps = self._acknowledge is not None
         now = asyncio.get_running_loop().time()
@@ -151,12 +162,22 @@ class Delivery:
             self._measures.arrived(oldest_ns)
         self._changed.set()
 
-    async def _send_when_connected(self, operations: list[bytes], reply: bytes, oldest_ns: int) -> None:
+    async def _send_when_possible(self, operations: list[bytes], reply: bytes, oldest_ns: int) -> None:
         self.held, self._held = True, (len(operations), oldest_ns)
-        while self._broken or not self._target.client.is_connected:
-            await self._target.connected()
+        await self._writable()
         self.held, self._held = False, (0, 0)
         self._write(operations, reply, oldest_ns)
+
+    async def _writable(self) -> None:
+        """Wait until writing is possible and allowed, and what must be written again is."""
+        while True:
+            await self._target.connected()
+            if not self._gate.is_open:
+                await self._gate.opened()
+            elif self._broken:
+                self._write_again()
+            else:
+                return
 
     async def _room(self) -> None:
         if self._target.client.is_connected:
@@ -176,13 +197,15 @@ class Delivery:
             await self._changed.wait()
             self._changed.clear()
             if self._broken or not self._target.client.is_connected:
-                await self._target.connected()
+                await self._writable()
                 self._changed.set()
                 await asyncio.sleep(0)
                 continue
             count, asked = len(self._unconfirmed), asyncio.get_running_loop().time()
             # A refusal comes before the PONG, which then confirms nothing: what follows is never acknowledged.
             if await self._target.flush() and not self._refused:
+                if self._acknowledge is not None and not self._gate.is_open:
+                    await self._gate.opened()
                 self._settle(count, asked)
             if self._acknowledge is None:
                 await asyncio.sleep(_IDLE_CONFIRMATION)
@@ -215,13 +238,15 @@ class Delivery:
             self._progress.set()  # whoever waits for it to be settled has nothing more to wait for
 
     def _reconnected(self) -> None:
+        # Where the gate is closed, whoever waits for it writes again.
+        if self._gate.is_open or not self._unconfirmed:
+            self._write_again()
+        self._changed.set()
+
+    def _write_again(self) -> None:
         self._broken = False
         for written in self._unconfirmed:
             if written.data:
-                self._target.client.write_raw(written.data)
+                self._target.client.write_raw(written.data, self._gate)
                 self._counters.repeated_out += written.messages
         self._changed.set()
-
-    def refused(self) -> None:
-        """A publication was refused: nothing is confirmed any more, because a PONG does not tell what was taken."""
-        self._refused = True

@@ -18,6 +18,14 @@ class Gate(Protocol):
     def is_open(self) -> bool:
         """Whether writing is allowed now; cheap, and exact at the moment of asking."""
 
+    @property
+    def holds_back(self) -> bool:
+        """Whether what was written while it was open, and has not left the process, must not leave any more."""
+
+    @property
+    def unsent_for(self) -> float | None:
+        """Seconds for which the operating system may try to send what was written; None for as long as it likes."""
+
     async def opened(self) -> None:
         """Wait until writing is allowed; for ever where it never will be, until the rule is stopped."""
 
@@ -26,6 +34,8 @@ class _AlwaysOpen:
     """The gate of a sidecar without replicas."""
 
     is_open = True
+    holds_back = False
+    unsent_for = None
 
     async def opened(self) -> None:
         """Return at once."""

@@ -1,9 +1,9 @@
 """An ingress rule at work: publishers' messages go to the stream on their transformed subjects.
 
-Theory of operation. The rule subscribes to `src` in a queue group of its own, so that replicas share the messages, and
-publishes each on with the publisher's reply subject: the stream answers the publisher itself. The subscription is there
-exactly while the stream can take what comes of it. Without it the server tells publishers at once that nobody is there
-(no responders), as it does for a stream that does not exist; messages are never taken to be lost.
+Theory of operation. The rule subscribes to `src` in a queue group of its own, so that sidecars without leases share the
+messages, and publishes each on with the publisher's reply subject: the stream answers the publisher itself. The
+subscription is there exactly while the stream can take what comes of it. Without it the server tells publishers at once
+that nobody is there (no responders), as it does for a stream that does not exist; messages are never taken to be lost.
 
 Like a subscription's messages everywhere, they come at most once: nothing is written twice.
 """
@@ -76,6 +76,8 @@ class IngressRun(FailingRun):
         self._waiting_bytes = 0
         self._held = 0  # messages of the batch that is being written
         self._warned: dict[str, Pace] = {}
+        # Who holds the lease hears all of it, also while a replica that is paused still listens.
+        self._queue = "" if context.has_lease else queue_group(rule.name)
         self._log = _log.bind(rule=rule.name, stream=rule.stream)
 
     # -- life --------------------------------------------------------------------------------------------------------
@@ -99,7 +101,7 @@ class IngressRun(FailingRun):
         self._loop = IngressLoop(
             self._transform, transform.src.encode(), self.rule.stream, self._target.subjects, self.counters
         )
-        self._delivery = Delivery(self._link, self.counters, None, self.measures)
+        self._delivery = Delivery(self._link, self.counters, None, self.measures, self._context.gate)
         self._delivery.start()
         self.measures.follow(self.rule.kind, self.counters, self._in_flight)
         self._link.on_reconnect(self._reconnected)
@@ -115,7 +117,7 @@ class IngressRun(FailingRun):
             "rule.ready",
             src=transform.src,
             dest=transform.dest,
-            queue=queue_group(self.rule.name),
+            queue=self._queue,
             dialect=self._transform.dialect.name,
         )
 
@@ -261,7 +263,7 @@ class IngressRun(FailingRun):
 
     async def _subscribe(self) -> None:
         self._subscription = await self._link.client.subscribe_batches(
-            self.rule.subject_transform.src, self._on_batch, queue=queue_group(self.rule.name)
+            self.rule.subject_transform.src, self._on_batch, queue=self._queue
         )
         await self._link.flush()
 
@@ -339,7 +341,8 @@ class IngressRun(FailingRun):
         if subject and any(matches(subject, own.lower()) for own in subjects):
             advice = f"publish to the subjects of stream '{rule.stream}'"
         elif refused_subscription(text) == rule.subject_transform.src.lower().encode():
-            advice = f"subscribe to '{rule.subject_transform.src}' with queue group '{queue_group(rule.name)}'"
+            advice = f"subscribe to '{rule.subject_transform.src}'"
+            advice += f" with queue group '{self._queue}'" if self._queue else ""
         else:
             return
         self._fail(RuleRefusedError(f"rule '{rule.name}': the server refuses ({text}): allow the user to {advice}"))

@@ -28,6 +28,7 @@ from bridge.cancelling import end_tasks
 from bridge.connection import Link
 from bridge.counters import IntakeCounters
 from bridge.errors import ApiError, RuleRefusedError
+from bridge.gate import ALWAYS_OPEN, Gate
 from bridge.jetstream_api import STREAM_NOT_FOUND, Json
 from bridge.pacing import Pace
 from bridge.refused_subjects import refused_publication
@@ -74,6 +75,7 @@ class Intake:
         sink: where batches go.
         counters: where to count.
         failed: called once with the error that ends the rule.
+        gate: asked before the durable consumer is touched: it may be another replica's by now.
     """
 
     def __init__(
@@ -83,8 +85,10 @@ class Intake:
         sink: BatchSink,
         counters: IntakeCounters,
         failed: Callable[[BaseException], None],
+        gate: Gate = ALWAYS_OPEN,
     ) -> None:
         self.link = link
+        self._gate = gate
         self.consumer = consumer
         self.plan = consumer.plan
         self.handled = 0  # stream sequence of the last message handed on
@@ -190,7 +194,7 @@ class Intake:
             await self._subscription.release()
         if position == "none" and self.link.client.is_connected:
             await consumer.delete()
-        if position == "sent" and self.link.client.is_connected:
+        if position == "sent" and self.link.client.is_connected and self._gate.is_open:
             info = await consumer.info()
             if info is None or not consumer.delivers_here(info):
                 return  # it is no longer ours
@@ -464,6 +468,8 @@ class Intake:
 
     async def _look_after(self) -> None:
         plan, consumer = self.plan, self.consumer
+        # Another replica may have taken over; then this one is ended, and must not call it a fault.
+        await self._gate.opened()
         stream = await settled_stream(self.link.api, plan.stream, self.handled, self._created)
         last = int(stream["state"]["last_seq"])
         if stream["created"] != self._created:
@@ -487,6 +493,9 @@ class Intake:
                 self.handled = last
             elif info is not None:
                 if not consumer.delivers_here(info):
+                    if not self._gate.is_open:
+                        await self._look_after()
+                        return
                     raise RuleRefusedError(
                         f"consumer '{consumer.name}' of stream '{plan.stream}' was taken over by another process"
                     )
@@ -506,7 +515,7 @@ class Intake:
         # An ephemeral consumer lives on one server of a cluster.
         try:
             info = await consumer.info(patience=0)
-            if info is None or int(info["delivered"]["stream_seq"]) >= self.handled:
+            if info is None or int(info["delivered"]["consumer_seq"]) >= self._next - 1:
                 return info
             reason = "its server has started again, and it begins where it began before"
             await consumer.delete()

@@ -16,6 +16,7 @@ import nats.errors
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_exponential_jitter
 
 from bridge.errors import ApiError, NotPermittedError
+from bridge.gate import ALWAYS_OPEN, Gate
 from bridge.wire import WireClient
 from transforms.republish import StoredMessage
 from transforms.timestamp import nanoseconds_of
@@ -60,20 +61,31 @@ class JetStreamApi:
         self._not_to_delete_from: set[str] = set()
 
     async def request(
-        self, subject: str, body: Mapping[str, Any] | None = None, *, patience: float | None = None
+        self,
+        subject: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        gate: Gate = ALWAYS_OPEN,
+        patience: float | None = None,
     ) -> Json:
         """Send one API request (`subject` without the `$JS.API.` prefix); the answer's JSON.
 
         Args:
             subject: what to ask.
             body: the request's JSON.
+            gate: nothing is sent while it is closed, also when the request is repeated.
             patience: seconds with repetitions, if not the API's own; 0 for a single request.
 
         Raises:
             ApiError: the server's error, or no answer in time.
         """
         data = b"" if body is None else json.dumps(body).encode()
-        return await self._patiently(lambda: self._request_once(f"$JS.API.{subject}", data), patience)
+
+        async def attempt() -> Json:
+            await gate.opened()
+            return await self._request_once(f"$JS.API.{subject}", data)
+
+        return await self._patiently(attempt, patience)
 
     async def acknowledge(self, reply: bytes) -> None:
         """Acknowledge a message by its reply subject, and wait until its consumer has taken note.
@@ -202,18 +214,18 @@ class JetStreamApi:
         """`CONSUMER.INFO`; None if there is no such consumer; `patience` as in `request`."""
         return await self._unless(CONSUMER_NOT_FOUND, f"CONSUMER.INFO.{stream}.{consumer}", patience=patience)
 
-    async def create_durable(self, stream: str, config: Json) -> Json:
+    async def create_durable(self, stream: str, config: Json, *, gate: Gate = ALWAYS_OPEN) -> Json:
         """Create or update a durable consumer."""
-        name = config["durable_name"]
-        return await self.request(f"CONSUMER.DURABLE.CREATE.{stream}.{name}", {"stream_name": stream, "config": config})
+        subject = f"CONSUMER.DURABLE.CREATE.{stream}.{config['durable_name']}"
+        return await self.request(subject, {"stream_name": stream, "config": config}, gate=gate)
 
     async def create_ephemeral(self, stream: str, config: Json) -> Json:
         """Create an ephemeral consumer; the answer holds its name."""
         return await self.request(f"CONSUMER.CREATE.{stream}", {"stream_name": stream, "config": config})
 
-    async def delete_consumer(self, stream: str, consumer: str) -> bool:
+    async def delete_consumer(self, stream: str, consumer: str, *, gate: Gate = ALWAYS_OPEN) -> bool:
         """Delete a consumer; False if there was none."""
-        return await self._unless(CONSUMER_NOT_FOUND, f"CONSUMER.DELETE.{stream}.{consumer}") is not None
+        return await self._unless(CONSUMER_NOT_FOUND, f"CONSUMER.DELETE.{stream}.{consumer}", gate=gate) is not None
 
     async def forget_ephemeral(self, stream: str, consumer: str) -> None:
         """Delete an ephemeral consumer that nobody listens to any more.
@@ -278,10 +290,16 @@ class JetStreamApi:
         return int(reply["message"]["seq"]) if reply else 0
 
     async def _unless(
-        self, absent: int, subject: str, body: Json | None = None, *, patience: float | None = None
+        self,
+        absent: int,
+        subject: str,
+        body: Json | None = None,
+        *,
+        gate: Gate = ALWAYS_OPEN,
+        patience: float | None = None,
     ) -> Json | None:
         try:
-            return await self.request(subject, body, patience=patience)
+            return await self.request(subject, body, gate=gate, patience=patience)
         except ApiError as error:
             if error.err_code == absent:
                 return None

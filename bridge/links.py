@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from bridge.connection import Link, open_link
 from bridge.settings import Settings
@@ -32,14 +32,14 @@ async def open_links(settings: Settings, names: Iterable[str]) -> dict[str, Link
             options = connect_options(settings.connections[name], name)
             links[name] = await open_link(name, options, client_name=settings.name)
     except BaseException:
-        await close_links(links)
+        await close_links(links.values())
         raise
     return links
 
 
-async def close_links(links: Mapping[str, Link]) -> None:
+async def close_links(links: Iterable[Link]) -> None:
     """Close connections; one whose server takes nothing more is left to the end of the process."""
-    for link in links.values():
+    for link in links:
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(_CLOSE):
                 await link.close()

@@ -45,10 +45,21 @@ EVENTS: Final[dict[str, LogEvent]] = {
         ("name", "rules", "waiting", "standby", "http"),
         always=True,
     ),
-    "sidecar.draining": LogEvent("info", "The end was asked for; rules finish.", ("signal", "reason"), always=True),
+    "sidecar.draining": LogEvent("info", "The end was asked for; rules finish.", ("reason",), always=True),
     "sidecar.stopped": LogEvent("info", "Everything in hand was finished.", always=True),
     "sidecar.ended": LogEvent("error", "The sidecar ends because of an error.", ("reason",), always=True),
-    "sidecar.reload_ignored": LogEvent("warning", "SIGHUP came, and nothing is read again.", always=True),
+    "sidecar.refused": LogEvent("error", "The sidecar does not start.", ("code", "reason"), always=True),
+    # -- reading the configuration again
+    "reload.begins": LogEvent("info", "The file is read again.", ("asked_by", "config"), always=True),
+    "reload.applied": LogEvent("info", "What it says holds from now on.", ("asked_by", "rules"), always=True),
+    "reload.unchanged": LogEvent("info", "It says what held already.", ("asked_by",), always=True),
+    "reload.refused": LogEvent(
+        "error", "It cannot be taken; what held before goes on.", ("asked_by", "reason"), always=True
+    ),
+    "reload.failed": LogEvent("error", "Taking it met a fault in the program.", ("reason",), always=True),
+    "rule.durable_left": LogEvent(
+        "warning", "A rule's durable consumer stays on the server, and no rule uses it.", ("consumer",), always=True
+    ),
     # -- connections
     "connection.lost": LogEvent("warning", "A connection broke; it is tried again for ever."),
     "connection.back": LogEvent("info", "A connection is back, its subscriptions included.", ("server",)),
@@ -92,6 +103,20 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "rule.drain_incomplete": LogEvent("error", "A rule could not finish what was in hand.", ("reason",), always=True),
     "rule.drain_failed": LogEvent("error", "A rule's end went wrong.", ("reason",), always=True),
     "rule.drain_timeout": LogEvent("error", "A rule was still busy at the end of its time.", ("seconds",), always=True),
+    # -- replicas
+    "leadership.ready": LogEvent("info", "Leases can be read and written.", ("replica", "ttl"), always=True),
+    "leadership.bucket_made": LogEvent("info", "The bucket of the leases was not there.", ("bucket",), always=True),
+    "leadership.bucket_gone": LogEvent(
+        "warning", "The bucket of the leases was deleted; it is made again.", ("bucket",)
+    ),
+    "leadership.bucket_missing": LogEvent("warning", "The bucket of the leases cannot be made again.", ("reason",)),
+    "leadership.no_hints": LogEvent("warning", "Writes of leases are not heard, only seen.", ("reason",)),
+    "leadership.no_answer": LogEvent("warning", "The bucket of the leases does not answer.", ("reason",)),
+    "leadership.refused": LogEvent("warning", "The bucket refuses a lease.", ("reason",)),
+    "leadership.leads": LogEvent("info", "This replica leads the rule from now on.", ("term",), always=True),
+    "leadership.lost": LogEvent("warning", "This replica's term is over.", ("term",), always=True),
+    "leadership.given_back": LogEvent("info", "The lease was given back.", ("term", "stored"), always=True),
+    "leadership.failed": LogEvent("error", "The task of a lease ended with a fault.", ("reason",), always=True),
     # -- what rules meet
     "rule.last_sequence_inexact": LogEvent(
         "warning", "The stream's limits cannot be followed from outside: Nats-Last-Sequence can differ.", ("because",)
@@ -131,6 +156,9 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "intake.stream_recreated": LogEvent("warning", "The stream is a new one of the same name.", ("created",)),
     "intake.stream_shorter": LogEvent(
         "warning", "The server lost the end of the stream.", ("position", "last_sequence")
+    ),
+    "consumer.taken_over": LogEvent(
+        "warning", "The durable consumer was taken from a process that is bound to it still.", ("consumer", "after")
     ),
     "consumer.stream_shorter": LogEvent(
         "warning", "The position is behind the stream's end, which the server lost.", ("position", "last_sequence")

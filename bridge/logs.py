@@ -14,12 +14,16 @@ from bridge.log_storms import StormLimit
 if TYPE_CHECKING:
     from bridge.settings import Log
 
-__all__ = ["configure_logs"]
+__all__ = ["configure_logs", "is_json"]
+
+
+def is_json(log: Log) -> bool:
+    """Whether the log is for machines: `auto` means a terminal is for a person, and all else is not."""
+    return log.format == "json" or (log.format == "auto" and not sys.stderr.isatty())
 
 
 def configure_logs(log: Log) -> None:
     """Set up structlog for the process, as the configuration's `log` section says."""
-    as_json = log.format == "json" or (log.format == "auto" and not sys.stderr.isatty())
     level = logging.getLevelNamesMapping()[log.level.upper()]
     # nats-py logs through the standard library; its errors reach us through callbacks too, so only keep the worst.
     logging.basicConfig(stream=sys.stderr, level=logging.CRITICAL)
@@ -34,7 +38,11 @@ def configure_logs(log: Log) -> None:
             remember,
             StormLimit(),
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *([structlog.processors.format_exc_info, structlog.processors.JSONRenderer()] if as_json else [console]),
+            *(
+                [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+                if is_json(log)
+                else [console]
+            ),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),

@@ -14,7 +14,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from bridge.counter_meanings import MEANINGS, RECEIVED
@@ -28,7 +27,7 @@ __all__ = ["SAMPLE_INTERVAL", "Backlog", "InFlight", "Measures", "nothing_in_fli
 SAMPLE_INTERVAL = 2.0
 """Seconds between two samples of the history."""
 
-_KEPT_SAMPLES = 150
+_HISTORY = 150  # intervals
 _RATE_SAMPLES = 3  # a rate is that of so many intervals, and of the time since
 _RECENT_SAMPLES = 30  # quantiles are those of so many intervals
 
@@ -75,9 +74,15 @@ class _Sample(NamedTuple):
     at: float  # monotonic seconds
     received: int
     sent: int
-    lag: int | None
     end_to_end: tuple[int, ...]
     publish: tuple[int, ...]
+
+
+class _Interval(NamedTuple):
+    rate_in: float
+    rate_out: float
+    lag: int | None
+    end_to_end_ms: float | None
 
 
 class Measures:
@@ -102,7 +107,8 @@ class Measures:
         self._counters: _Counters | None = None
         self._in_flight: Callable[[], InFlight] = nothing_in_flight
         self._backlogs: list[Backlog] = []
-        self._samples: deque[_Sample] = deque(maxlen=_KEPT_SAMPLES)
+        self._samples: deque[_Sample] = deque(maxlen=_RECENT_SAMPLES)
+        self._history: deque[_Interval] = deque(maxlen=_HISTORY)
 
     # -- told by runs ------------------------------------------------------------------------------------------------
 
@@ -188,10 +194,26 @@ class Measures:
 
     def sample(self) -> None:
         """Take note of this moment, for the history; once per `SAMPLE_INTERVAL`."""
-        self._samples.append(self._now())
+        now = self._now()
+        if self._samples:
+            last = self._samples[-1]
+            latency = _quantiles(last.end_to_end, now.end_to_end)
+            self._history.append(
+                _Interval(
+                    _rate(last.received, now.received, now.at - last.at),
+                    _rate(last.sent, now.sent, now.at - last.at),
+                    self.lag_messages(),
+                    latency["p99"] if latency else None,
+                )
+            )
+        self._samples.append(now)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Everything, as plain data; see docs/telemetry.md."""
+    def as_dict(self, *, history: bool = True) -> dict[str, Any]:
+        """Everything, as plain data; without the history if that is not wanted.
+
+        Rates are messages per second of the last few seconds, quantiles those of the last minute. The history's lists
+        begin with the oldest interval; its latency is the 99th percentile.
+        """
         now = self._now()
         samples = [*self._samples, now]
         since = samples[max(len(samples) - 1 - _RATE_SAMPLES, 0)]
@@ -203,7 +225,7 @@ class Measures:
             "messages_out": now.sent,
             "bytes_in": self.bytes_in,
             "bytes_out": totals.get("bytes_out", 0),
-            "lag_messages": now.lag,
+            "lag_messages": self.lag_messages(),
             "lag_seconds": None if lag_seconds is None else round(lag_seconds, 3),
             "seconds_since_progress": None if since_progress is None else round(since_progress, 3),
             "in_flight": self.in_flight(),
@@ -211,7 +233,7 @@ class Measures:
             "rate_out": _rate(since.sent, now.sent, now.at - since.at),
             "end_to_end_ms": _quantiles(recent.end_to_end, now.end_to_end),
             "publish_ms": _quantiles(recent.publish, now.publish),
-            "history": self._history(),
+            **({"history": self._told_history()} if history else {}),
         }
 
     def _now(self) -> _Sample:
@@ -221,23 +243,18 @@ class Measures:
             time.monotonic(),
             totals.get(RECEIVED, 0),
             totals.get(meanings.sent, 0) if meanings else 0,
-            self.lag_messages(),
             tuple(self.end_to_end.counts),
             tuple(self.publish.counts),
         )
 
-    def _history(self) -> dict[str, Any]:
-        """The samples, the oldest first; a rate or latency is that of the interval before its sample."""
-        samples = list(self._samples)
-        pairs = list(pairwise(samples))
+    def _told_history(self) -> dict[str, Any]:
+        intervals = list(self._history)
         return {
             "interval_s": SAMPLE_INTERVAL,
-            "rate_in": [_rate(a.received, b.received, b.at - a.at) for a, b in pairs],
-            "rate_out": [_rate(a.sent, b.sent, b.at - a.at) for a, b in pairs],
-            "lag_messages": [b.lag for _, b in pairs],
-            "end_to_end_ms": [
-                found["p99"] if (found := _quantiles(a.end_to_end, b.end_to_end)) else None for a, b in pairs
-            ],
+            "rate_in": [interval.rate_in for interval in intervals],
+            "rate_out": [interval.rate_out for interval in intervals],
+            "lag_messages": [interval.lag for interval in intervals],
+            "end_to_end_ms": [interval.end_to_end_ms for interval in intervals],
         }
 
 

@@ -81,7 +81,7 @@ async def with_server(
     try:
         return await question(settings, links)
     finally:
-        await close_links(links)
+        await close_links(links.values())
 
 
 async def _findings(settings: Settings, links: dict[str, Link]) -> list[Finding]:

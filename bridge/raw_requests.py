@@ -6,6 +6,7 @@ import asyncio
 from itertools import count
 
 from bridge.connection import Link
+from bridge.gate import ALWAYS_OPEN, Gate
 from bridge.wire import BatchSubscription, Delivered
 
 __all__ = ["RawRequests", "publication"]
@@ -50,12 +51,14 @@ class RawRequests:
         if self._subscription is not None:
             await self._subscription.release()
 
-    def send(self, subject: bytes, block: bytes, payload: bytes) -> asyncio.Future[Delivered | None]:
-        """Write a request at once, on a connection that is up; the answer, None if there will be none."""
+    def send(
+        self, subject: bytes, block: bytes, payload: bytes, gate: Gate = ALWAYS_OPEN
+    ) -> asyncio.Future[Delivered | None]:
+        """Write a request at once, on a connection that is up, under an open gate; the answer, None if none comes."""
         reply = b"%b.%d" % (self._inbox, next(self._numbers))
         answer = self._waiting[reply] = asyncio.get_running_loop().create_future()
         answer.add_done_callback(lambda _: self._waiting.pop(reply, None))
-        self._link.client.write_raw(publication(subject, reply, block, payload))
+        self._link.client.write_raw(publication(subject, reply, block, payload), gate)
         return answer
 
     def _answered(self, batch: list[Delivered]) -> None:

@@ -159,10 +159,11 @@ class RepublishRun(FailingRun):
             description=f" republish to {rule.republish.dest}",
             direct=config.get("retention") in CONSUMER_RETENTIONS and not rule.durable,
         )
-        consumer = RuleConsumer(self._source.api, plan)
-        self._intake = Intake(self._source, consumer, self, self.counters, self._fail)
+        gate = self._context.gate
+        consumer = RuleConsumer(self._source.api, plan, gate)
+        self._intake = Intake(self._source, consumer, self, self.counters, self._fail, gate)
         acknowledge = self._acknowledge if at_least_once else None
-        delivery = self._delivery = Delivery(self._target, self.counters, acknowledge, self.measures)
+        delivery = self._delivery = Delivery(self._target, self.counters, acknowledge, self.measures, gate)
         self.measures.follow(rule.kind, self.counters, lambda: delivery.in_flight)
         self._backlog = self.measures.backlog()
         self._delivery.start()
@@ -213,7 +214,7 @@ class RepublishRun(FailingRun):
             else:
                 await self._intake.close()
                 await self._delivery.settled()
-                if self._delivery.acknowledged:
+                if self._delivery.acknowledged and self._context.gate.is_open:
                     # Acknowledgements have no answer by themselves; the next start must not find an older position.
                     await self._source.api.acknowledge(self._delivery.acknowledged)
             await self._source.flush()
@@ -389,8 +390,8 @@ class RepublishRun(FailingRun):
                 await asyncio.sleep(_LOOK_AGAIN)
 
     def _acknowledge(self, reply: bytes) -> None:
-        if self._source.client.is_connected:
-            self._source.client.write_raw(b"PUB %b 4\r\n+ACK\r\n" % reply)
+        if self._source.client.is_connected and self._context.gate.is_open:
+            self._source.client.write_raw(b"PUB %b 4\r\n+ACK\r\n" % reply, self._context.gate)
 
     # -- the starting point ------------------------------------------------------------------------------------------
 
@@ -492,7 +493,7 @@ class RepublishRun(FailingRun):
     def _refused(self, text: str) -> None:
         """A violation of permissions, of whatever is on the connections; the server's text is in lower case."""
         subject = refused_publication(text)
-        if subject and matches(subject, covering_filter(self._republish.transform).lower().encode()):
+        if subject and self._is_ours(subject):
             self._delivery.refused()
             self._fail(
                 RuleRefusedError(
@@ -506,6 +507,12 @@ class RepublishRun(FailingRun):
                 reason=text,
                 meaning="Nats-Last-Sequence may name messages that were deleted or purged",
             )
+
+    def _is_ours(self, subject: bytes) -> bool:
+        """Whether the rule publishes on a subject, which the server tells in lower case."""
+        if subject.startswith((b"$js.ack.", b"$js.fc.")):
+            return b".%b." % self.rule.stream.lower().encode() in subject
+        return matches(subject, covering_filter(self._republish.transform).lower().encode())
 
     # -- facts -------------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,11 @@
 
 A durable rule's consumer keeps the position on the server (`ack_policy: none` for at_most_once: sent is done; `all`
 for at_least_once), and says in its description whose it is. What is delivered is the intake's business.
+
+Who holds the rule's lease takes the durable consumer from whatever process is bound to it: a paused one, or one that
+is cut off from everything but the consumer's server. A bound consumer cannot be moved to another inbox, so it is
+deleted and made anew at its position. Between the two, a marker keeps the position: a second consumer that nobody
+reads from.
 """
 
 from __future__ import annotations
@@ -15,11 +20,12 @@ import structlog
 
 from bridge import replay
 from bridge.errors import ApiError, RuleRefusedError
+from bridge.gate import ALWAYS_OPEN, Gate
 from bridge.jetstream_api import CONSUMER_IN_USE, JetStreamApi, Json
 from bridge.settled_stream import settled_stream
 from bridge.wire import Delivered
 
-__all__ = ["TAKEOVER", "ConsumerPlan", "RuleConsumer", "consumer_owner", "durable_name"]
+__all__ = ["TAKEOVER", "ConsumerPlan", "RuleConsumer", "consumer_owner", "durable_name", "marker_name"]
 
 _log = structlog.get_logger("bridge.rule_consumer")
 
@@ -39,6 +45,11 @@ def durable_name(sidecar: str, rule: str) -> str:
 def consumer_owner(sidecar: str, rule: str) -> str:
     """How the description of a rule's consumers begins, and nobody else's."""
     return f"nats-bridge {sidecar}/{rule}:"
+
+
+def marker_name(durable: str) -> str:
+    """The name of the consumer that keeps a durable consumer's position while that one is made anew."""
+    return f"{durable}_moving"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +87,18 @@ class RuleConsumer:
     Args:
         api: the connection's API.
         plan: how to read.
+        gate: the rule's. Who has a lease asks nobody for the durable consumer, and touches it only while it is open.
 
     Attributes:
         inbox: where it delivers; set before `take_over` and `create`.
         name: its name on the server, empty before there is one.
     """
 
-    def __init__(self, api: JetStreamApi, plan: ConsumerPlan) -> None:
+    def __init__(self, api: JetStreamApi, plan: ConsumerPlan, gate: Gate = ALWAYS_OPEN) -> None:
         self.plan = plan
+        self._gate = gate
+        self._has_lease = gate is not ALWAYS_OPEN
+        self._marked = False
         self.inbox = ""
         self.name = ""
         self._api = api
@@ -101,16 +116,17 @@ class RuleConsumer:
         deadline = asyncio.get_running_loop().time() + TAKEOVER
         # While another process is bound the position moves; one that was killed is noticed after a moment.
         while (info := await api.consumer_info(plan.stream, plan.durable_name)) and info.get("push_bound"):
+            if self._has_lease:
+                break
             if asyncio.get_running_loop().time() > deadline:
                 raise self._in_use()
             await asyncio.sleep(_POLL)
         if info is None:
-            return None
-        if not (said := str(info["config"].get("description", ""))).startswith(plan.owner):
-            raise RuleRefusedError(
-                f"consumer '{plan.durable_name}' of stream '{plan.stream}' is not this rule's ('{said[:200]}'):"
-                " give this sidecar or rule another name, or delete that consumer"
-            )
+            return await self._marked_position()
+        self._refuse_foreign(info)
+        if self._has_lease:
+            # Of a process that was ended after it had made the consumer anew.
+            await api.delete_consumer(plan.stream, marker_name(plan.durable_name), gate=self._gate)
         position = _position_of(info)
         last = int((await settled_stream(api, plan.stream, position))["state"]["last_seq"])
         if position > last:
@@ -121,9 +137,20 @@ class RuleConsumer:
                 position=position,
                 last_sequence=last,
             )
-            await api.delete_consumer(plan.stream, plan.durable_name)
+            await api.delete_consumer(plan.stream, plan.durable_name, gate=self._gate)
             return last
         return position
+
+    async def _marked_position(self) -> int | None:
+        """The position of a durable consumer that somebody was about to make anew."""
+        if not self._has_lease:
+            return None
+        info = await self._api.consumer_info(self.plan.stream, marker_name(self.plan.durable_name))
+        if info is None:
+            return None
+        self._refuse_foreign(info)
+        self._marked = True
+        return _position_of(info)
 
     async def take_over(self, handled: int | None) -> Json | None:
         """Let the durable consumer that is there deliver to the inbox.
@@ -145,18 +172,44 @@ class RuleConsumer:
             return None
         if info["config"].get("ack_policy") != _ACK_POLICY[plan.position]:
             # The delivery mode changed; the position goes over to a consumer of the other kind.
-            await api.delete_consumer(plan.stream, plan.durable_name)
+            await api.delete_consumer(plan.stream, plan.durable_name, gate=self._gate)
             return None
         if handled is not None and plan.position == "sent" and _position_of(info) > handled:
+            if self._has_lease:
+                # Sent since then to a process that may publish no more.
+                await self._remove(handled)
+                return None
             raise self._in_use()  # what moved the position has published up to there
         try:
-            await api.create_durable(plan.stream, self._bound(info["config"]))
+            await api.create_durable(plan.stream, self._bound(info["config"]), gate=self._gate)
         except ApiError as error:
-            if error.err_code == CONSUMER_IN_USE:
-                raise self._in_use() from None
-            raise
+            if error.err_code != CONSUMER_IN_USE:
+                raise
+            if self._has_lease:
+                await self._remove(_position_of(info) if handled is None else handled)
+                return None
+            raise self._in_use() from None
         self.name = plan.durable_name
         return info
+
+    async def _remove(self, handled: int) -> None:
+        """Take the durable consumer from whoever is bound to it; `create` makes it anew."""
+        plan = self.plan
+        marker = {
+            "durable_name": marker_name(plan.durable_name),
+            "description": f"{plan.owner} the position of {plan.durable_name}, which is being made anew",
+            "deliver_policy": "by_start_sequence",
+            "opt_start_seq": handled + 1,
+            "ack_policy": "explicit",
+            **replay.filter_members(plan.filters),
+        }
+        await self._api.delete_consumer(plan.stream, marker["durable_name"], gate=self._gate)
+        await self._api.create_durable(plan.stream, marker, gate=self._gate)
+        self._marked = True
+        await self._api.delete_consumer(plan.stream, plan.durable_name, gate=self._gate)
+        _log.warning(
+            "consumer.taken_over", rule=plan.rule, stream=plan.stream, consumer=plan.durable_name, after=handled
+        )
 
     async def create(self, handled: int) -> None:
         """Make a consumer that delivers what follows stream sequence `handled` to the inbox."""
@@ -178,7 +231,10 @@ class RuleConsumer:
         if plan.position == "confirmed":
             # Missing deliveries are read again at once, so the server's own redelivery is only a last resort.
             config |= {"ack_wait": 3600 * 10**9, "max_ack_pending": 1_000_000}
-        self.name = (await self._api.create_durable(plan.stream, config))["name"]
+        self.name = (await self._api.create_durable(plan.stream, config, gate=self._gate))["name"]
+        if self._marked:
+            await self._api.delete_consumer(plan.stream, marker_name(plan.durable_name), gate=self._gate)
+            self._marked = False
 
     async def info(self, *, patience: float | None = None) -> Json | None:
         """`CONSUMER.INFO`; None if it is gone or was never made; `patience` as `JetStreamApi.request` has it."""
@@ -187,7 +243,8 @@ class RuleConsumer:
     async def delete(self) -> None:
         """Delete it, if there is one."""
         if self.name:
-            await self._api.delete_consumer(self.plan.stream, self.name)
+            gate = ALWAYS_OPEN if self.plan.position == "none" else self._gate
+            await self._api.delete_consumer(self.plan.stream, self.name, gate=gate)
 
     def delivers_here(self, info: Json) -> bool:
         """Whether it still delivers to the inbox."""
@@ -221,6 +278,13 @@ class RuleConsumer:
         if self.plan.headers_only:
             bound["headers_only"] = True
         return bound
+
+    def _refuse_foreign(self, info: Json) -> None:
+        if not (said := str(info["config"].get("description", ""))).startswith(self.plan.owner):
+            raise RuleRefusedError(
+                f"consumer '{info['name']}' of stream '{self.plan.stream}' is not this rule's ('{said[:200]}'):"
+                " give this sidecar or rule another name, or delete that consumer"
+            )
 
     def _in_use(self) -> RuleRefusedError:
         return RuleRefusedError(

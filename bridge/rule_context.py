@@ -34,3 +34,8 @@ class RuleContext:
     gate: Gate = ALWAYS_OPEN
     measures: Measures = field(default_factory=Measures)
     tracing: RuleTracing | None = None
+
+    @property
+    def has_lease(self) -> bool:
+        """Whether the rule works under a lease: whatever another replica left on a server may be taken from it."""
+        return self.gate is not ALWAYS_OPEN

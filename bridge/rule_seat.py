@@ -152,6 +152,12 @@ class RuleSeat:
         self._task = asyncio.create_task(self._live())
         await self._begun
 
+    def resume(self) -> None:
+        """Bring the rule back to work after `halt`, as soon as its servers allow it; nobody waits for that."""
+        self.error = None
+        self._begun = None
+        self._task = asyncio.create_task(self._live())
+
     async def halt(self) -> bool:
         """End the work and keep the lead, for another version of the rule; whether all in hand was finished."""
         failed = self._phase == "failed"
@@ -167,12 +173,11 @@ class RuleSeat:
     async def stop(self) -> bool:
         """End the work and give back the lead; whether all in hand was finished."""
         finished = await self.halt()
-        await self._end_term()
+        await self._end_term(finished=finished)
         return finished
 
     def take(self, rule: Rule, assembly: Assembly) -> None:
-        """Another configuration holds from now on; the rule may differ only while the seat is at a halt."""
-        assert self._task is None or rule == self.rule
+        """Another configuration holds from now on; a rule that works differently is at a halt meanwhile."""
         self.rule = rule
         self._assembly = assembly
 
@@ -226,9 +231,13 @@ class RuleSeat:
                 await self._end_run()
                 if not error.passing or self._is_awaited:
                     raise
+                if self._leadership.shared:
+                    await self._end_term()  # another replica may reach what this one cannot
                 pause = next(pauses, _PAUSES[-1])
                 self._log.warning("rule.start_delayed", reason=str(error), again_in=pause)
                 await asyncio.sleep(pause)
+                if self._leadership.shared:
+                    return False
         return False
 
     async def _start_run(self, term: Term) -> bool:
@@ -306,9 +315,18 @@ class RuleSeat:
     async def _drain(self, run: RuleRun) -> bool:
         if self._ending is None:
             self._ending = asyncio.create_task(run.stop())
-        done, _ = await asyncio.wait({self._ending}, timeout=_DRAIN)
+        lost = asyncio.create_task(self._term.lost.wait()) if self._term is not None else None
+        try:
+            waits_for = {self._ending} if lost is None else {self._ending, lost}
+            await asyncio.wait(waits_for, timeout=_DRAIN, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await end_tasks(lost)
         ending, self._ending = self._ending, None
-        if done:
+        if self._term is not None and self._term.lost.is_set() and not ending.done():
+            await end_tasks(ending)
+            await run.end_at_once()
+            return False
+        if ending.done():
             if error := ending.exception():
                 self._log.error("rule.drain_failed", reason=str(error) or type(error).__name__)
             return True
@@ -321,10 +339,10 @@ class RuleSeat:
             await run.end_at_once()
         return False
 
-    async def _end_term(self) -> None:
+    async def _end_term(self, *, finished: bool = True) -> None:
         term, self._term = self._term, None
         if term is not None:
-            await term.end()
+            await term.end(finished=finished)
 
     # -- who is told -------------------------------------------------------------------------------------------------
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import os
-import signal
 import time
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,19 +14,21 @@ import structlog
 
 from bridge.account_graph import AccountGraph
 from bridge.assembly import Assembly
-from bridge.cancelling import end_tasks
+from bridge.changeover import Changeover
 from bridge.connection import Link
-from bridge.errors import BridgeError, ConfigError, ConnectionLostError
+from bridge.errors import ConfigError, ConnectionLostError
 from bridge.http import Listener
 from bridge.leadership.term import ALONE, Leadership
 from bridge.links import close_links, connections_of, open_links
 from bridge.logs import configure_logs
+from bridge.reload_plan import plan_reload
+from bridge.reloading import Reloader, ReloadFacts, Taken
 from bridge.rule_run import RuleRun
 from bridge.rule_seat import RuleSeat
-from bridge.settings import Settings
+from bridge.settings import Rule, Settings
 from bridge.telemetry.service import Telemetry
 
-__all__ = ["Sidecar", "run"]
+__all__ = ["Sidecar"]
 
 _log = structlog.get_logger("bridge.sidecar")
 
@@ -38,32 +38,52 @@ class Sidecar:
 
     Args:
         settings: the configuration.
+        config_path: the file that it came from, which `reload` reads again; None if it came from none.
+        config_hash: of that file's content, as `bridge.file_watch` makes it, taken before the file was read.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, config_path: Path | None = None, config_hash: str | None = None) -> None:
         self.settings = settings
-        self.seats: list[RuleSeat] = []
+        self.config_path = config_path
         self.started = False
         self.draining = False
         self.finished = asyncio.Event()
         self.http: tuple[str, int] | None = None
-        self._links: dict[str, Link] = {}
+        self.reloader = Reloader(config_path, config_hash, self._take, lambda: self.settings.reload.watch)
+        self._seats: list[RuleSeat] = []
+        self._changeover: Changeover | None = None
+        self._assembly: Assembly | None = None
+        self._links: list[Link] = []  # all that are open
         self._leadership: Leadership = ALONE
         self._listener: Listener | None = None
         self._ended: ConnectionLostError | None = None
         self.began = time.time()
-        self.reloads: Counter[str] = Counter()
         self.telemetry = Telemetry(settings, self)
 
     @property
-    def links(self) -> Mapping[str, Link]:
-        """The open connections by name."""
-        return self._links
+    def seats(self) -> list[RuleSeat]:
+        """The rules, in the order of the configuration."""
+        return self._changeover.seats if self._changeover is not None else self._seats
 
     @property
     def runs(self) -> list[RuleRun]:
         """What does the rules' work, or did it last, in the order of the rules."""
         return [seat.run for seat in self.seats if seat.run is not None]
+
+    @property
+    def links(self) -> Mapping[str, Link]:
+        """The connections in use, by name."""
+        return self._assembly.links if self._assembly is not None else {}
+
+    @property
+    def reloads(self) -> Mapping[str, int]:
+        """How many reloads ended in which way."""
+        return self.reloader.results
+
+    @property
+    def error(self) -> BaseException | None:
+        """The error of the first rule that failed, or of a connection that ended for good."""
+        return next((seat.error for seat in self.seats if seat.error is not None), self._ended)
 
     async def start(self) -> None:
         """Connect, check every rule, and only then start them; on an error nothing is left running.
@@ -79,34 +99,37 @@ class Sidecar:
             if settings.http.address is not None:
                 self._listener = Listener(self, settings.http)
                 self.http = await self._listener.start()
-            self._links = await open_links(settings, connections_of(settings))
-            for link in self._links.values():
-                link.on_end(partial(self._connection_ended, link.name))
+            links = await open_links(settings, connections_of(settings))
+            for link in links.values():
+                self._opened(link)
+            await self._open_leadership()
             self.started = True
-            accounts = AccountGraph(settings, self._links)
-            assembly = Assembly(settings, self._links, accounts, self.telemetry.tracing_of)
-            self.seats = [RuleSeat(rule, assembly, self._leadership, self._rule_failed) for rule in settings.rules]
-            for seat in self.seats:
+            accounts = AccountGraph(settings, links)
+            assembly = self._assembly = Assembly(settings, links, accounts, self.telemetry.tracing_of)
+            self._seats = [self._make_seat(rule, assembly) for rule in settings.rules]
+            for seat in self._seats:
                 await seat.check()
             await assembly.refuse_loops({rule.name for rule in settings.rules})
-            for seat in self.seats:
+            for seat in self._seats:
                 await seat.start()
         except BaseException:
             await self.stop()
             raise
-        states = Counter(seat.state for seat in self.seats)
+        states = Counter(seat.state for seat in self._seats)
         _log.info(
             "sidecar.ready",
             name=settings.name,
-            rules=len(self.seats) - states["waiting"] - states["standby"],
+            rules=len(self._seats) - states["waiting"] - states["standby"],
             waiting=states["waiting"],
             **({"standby": states["standby"]} if self._leadership.shared else {}),
             http=f"{self.http[0]}:{self.http[1]}" if self.http else "off",
         )
+        self.reloader.start()
 
     async def stop(self) -> bool:
         """Drain all rules, close everything; whether every rule finished what it had in hand."""
         self.draining = True
+        await self.reloader.close()
         finished = await asyncio.gather(*(seat.stop() for seat in self.seats))
         await self._leadership.close()
         await asyncio.gather(close_links(self._links), self.telemetry.stop())
@@ -114,16 +137,81 @@ class Sidecar:
             await self._listener.stop()
         return all(finished)
 
-    async def drain(self, reason: str) -> None:
-        """Finish what is in hand and end; returns at once, `finished` tells that it has begun."""
-        _log.info("sidecar.draining", reason=reason)
+    def drain(self, reason: str) -> None:
+        """Ask for the end: whoever runs the sidecar stops it, and rules finish what they have in hand."""
+        if not self.draining:
+            _log.info("sidecar.draining", reason=reason)
         self.draining = True
         self.finished.set()
 
-    @property
-    def error(self) -> BaseException | None:
-        """The error of the first rule that failed, or of a connection that ended for good."""
-        return next((seat.error for seat in self.seats if seat.error is not None), self._ended)
+    async def reload(self, asked_by: str) -> ReloadFacts:
+        """Read the configuration file again and take it, all or nothing; see `docs/reload.md`.
+
+        Args:
+            asked_by: what made it happen, for the log and `/status`.
+        """
+        return await self.reloader.reload(asked_by)
+
+    async def _take(self, settings: Settings) -> Taken:
+        """Run another configuration from now on.
+
+        Raises:
+            BridgeError: what is in the way; the configuration from before goes on.
+        """
+        assert self._assembly is not None
+        plan = plan_reload(self.settings, settings)
+        if plan.restart:
+            raise ConfigError(
+                f"{self.config_path}: {', '.join(plan.restart)}: read at the start only, so this cannot change while"
+                " the sidecar runs: restart it, or leave that as it was"
+            )
+        if plan.touched:
+            changeover = Changeover(self._assembly, settings, plan, self._seats, self._make_seat, self._opened)
+            self._changeover = changeover
+            try:
+                await changeover.prepare()
+                await changeover.apply()
+            finally:
+                # Also where this was cancelled: whoever stops the sidecar must find all that is at work.
+                self._seats, self._assembly, self._changeover = changeover.seats, changeover.assembly, None
+                self._links = [link for link in self._links if not link.client.is_closed]
+        else:
+            # Rules ask the configuration for little beside themselves; what is the same for all of them may differ.
+            self._assembly = replace(self._assembly, settings=settings)
+            by_name = {seat.rule.name: seat for seat in self._seats}
+            self._seats = [by_name[rule.name] for rule in settings.rules]
+            for seat, rule in zip(self._seats, settings.rules, strict=True):
+                seat.take(rule, self._assembly)
+        self.settings = settings
+        if plan.logging:
+            configure_logs(settings.log)
+        for left in plan.left_behind:
+            _log.warning(
+                "rule.durable_left",
+                rule=left.rule,
+                stream=left.stream,
+                connection=left.connection,
+                consumer=left.consumer,
+                meaning=left.remedy,
+            )
+        return Taken("unchanged" if plan.is_empty else "applied", plan.touched)
+
+    def _make_seat(self, rule: Rule, assembly: Assembly) -> RuleSeat:
+        return RuleSeat(rule, assembly, self._leadership, self._rule_failed)
+
+    def _opened(self, link: Link) -> None:
+        self._links.append(link)
+        link.on_end(partial(self._connection_ended, link.name))
+
+    async def _open_leadership(self) -> None:
+        """Join the replicas, if there may be any."""
+        wanted = self.settings.leadership
+        if wanted is None:
+            return
+        from bridge.leadership.leases import open_leases
+
+        leases = self._leadership = await open_leases(self.settings, wanted)
+        leases.on_end(partial(self._connection_ended, wanted.connection))
 
     def _connection_ended(self, name: str, reason: str) -> None:
         if not self.draining:
@@ -132,59 +220,3 @@ class Sidecar:
 
     def _rule_failed(self, _: RuleSeat) -> None:
         self.finished.set()
-
-
-async def run(settings: Settings, config_path: Path) -> int:
-    """Run until SIGTERM or SIGINT, or until a rule fails; a second signal ends at once.
-
-    Args:
-        settings: the configuration.
-        config_path: where it came from, for the log.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        BridgeError: the start was refused; nothing is left running.
-    """
-    configure_logs(settings.log)
-    _log.info("sidecar.starting", name=settings.name, config=str(config_path), rules=len(settings.rules))
-    # The hot paths make many short-lived tuples and no cycles: looking for those often would only cost time.
-    gc.set_threshold(200_000, 50, 100)
-    sidecar = Sidecar(settings)
-    loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
-
-    def on_signal(name: str) -> None:
-        if stopping.is_set():
-            os._exit(1)  # at once: no cleaning up that could wait for something
-        _log.info("sidecar.draining", signal=name)
-        stopping.set()
-        sidecar.finished.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal, number.name)
-    # Without a handler, a hangup would end the process, and what was in hand would be lost.
-    loop.add_signal_handler(
-        signal.SIGHUP,
-        lambda: _log.warning("sidecar.reload_ignored", meaning="the configuration is read at the start only: restart"),
-    )
-    starting = asyncio.create_task(sidecar.start())
-    waiting = asyncio.create_task(sidecar.finished.wait())
-    await asyncio.wait({starting, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    if not starting.done():
-        await end_tasks(starting)
-        return 0 if sidecar.error is None else _ended(sidecar.error)
-    await starting
-    await waiting
-    finished = await sidecar.stop()
-    if sidecar.error is not None:
-        return _ended(sidecar.error)
-    _log.info("sidecar.stopped")
-    return 0 if finished else 1
-
-
-def _ended(error: BaseException) -> int:
-    """Say what ended the sidecar; the exit code."""
-    _log.error("sidecar.ended", reason=str(error))
-    return error.exit_code if isinstance(error, BridgeError) else 1

@@ -26,6 +26,8 @@ from nats.errors import ProtocolError
 from nats.errors import TimeoutError as RequestTimeoutError
 
 from bridge.cancelling import end_tasks
+from bridge.gate import ALWAYS_OPEN, Gate
+from bridge.gated_socket import GatedSocket
 
 if TYPE_CHECKING:
     from urllib.parse import ParseResult
@@ -80,6 +82,8 @@ class _WideTransport(TcpTransport):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._socket: GatedSocket | None = None
+        self._drops = False  # whether the operating system was told when to give up sending
 
     def __bool__(self) -> bool:
         # nats-py takes a transport that is not connected yet for none at all, and would put its own in place.
@@ -89,17 +93,36 @@ class _WideTransport(TcpTransport):
         if self._io_writer is not None:
             # nats-py goes to the next server without closing the socket of one that ended before it said who it is.
             self._io_writer.transport.abort()
-        await super().connect(uri, max(buffer_size, READ_SIZE), connect_timeout)
+        async with asyncio.timeout(connect_timeout):
+            self._socket, self._drops = None, False
+            self._socket = await GatedSocket.connect_to(uri.hostname, uri.port)
+            reader, writer = await asyncio.open_connection(sock=self._socket, limit=max(buffer_size, READ_SIZE))
+        # As nats-py does: TLS replaces the second of each pair.
+        self._bare_io_reader = self._io_reader = reader
+        self._bare_io_writer = self._io_writer = writer
 
     async def read(self, buffer_size: int) -> bytes:
         data: bytes = await super().read(max(buffer_size, READ_SIZE))
         return data
 
     def write(self, payload: bytes) -> None:
+        self._forget_gates()
         super().write(payload)  # type: ignore[no-untyped-call]
 
     def writelines(self, payload: list[bytes]) -> None:
+        self._forget_gates()
         super().writelines(payload)  # type: ignore[no-untyped-call]
+
+    def write_under(self, gate: Gate, payload: bytes) -> None:
+        """Write what must not be sent any more once the gate holds it back."""
+        self._forget_gates()
+        gated = self._socket
+        if gated is not None:
+            gated.gates.add(gate)
+            if gate.unsent_for is not None and not self._drops:
+                self._drops = True
+                gated.drop_after(gate.unsent_for)
+        super().write(payload)  # type: ignore[no-untyped-call]
 
     async def drain(self) -> None:
         await super().drain()  # type: ignore[no-untyped-call]
@@ -114,6 +137,15 @@ class _WideTransport(TcpTransport):
         """Bytes written that the kernel has not taken yet."""
         writer = self._io_writer
         return 0 if writer is None else writer.transport.get_write_buffer_size()
+
+    def _forget_gates(self) -> None:
+        """What was written under a gate and is sent is not asked about any more."""
+        gated, bare = self._socket, self._bare_io_writer
+        if gated is None or not gated.gates or bare is None:
+            return
+        # With TLS, what is encrypted already waits below.
+        if not self.unsent_bytes and not bare.transport.get_write_buffer_size():
+            gated.gates.clear()
 
 
 class _BatchParser:
@@ -357,9 +389,18 @@ class WireClient(Client):
         """Send UNSUB and keep handing on what is still under way."""
         await self._send_unsubscribe(sid)
 
-    def write_raw(self, data: bytes) -> None:
-        """Write protocol bytes (whole operations) at once, past nats-py's buffer. Only when `is_connected`."""
-        self._wide.write(data)
+    def write_raw(self, data: bytes, gate: Gate = ALWAYS_OPEN) -> None:
+        """Write protocol bytes (whole operations) at once, past nats-py's buffer. Only when `is_connected`.
+
+        Args:
+            data: the bytes.
+            gate: open now; what of the bytes has not left the process when it no longer may is not sent, and the
+                connection is broken instead.
+        """
+        if gate is ALWAYS_OPEN:
+            self._wide.write(data)
+        else:
+            self._wide.write_under(gate, data)
 
     @property
     def unsent_bytes(self) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from bridge.http.application import guarded, page_routes
+from bridge.http.probes import Check, probe_answer
 from bridge.settings import Http
 
 __all__ = ["StatusServer", "status_server"]
@@ -22,11 +23,13 @@ class StatusServer:
     Attributes:
         document: the state.
         url: where.
+        is_wedged: whether its process does not get on.
     """
 
     def __init__(self, document: dict[str, Any]) -> None:
         self.document = document
         self.url = ""
+        self.is_wedged = False
         self._asked = 0
         self._more = threading.Condition()
         self._runner: web.AppRunner | None = None
@@ -53,8 +56,12 @@ class StatusServer:
             self._more.notify_all()
         return web.json_response(self.document)
 
+    async def _livez(self, request: web.Request) -> web.Response:
+        wedged = [Check("rule monitor", "wedged")]
+        return probe_answer(request, wedged if self.is_wedged else [Check("event loop")])
+
     async def _start(self) -> None:
-        app = guarded([*page_routes(), web.get("/status", self._status)], Http())
+        app = guarded([*page_routes(), web.get("/status", self._status), web.get("/livez", self._livez)], Http())
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", self._port, reuse_address=True).start()

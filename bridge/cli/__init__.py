@@ -6,6 +6,23 @@ used, so that `explain` does not pay for what `run` needs.
 
 from __future__ import annotations
 
-from bridge.cli.entry import main
+import sys
+from collections.abc import Sequence
 
 __all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and leave the process with its exit code.
+
+    Args:
+        arguments: used instead of the process's own.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if next((word for word in given if not word.startswith("-")), "") == "run":
+        from bridge.early_signals import listen_early
+
+        listen_early()  # before anything that takes time to import
+    from bridge.cli.entry import main as command_line
+
+    command_line(given)

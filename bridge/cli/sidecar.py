@@ -8,6 +8,8 @@ from pathlib import Path
 import click
 
 from bridge.cli.options import config_option
+from bridge.cli.refusing import log_of, refuse
+from bridge.errors import BridgeError
 
 __all__ = ["run_command"]
 
@@ -17,17 +19,26 @@ __all__ = ["run_command"]
 def run_command(config: Path) -> int:
     """Run the rules of a configuration until SIGTERM.
 
-    Logs go to stderr, as JSON or for a person. SIGTERM and Ctrl-C finish what is in hand, then exit 0.
+    Logs go to stderr, as JSON or for a person. SIGTERM and Ctrl-C finish what is in hand, then exit 0. SIGHUP reads the
+    configuration again, as a change of the file does.
 
     \b
     Example:
       nats-bridge run -c config/republish-monitor.yaml
       BRIDGE_LOG__FORMAT=json nats-bridge run -c config/republish-monitor.yaml
     """
+    from bridge.file_watch import content_hash
     from bridge.settings import load
 
-    settings = load(config)  # before the runtime is imported: a mistake in the file shows at once
+    seen = content_hash(config)  # before it is read: what is written meanwhile is a change
+    try:
+        settings = load(config)  # before the runtime is imported: a mistake in the file shows at once
+    except BridgeError as error:
+        return refuse(error, log_of(config))
 
-    from bridge.sidecar import run
+    from bridge.running import run
 
-    return asyncio.run(run(settings, config))
+    try:
+        return asyncio.run(run(settings, config, seen))
+    except BridgeError as error:
+        return refuse(error, settings.log)

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from bridge.errors import EXIT_GOOD, EXIT_NO, ServerUnreachableError
-from bridge.status.asking import DEFAULT_URL, ask_for_status, status_url, url_of_listener
+from bridge.status.asking import DEFAULT_URL, ask_for_status, ask_whether_alive, status_url, url_of_listener
 from bridge.status.table import heading_lines, rule_blocks, status_lines
 
 __all__ = ["status_command"]
@@ -31,6 +31,9 @@ _PLAIN_WIDTH = 160  # columns where there is no terminal
     help="Ask the sidecar of this configuration (its http.listen) instead.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The whole state on stdout, as GET /status tells it.")
+@click.option(
+    "--live", is_flag=True, help="Only whether the process gets on, whatever its servers do: exit code 0 or 1."
+)
 @click.option("--watch", is_flag=True, help="Show it again and again, until q or Ctrl-C.")
 @click.option(
     "--interval",
@@ -40,7 +43,9 @@ _PLAIN_WIDTH = 160  # columns where there is no terminal
     metavar="SECONDS",
     help="Seconds between two looks of --watch.",
 )
-def status_command(url: str | None, config: Path | None, as_json: bool, watch: bool, interval: float) -> int:
+def status_command(
+    url: str | None, config: Path | None, as_json: bool, live: bool, watch: bool, interval: float
+) -> int:
     """Show what a running sidecar does: its rules, rates, how far behind they are, the last errors.
 
     Exit code 0: it is ready. 1: it is not, and the lines say why. 3: it does not answer.
@@ -51,7 +56,13 @@ def status_command(url: str | None, config: Path | None, as_json: bool, watch: b
       nats-bridge status --watch
       nats-bridge status -c config/republish-monitor.yaml --json
     """
+    if live and (watch or as_json):
+        raise click.UsageError("--live goes with neither --watch nor --json: it is one look at /livez")
     address = _address(url, config)
+    if live:
+        lives, told = ask_whether_alive(address)
+        click.echo(told.rstrip())
+        return EXIT_GOOD if lives else EXIT_NO
     if watch:
         _watch(address, interval, as_json)
         return EXIT_GOOD

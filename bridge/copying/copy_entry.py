@@ -31,6 +31,7 @@ from bridge.copying.sequence_keeper import SequenceKeeper
 from bridge.copying.target import Target
 from bridge.copying.verdict import SOURCE_RECORD_REFUSED, Verdict
 from bridge.errors import ApiError, BridgeError
+from bridge.gate import ALWAYS_OPEN, Gate
 from bridge.intake import Intake
 from bridge.jetstream_api import STREAM_NOT_FOUND, Json
 from bridge.measures import InFlight, Measures, nothing_in_flight
@@ -61,6 +62,7 @@ class CopyEntry:
         measures: told of every batch.
         failed: called with the error that ends the rule.
         tracing: makes spans around batches; None for none.
+        gate: asked before anything is written, and before a round begins.
     """
 
     def __init__(
@@ -73,8 +75,10 @@ class CopyEntry:
         measures: Measures,
         failed: Callable[[BaseException], None],
         tracing: RuleTracing | None,
+        gate: Gate = ALWAYS_OPEN,
     ) -> None:
         self.plan = plan
+        self._gate = gate
         self._origin = origin
         self._target = target
         self._rejections = rejections
@@ -188,6 +192,7 @@ class CopyEntry:
                 while True:
                     await self._target.connected()
                     await self._origin.connected()
+                    await self._gate.opened()
                     try:
                         await self._begin_round()
                     except ApiError as error:
@@ -234,6 +239,7 @@ class CopyEntry:
             # A message that is left out would shift all numbers behind it.
             one_by_one=plan.one_by_one or (plan.keep_sequence and (target.replicas > 1 or target.full_is_refused)),
             keeps_sequence=plan.keep_sequence,
+            gate=self._gate,
         )
         await publisher.open()
         last = await last_sequence_behind(self._target, plan.stream, plan.probe)

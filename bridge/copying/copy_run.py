@@ -100,7 +100,9 @@ class CopyRun(FailingRun):
         self._own.on_end(self._connection_ended)
         self._events = StreamEvents(self._target)
         self.measures.follow(rule.kind, self.counters, self._in_flight)
-        rejections = Rejections(rule.name, rule.target_stream, rule.on_rejected.skip, self._target, self.counters)
+        rejections = Rejections(
+            rule.name, rule.target_stream, rule.on_rejected.skip, self._target, self.counters, self._context.gate
+        )
         for link in {self._target, *(self._links[plan.source.connection] for plan in self._plans)}:
             link.on_refusal(self._refused)
         self._entries = [
@@ -113,6 +115,7 @@ class CopyRun(FailingRun):
                 self.measures,
                 self._fail,
                 self._context.tracing,
+                self._context.gate,
             )
             for plan in self._plans
         ]

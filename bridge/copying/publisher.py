@@ -38,6 +38,7 @@ from bridge.copying.counters import CopyCounters
 from bridge.copying.target import Target
 from bridge.copying.verdict import Verdict
 from bridge.errors import ApiError, RuleRefusedError
+from bridge.gate import ALWAYS_OPEN, Gate
 from bridge.measures import InFlight, Measures
 from bridge.wire import BatchSubscription, Delivered
 
@@ -80,6 +81,8 @@ class Publisher:
         one_by_one: have each message confirmed before the next one is sent: then none is ever stored before another
             that was left out, whatever happens to the target.
         keeps_sequence: a copy stored under another sequence than its origin's ends the rule.
+        gate: asked before every write. When it is closed, what is under way is given up: until it opens again, the
+            target may be another replica's.
 
     Attributes:
         waiting: whether the target takes nothing at the moment.
@@ -99,8 +102,10 @@ class Publisher:
         alone: bool = False,
         one_by_one: bool = False,
         keeps_sequence: bool = False,
+        gate: Gate = ALWAYS_OPEN,
     ) -> None:
         self.waiting = False
+        self._gate = gate
         self._inbox = b"%b." % link.client.new_inbox().encode()
         self._link = link
         self._stream = target.name
@@ -239,8 +244,11 @@ class Publisher:
         self._transmit(data)
 
     def _transmit(self, data: bytes) -> None:
+        if not self._gate.is_open:
+            self.interrupt("the lease could not be renewed in time")
+            return
         self._counters.bytes_out += len(data)
-        self._link.client.write_raw(data)
+        self._link.client.write_raw(data, self._gate)
 
     def _grouped(self, operations: list[Operation]) -> bytes:
         """The bytes to write where only the last of each group asks for an answer."""

@@ -11,6 +11,7 @@ from bridge.connection import Link
 from bridge.copying.counters import CopyCounters
 from bridge.copying.verdict import Verdict
 from bridge.errors import RuleRefusedError
+from bridge.gate import ALWAYS_OPEN, Gate
 from bridge.raw_requests import publication
 from bridge.wire import Delivered
 from transforms import header_block
@@ -53,9 +54,13 @@ class Rejections:
         skip: where to publish what is skipped; None to stop.
         link: the connection of the target.
         counters: where to count.
+        gate: asked before anything is published.
     """
 
-    def __init__(self, rule: str, stream: str, skip: str | None, link: Link, counters: CopyCounters) -> None:
+    def __init__(
+        self, rule: str, stream: str, skip: str | None, link: Link, counters: CopyCounters, gate: Gate = ALWAYS_OPEN
+    ) -> None:
+        self._gate = gate
         self._rule = rule
         self._stream = stream
         self._skip = skip
@@ -103,7 +108,11 @@ class Rejections:
             try:
                 if not await self._link.flush():  # raw writes would overtake the subscription
                     continue
-                self._link.client.write_raw(publication(self._skip.encode(), inbox.encode(), block, payload))
+                await self._gate.opened()
+                if not self._link.client.is_connected:
+                    continue
+                letter = publication(self._skip.encode(), inbox.encode(), block, payload)
+                self._link.client.write_raw(letter, self._gate)
                 # If nobody listens, the server says so before it answers the flush; plain subscribers do not answer.
                 flushed = await self._link.flush()
                 if not captured and flushed and not answered.done():

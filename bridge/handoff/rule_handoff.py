@@ -72,7 +72,7 @@ async def hand_over(settings: Settings, name: str, wish: Wish) -> Handoff:
             answer = await _applied(rule, settings, links, answer, wish)
         return answer
     finally:
-        await close_links(links)
+        await close_links(links.values())
 
 
 async def _answer(

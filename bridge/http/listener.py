@@ -16,6 +16,7 @@ from bridge.http.progress_watch import ProgressWatch
 from bridge.http.status_document import Process, SidecarState, liveness, readiness, startup, status_document
 
 if TYPE_CHECKING:
+    from bridge.reloading import ReloadFacts
     from bridge.settings import Http
     from bridge.telemetry.service import Telemetry
 
@@ -31,8 +32,11 @@ class Controlled(SidecarState, Protocol):
     def telemetry(self) -> Telemetry:
         """What renders metrics."""
 
-    async def drain(self, reason: str) -> None:
-        """Finish what is in hand and end."""
+    def drain(self, reason: str) -> None:
+        """Ask for the end, with what is in hand finished."""
+
+    async def reload(self, asked_by: str) -> ReloadFacts:
+        """Read the configuration again."""
 
 
 class Listener:
@@ -68,6 +72,7 @@ class Listener:
                 web.get("/status", self._status),
                 web.get("/metrics", self._metrics),
                 web.post("/-/drain", self._drain),
+                web.post("/-/reload", self._reload),
             ],
             self._http,
         )
@@ -118,8 +123,13 @@ class Listener:
 
     async def _drain(self, request: web.Request) -> web.Response:
         self._refuse_changes_from_outside(request)
-        await self._sidecar.drain("asked for over HTTP")
+        self._sidecar.drain("asked for over HTTP")
         return web.json_response({"result": "draining"}, status=202)
+
+    async def _reload(self, request: web.Request) -> web.Response:
+        self._refuse_changes_from_outside(request)
+        facts = await self._sidecar.reload("asked for over HTTP")
+        return web.json_response(facts.as_dict(), status=409 if facts.result == "refused" else 200)
 
     def _refuse_changes_from_outside(self, request: web.Request) -> None:
         allowed = self._http.changes_from

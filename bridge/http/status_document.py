@@ -15,7 +15,10 @@ from bridge.http.probes import Check
 from bridge.last_errors import last_errors
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from bridge.connection import Link
+    from bridge.reloading import Reloader
     from bridge.rule_seat import RuleSeat
     from bridge.settings import Settings
 
@@ -38,6 +41,14 @@ class SidecarState(Protocol):
     @property
     def links(self) -> Mapping[str, Link]:
         """The open connections by name."""
+
+    @property
+    def config_path(self) -> Path | None:
+        """The configuration file."""
+
+    @property
+    def reloader(self) -> Reloader:
+        """What reads that file again."""
 
     @property
     def started(self) -> bool:
@@ -141,7 +152,13 @@ def status_document(sidecar: SidecarState, process: Process, *, history: bool = 
 
 
 def _config(sidecar: SidecarState) -> dict[str, Any]:
-    return {"path": None, "hash": None, "loaded_at": None, "last_reload": None}
+    reloader = sidecar.reloader
+    return {
+        "path": str(sidecar.config_path) if sidecar.config_path is not None else None,
+        "hash": reloader.file_hash,
+        "loaded_at": _time(reloader.loaded_at),
+        "last_reload": reloader.last.as_dict() if reloader.last is not None else None,
+    }
 
 
 def _connection(link: Link) -> dict[str, Any]:

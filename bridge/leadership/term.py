@@ -24,8 +24,13 @@ class Term(Protocol):
     gate: Gate
     lost: asyncio.Event
 
-    async def end(self) -> None:
-        """Give it back, after the run has finished: another replica may lead at once. Nothing happens if it is lost."""
+    async def end(self, *, finished: bool = True) -> None:
+        """Give it back, after the run: another replica may lead. Nothing happens if it is lost.
+
+        Args:
+            finished: the server has all that was written. If not, another replica leads only after a while, and what
+                has not left the process by now never does.
+        """
 
 
 class Leadership(Protocol):
@@ -55,7 +60,7 @@ class _Always:
     def __init__(self) -> None:
         self.lost = asyncio.Event()
 
-    async def end(self) -> None:
+    async def end(self, *, finished: bool = True) -> None:
         """Nobody is there to hear it."""
 
 

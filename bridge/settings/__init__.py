@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from bridge.settings.connections import Connection, Tls
+from bridge.settings.leadership import LeadershipSettings
 from bridge.settings.loading import load
 from bridge.settings.models import NATIVE_DIALECT, Http, Log, Settings
 from bridge.settings.rejection import OnRejected
@@ -38,6 +39,7 @@ __all__ = [
     "Http",
     "KvSource",
     "KvSourcesRule",
+    "LeadershipSettings",
     "Log",
     "MirrorRule",
     "OnRejected",

@@ -10,7 +10,13 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from bridge.errors import ConfigError
-from bridge.settings.checks import connection_problems, dialect_problem, reference_problems, rule_problems
+from bridge.settings.checks import (
+    connection_problems,
+    dialect_problem,
+    leadership_problems,
+    reference_problems,
+    rule_problems,
+)
 from bridge.settings.connections import PATH_FIELDS, Connection
 from bridge.settings.environment import Overlay, overlay
 from bridge.settings.model_errors import model_problems
@@ -143,7 +149,9 @@ def _validated(data: dict[str, Any], environ: Mapping[str, str]) -> tuple[Settin
         problems.append(Problem(("dialect",), reason))
     names = data.get("connections", {"default": None})
     problems += connection_problems(connections.items(), environ)
-    problems += reference_problems(data.get("rules"), names if isinstance(names, dict) else connections)
+    names = names if isinstance(names, dict) else connections
+    problems += reference_problems(data.get("rules"), names)
+    problems += leadership_problems(data.get("leadership"), names)
     problems += rule_problems(rules, version, connections)
     return settings, problems
 

@@ -162,6 +162,8 @@ def _problem(error: ErrorDetails) -> Problem:
             return Problem(path, f"must be a number, not {described(value)}")
         case "greater_than":
             return Problem(path, f"must be more than {context['gt']:g}, not {shown(value)}")
+        case "greater_than_equal":
+            return Problem(path, f"must be at least {context['ge']:g}, not {shown(value)}")
         case "less_than_equal":
             return Problem(path, f"must be at most {context['le']:g}, not {shown(value)}")
         case "finite_number":

@@ -9,6 +9,8 @@ from pydantic import Field
 from bridge.settings.base import DurableName, Part
 from bridge.settings.connections import Connection
 from bridge.settings.http import Http
+from bridge.settings.leadership import LeadershipField
+from bridge.settings.reload import Reload
 from bridge.settings.rules import Rule
 from bridge.settings.telemetry import Telemetry
 
@@ -44,6 +46,10 @@ class Settings(Part):
         description='server version to behave like, such as "2.15" or "2.10.27", or "native"',
     )
     log: Log = Field(default=Log(), description="logging")
+    leadership: LeadershipField = Field(
+        default=None, description="leases, for several replicas of this sidecar; left out: it is the only one"
+    )
+    reload: Reload = Field(default=Reload(), description="reading the configuration again")
     telemetry: Telemetry = Field(default=Telemetry(), description="traces")
     rules: tuple[Rule, ...] = Field(default=(), description="what to do")
 

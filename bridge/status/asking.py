@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from bridge.errors import ConfigError, ServerUnreachableError
 
-__all__ = ["DEFAULT_URL", "ask_for_status", "status_url", "url_of_listener"]
+__all__ = ["DEFAULT_URL", "ask_for_status", "ask_whether_alive", "status_url", "url_of_listener"]
 
 DEFAULT_URL: Final = "http://127.0.0.1:8222"
 
@@ -59,20 +59,47 @@ def ask_for_status(url: str, *, history: bool) -> dict[str, Any]:
     Raises:
         ServerUnreachableError: nobody answers there, or somebody else.
     """
-    # Proxies of the environment are for the way outside, and know nothing of what listens on this machine.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(url if history else f"{url}?history=no", timeout=_PATIENCE) as answer:
-            document = json.loads(answer.read(_LARGEST))
-    except urllib.error.HTTPError as error:
-        raise ServerUnreachableError(f"{url}: answers {error.code}, which is not a sidecar's state: {_hint}") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        said = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
-        raise ServerUnreachableError(f"{url}: no sidecar answers ({said.lower()}): {_hint}") from None
+        _, content = _get(url if history else f"{url}?history=no", good=(200,))
+        document = json.loads(content)
+    except ValueError as error:
+        raise ServerUnreachableError(f"{url}: no sidecar answers ({str(error).lower()}): {_hint}") from None
     if not isinstance(document, dict) or not isinstance(document.get("rules"), list) or "ready" not in document:
         raise ServerUnreachableError(f"{url}: answers, but not with a sidecar's state: {_hint}")
     return document
+
+
+def ask_whether_alive(url: str) -> tuple[bool, str]:
+    """Whether the process gets on, as `GET /livez` tells it, and its lines; servers have no part in that.
+
+    Args:
+        url: from `status_url`.
+
+    Raises:
+        ServerUnreachableError: nobody answers there, or somebody else.
+    """
+    status, content = _get(f"{url.removesuffix('/status')}/livez?verbose", good=(200, 503))
+    return status == 200, content.decode(errors="replace")
+
+
+def _get(url: str, good: tuple[int, ...]) -> tuple[int, bytes]:
+    # Proxies of the environment are for the way outside, and know nothing of what listens on this machine.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    shown = url.partition("?")[0]
+    try:
+        with opener.open(url, timeout=_PATIENCE) as answer:
+            return answer.status, answer.read(_LARGEST)
+    except urllib.error.HTTPError as error:
+        with error:
+            if error.code in good:
+                return error.code, error.read(_LARGEST)
+        raise ServerUnreachableError(
+            f"{shown}: answers {error.code}, which is not a sidecar's state: {_hint}"
+        ) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        said = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+        raise ServerUnreachableError(f"{shown}: no sidecar answers ({said.lower()}): {_hint}") from None
 
 
 _hint = "is nats-bridge running, and does its http.listen name this address?"

@@ -91,6 +91,11 @@ ATTRIBUTES: Mapping[str, str] = MappingProxyType(
 _Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 _OURS = "messaging.nats.bridge."
 _BY_RULE = ("rule", "kind")
+_CONVENTIONAL = {
+    "messaging.client.consumed.messages": ("receive", "receive"),
+    "messaging.client.sent.messages": ("publish", "send"),
+    "messaging.client.operation.duration": ("publish", "send"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +117,11 @@ class Metric:
     unit: str
     help: str
     labels: tuple[str, ...] = _BY_RULE
+
+    @property
+    def operation(self) -> tuple[str, str] | None:
+        """What the conventions call the operation that it counts, and that operation's type; None for ours."""
+        return _CONVENTIONAL.get(self.otel)
 
     @property
     def sample_name(self) -> str:
@@ -187,7 +197,7 @@ LAG_MESSAGES = _gauge(
 LAG_SECONDS = _gauge("lag_seconds", "How old the oldest message can be that is not done.", otel="lag.time", unit="s")
 PROGRESS = _gauge(
     "progress_timestamp_seconds",
-    "When something was last confirmed or dropped, in seconds since 1970.",
+    "When something was last confirmed or dropped, in seconds since 1970; the start while nothing was.",
     otel="progress_timestamp",
     unit="s",
 )

@@ -28,7 +28,7 @@ from opentelemetry.sdk.metrics.export import Metric as ExportedMetric
 from opentelemetry.sdk.resources import Resource
 
 from bridge.latency import BOUNDS, Latencies
-from bridge.telemetry.names import ATTRIBUTES, METRICS, SYSTEM, SYSTEM_NATS, Metric
+from bridge.telemetry.names import ATTRIBUTES, METRICS, OPERATION, OPERATION_TYPE, SYSTEM, SYSTEM_NATS, Metric
 from bridge.telemetry.readings import Facts, readings
 
 __all__ = ["export_metrics"]
@@ -67,7 +67,10 @@ def _observations(metric: Metric, facts: Callable[[], Facts], _: CallbackOptions
 
 
 def _attributes(metric: Metric, labels: tuple[str, ...]) -> dict[str, str]:
-    return {SYSTEM: SYSTEM_NATS} | {ATTRIBUTES[name]: value for name, value in zip(metric.labels, labels, strict=True)}
+    found = {SYSTEM: SYSTEM_NATS}
+    if metric.operation is not None:
+        found[OPERATION], found[OPERATION_TYPE] = metric.operation
+    return found | {ATTRIBUTES[name]: value for name, value in zip(metric.labels, labels, strict=True)}
 
 
 class _Exporter(OTLPMetricExporter):

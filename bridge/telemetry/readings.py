@@ -77,7 +77,7 @@ def readings(facts: Facts) -> Iterator[Reading]:
         yield names.RELOADS, (result,), count
     for rule in facts.rules:
         yield from _counted(rule)
-        yield from _measured(rule)
+        yield from _measured(rule, facts.started_at)
 
 
 def _counted(rule: RuleFacts) -> Iterator[Reading]:
@@ -94,15 +94,15 @@ def _counted(rule: RuleFacts) -> Iterator[Reading]:
         yield names.EVENTS, (*labels, counter), totals.get(counter, 0)
 
 
-def _measured(rule: RuleFacts) -> Iterator[Reading]:
+def _measured(rule: RuleFacts, started_at: float) -> Iterator[Reading]:
     labels, measures = (rule.name, rule.kind), rule.measures
     lag_messages, lag_seconds = measures.lag_messages(), measures.lag_seconds()
     if lag_messages is not None:
         yield names.LAG_MESSAGES, labels, lag_messages
     if lag_seconds is not None:
         yield names.LAG_SECONDS, labels, lag_seconds
-    if measures.progress_ns:
-        yield names.PROGRESS, labels, measures.progress_ns / 1e9
+    # From the first moment on, or nobody would see a rule that never gets on.
+    yield names.PROGRESS, labels, measures.progress_ns / 1e9 or started_at
     yield names.IN_FLIGHT, labels, measures.in_flight()
     yield names.RULE_READY, labels, int(rule.ready)
     for state in get_args(SeatState):

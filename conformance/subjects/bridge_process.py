@@ -26,6 +26,8 @@ _LOOK: Final = 0.01
 _PROBLEM: Final = re.compile(r"\brules\[([0-9]+)\]")
 _RULE: Final = re.compile(r"rule '([A-Za-z0-9_-]+)'")
 
+_LAST_EVENTS = ("sidecar.ended", "sidecar.refused")
+
 
 class SidecarEndedError(Exception):
     """The sidecar ended by itself: ``rule`` is the name of the rule that it named as the reason, if it did."""
@@ -221,15 +223,15 @@ class Sidecar:
         failed = next((each for each in self._log if each.get("event") == "rule.failed"), None)
         if failed is not None:
             return SidecarEndedError(str(failed.get("reason")), failed.get("rule"))
-        late = next((each for each in self._log if each.get("event") == "sidecar.drain_timeout"), None)
+        late = next((each for each in self._log if each.get("event") == "rule.drain_timeout"), None)
         if late is not None:
-            return SidecarEndedError(f"the drain took more than {late['seconds']:g} s", next(iter(late["rules"]), None))
+            return SidecarEndedError(f"the drain took more than {late['seconds']:g} s", late.get("rule"))
         text = self._last_words()
         named = _RULE.search(text)
         return SidecarEndedError(text, named[1] if named else None)
 
     def _last_words(self) -> str:
-        ended = [str(each.get("reason")) for each in self._log if each.get("event") == "sidecar.ended"]
+        ended = [str(each.get("reason")) for each in self._log if each.get("event") in _LAST_EVENTS]
         return "\n".join(ended or self._plain[-5:]) or f"it ended with {self._process.returncode}"
 
 

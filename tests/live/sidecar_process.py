@@ -29,7 +29,7 @@ class SidecarProcess:
     @classmethod
     async def start(cls, config: Path) -> Self:
         """Start, without waiting until it is ready."""
-        command = "from bridge.cli.entry import main; main()"
+        command = "from bridge.cli import main; main()"
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", command, "run", "-c", str(config)),
             stdin=asyncio.subprocess.DEVNULL,

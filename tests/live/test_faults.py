@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from bridge import replay, rule_seat, sidecar
+from bridge.running import run as run_sidecar
 from bridge.settings import Settings
 from bridge.wire import WireClient
 from conformance.servers import NativeServer, SharedServers
@@ -288,7 +289,7 @@ async def test_a_drain_is_bounded_while_the_target_is_away_and_loses_nothing(
         rule = here.rule(to="target", delivery=delivery, start="first")
         settings = settings_of(source.url, rule, connections=connections)
         await here.load.burst(500)
-        ended = asyncio.create_task(sidecar.run(settings, Path("sidecar.yaml")))
+        ended = asyncio.create_task(run_sidecar(settings, Path("sidecar.yaml")))
         await here.bridged.count(500)
         await until(lambda: _confirmed(here, delivery, 500))
         await asyncio.to_thread(target.stop)

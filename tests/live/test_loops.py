@@ -35,7 +35,7 @@ async def graph(settings: Settings) -> AsyncIterator[AccountGraph]:
     try:
         yield AccountGraph(settings, links)
     finally:
-        await close_links(links)
+        await close_links(links.values())
 
 
 async def look(settings: Settings) -> Outlook:
@@ -90,7 +90,7 @@ async def test_the_two_streams_that_adr_28_warns_of(
     config.write_text(json.dumps(document(url, fine, back)), "utf-8")
     process = await SidecarProcess.start(config)
     assert await process.ended() == 2
-    assert process.plain_lines == [told]
+    assert (await process.said("sidecar.refused"))["reason"] == told
     assert not any("sidecar.ready" in line for line in process.log)
     for stream in (a, b):
         assert not (await peer.api(f"CONSUMER.LIST.{stream}"))["total"], "the rule that is fine was not started either"

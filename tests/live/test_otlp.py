@@ -68,6 +68,9 @@ async def test_metrics_are_exported(
         for point in data.data_points:
             found = attributes(point.attributes)
             assert found.pop("messaging.system") == "nats"
+            named = found.pop("messaging.operation.name", ""), found.pop("messaging.operation.type", "")
+            assert named == (metric.operation or ("", ""))
+            assert named[0] or not metric.otel.startswith("messaging.client.")
             assert set(found) == {ATTRIBUTES[label] for label in metric.labels}
             assert not any(here.name in str(value) for value in found.values())
     latency = receiver.metrics["messaging.client.operation.duration"].histogram

@@ -17,14 +17,16 @@ Servers = Callable[..., NativeServer]
 
 
 async def refused(directory: Path, written: dict[str, Any] | str) -> tuple[int, str]:
-    """Run a configuration that must be refused; its exit code, and what it says to a person."""
+    """Run a configuration that must be refused; its exit code, and what it says."""
     config = directory / "sidecar.yaml"
     config.write_text(written if isinstance(written, str) else json.dumps(written), "utf-8")
     process = await SidecarProcess.start(config)
     code = await process.ended()
     assert not any("sidecar.ready" in line or "Traceback" in line for line in process.log), process.log
-    assert 1 <= len(process.plain_lines) <= 2, process.plain_lines
-    return code, " ".join(process.plain_lines)
+    assert process.plain_lines == []
+    reason = str((await process.said("sidecar.refused"))["reason"])
+    assert 1 <= len(reason.splitlines()) <= 2, reason
+    return code, " ".join(reason.splitlines())
 
 
 async def test_a_server_that_is_down(native_server: Servers, tmp_path: Path) -> None:

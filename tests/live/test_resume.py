@@ -132,7 +132,7 @@ async def test_a_second_process_is_refused_until_the_first_is_killed(
         await first.ready()
         second = await start(url, rule)
         assert await second.ended() == 2
-        (line,) = second.plain_lines
+        line = (await second.said("sidecar.refused"))["reason"]
         assert f"consumer 'nats-bridge_rule' of stream '{here.name}' is in use by another process" in line
         # The first one has not noticed anything.
         await here.load.burst(10)

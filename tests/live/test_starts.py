@@ -169,7 +169,7 @@ async def test_a_rule_is_not_ready_while_a_server_is_away(native_server: Servers
             assert run.state == "ready"
 
 
-async def test_a_hangup_changes_nothing(
+async def test_a_hangup_without_a_change_changes_nothing(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     url = await servers.url("2.15.1")
@@ -178,7 +178,7 @@ async def test_a_hangup_changes_nothing(
         process = await start(url, here.rule())
         await process.ready()
         process.send(signal.SIGHUP)
-        await process.said("sidecar.reload_ignored")
+        await process.said("reload.unchanged")
         end = await here.end()
         await here.bridged.until_sequence(end)
         assert await process.stop() == 0

@@ -18,6 +18,7 @@ from bridge.http import progress_watch
 from bridge.http.progress_watch import ProgressWatch
 from bridge.republish_run import RepublishRun
 from bridge.sidecar import Sidecar
+from bridge.status.asking import ask_whether_alive, status_url
 from conformance.servers import NativeServer, SharedServers
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
@@ -40,6 +41,16 @@ def _fast_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 def watch_of(bridge: Sidecar) -> ProgressWatch:
     assert bridge._listener is not None
     return bridge._listener._watch
+
+
+def url_of(bridge: Sidecar) -> str:
+    assert bridge.http is not None
+    return status_url(f"{bridge.http[0]}:{bridge.http[1]}")
+
+
+def is_stopped(pid: int) -> bool:
+    stats = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
 
 
 async def looks(bridge: Sidecar, times: int) -> None:
@@ -73,6 +84,8 @@ async def test_a_rule_that_never_hears_of_confirmations(
         (rule,) = (await status_of(bridge))["rules"]
         assert (rule["condition"], rule["ready"], rule["waiting_for"]) == ("wedged", False, None)
         assert rule["wedged_s"] >= 1
+        alive, told = await asyncio.to_thread(ask_whether_alive, url_of(bridge))
+        assert (alive, said in told) == (False, True)
         run._delivery._confirmer = asyncio.create_task(run._delivery._confirm())
         await until(lambda: not run.has_work)
         await looks(bridge, 1)
@@ -111,6 +124,8 @@ async def test_a_frozen_server_is_not_the_rules_fault(
             run = bridge.runs[0]
             os.kill(target.pid, signal.SIGSTOP)
             try:
+                # Its threads stop one after the other, and until then it answers.
+                await until(lambda: is_stopped(target.pid))
                 await here.load.burst(20)
                 await until(lambda: run.has_work)
                 # To the rule's eyes all is well: connected, and nothing says that it must wait.
@@ -139,6 +154,7 @@ async def test_a_dead_server_is_not_the_rules_fault(
             await until(lambda: run.has_work)
             await looks(bridge, 20)
             assert await get(bridge, "/livez") == (200, "ok\n")
+            assert (await asyncio.to_thread(ask_whether_alive, url_of(bridge)))[0]
             (told,) = (await status_of(bridge))["rules"]
             assert (told["condition"], told["waiting_for"]) == ("waiting", "connection 'target'")
             await asyncio.to_thread(target.start)

@@ -96,7 +96,7 @@ def test_all_benchmarks_run_when_none_is_named() -> None:
     options = command.arguments([])
     assert options.names == [
         *("engine", "throughput", "latency", "memory"),
-        *("catch-up", "live-copying", "copy-latency", "copy-memory"),
+        *("catch-up", "live-copying", "copy-latency", "copy-memory", "telemetry"),
     ]
     assert (options.quick, options.server_version, options.json) == (False, "2.15.1", None)
 
@@ -200,6 +200,15 @@ def test_a_worker_that_fails_or_ends_is_not_waited_for(work: object, said: str) 
 def test_a_worker_that_is_stuck_is_ended() -> None:
     with worker("subscriber", _hang) as process, pytest.raises(BenchmarkError, match=r"nothing for 0\.01 s"):
         process.receive(0.01)
+
+
+def test_messages_can_have_headers_all_the_same() -> None:
+    block = b"NATS/1.0\r\nA: 1\r\n\r\n"
+    body = block + b"x" * 128 + b"\r\n"
+    assert load._chunk(0, 2, 10, block) == b"HPUB bench.0 %d %d\r\n%bHPUB bench.1 _stored %d %d\r\n%b" % (
+        *(len(block), len(block) + 128, body),
+        *(len(block), len(block) + 128, body),
+    )
 
 
 def test_the_publisher_sends_every_subject_in_turn_and_asks_once_for_an_answer() -> None:

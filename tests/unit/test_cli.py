@@ -6,15 +6,18 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+import structlog
 
 from bridge.cli import main
 from bridge.cli.entry import program
 from bridge.errors import ApiError, BridgeError, ConfigError, CredentialsError, ServerUnreachableError
+from bridge.file_watch import content_hash
 from bridge.preflight import Finding
 from bridge.settings import Settings
 
@@ -80,7 +83,6 @@ def test_every_command_has_help_with_an_example(run: Any, command: str) -> None:
         (["explain", "a", "--jsonl"], "nats-bridge explain: --jsonl reads src, dest and subject from stdin"),
         (["explain", "a", "b", "--dialect", "2.13"], "--dialect: unknown dialect '2.13': known are 2.9, 2.10"),
         (["check", "-c", "none.yaml"], "none.yaml: no such file; name the configuration with -c FILE\n"),
-        (["run", "-c", "none.yaml"], "none.yaml: no such file; name the configuration with -c FILE\n"),
         (["clean", "-c", "none.yaml"], "none.yaml: no such file; name the configuration with -c FILE\n"),
         (["check", "-c", GOOD, "--server", "http://h"], "--server: 'http://h': unknown scheme 'http'"),
         (["validate", "none.json"], "none.json: cannot be read (No such file or directory); give a file, or -"),
@@ -94,9 +96,10 @@ def test_usage_errors_are_two_lines_and_exit_2(run: Any, arguments: list[str], s
     assert ran.err.count("\n") <= 2
 
 
-def test_a_wrong_configuration_starts_nothing(run: Any, tmp_path: Path) -> None:
+def test_a_wrong_configuration_starts_nothing(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "b.yaml"
     file.write_text("rules:\n  - name: a\n    kind: republsh\n", encoding="utf-8")
+    monkeypatch.setenv("BRIDGE_LOG__FORMAT", "console")
     for command in ("run", "check", "clean"):
         ran = run(command, "-c", str(file))
         assert ran.code == 2
@@ -105,6 +108,28 @@ def test_a_wrong_configuration_starts_nothing(run: Any, tmp_path: Path) -> None:
             "        kind: republsh\n"
             "              ^\n"
         )
+
+
+@pytest.fixture
+def log_as_before() -> Iterator[None]:
+    """The log goes to a stream of the test, which is closed afterwards."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
+
+
+@pytest.mark.parametrize("written", ["log: {format: json}\nrules: []\n", "rules: []\n", None, "log: [\n"])
+@pytest.mark.usefixtures("log_as_before")
+def test_a_refused_start_is_a_line_of_the_log_where_that_is_json(run: Any, tmp_path: Path, written: str | None) -> None:
+    file = tmp_path / "b.yaml"
+    if written is not None:
+        file.write_text(written, encoding="utf-8")
+    ran = run("run", "-c", str(file))
+    assert ran.code == 2
+    (line,) = ran.err.splitlines()
+    said = json.loads(line)
+    assert (said["event"], said["level"], said["code"]) == ("sidecar.refused", "error", "configuration")
+    assert said["reason"].startswith(f"{file}:")
 
 
 def test_check_without_server(run: Any) -> None:
@@ -184,14 +209,14 @@ def test_errors_end_with_their_exit_code(run: Any, cluster: list[Any], error: Br
 def test_run_gives_the_settings_to_the_sidecar(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
 
-    async def sidecar(settings: Settings, config_path: Path) -> int:
+    async def sidecar(settings: Settings, config_path: Path, config_hash: str) -> int:
         await asyncio.sleep(0)
-        seen.append((settings.rules[0].name, config_path))
+        seen.append((settings.rules[0].name, config_path, config_hash))
         return 7
 
-    _module(monkeypatch, "bridge.sidecar", run=sidecar)
+    _module(monkeypatch, "bridge.running", run=sidecar)
     assert run("run", "-c", GOOD).code == 7
-    assert seen == [("orders-monitor", Path(GOOD))]
+    assert seen == [("orders-monitor", Path(GOOD), content_hash(Path(GOOD)))]
 
 
 def test_clean_names_what_it_removed(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

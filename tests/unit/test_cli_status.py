@@ -90,6 +90,16 @@ def test_nobody_is_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(err.splitlines()) == 1
 
 
+def test_only_whether_it_lives(server: StatusServer, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "--live", "--url", server.url) == (0, "[+] event loop\nok\n", "")
+    server.is_wedged = True
+    assert run(capsys, "--live", "--url", server.url) == (1, "[-] rule monitor: wedged\nnot ok\n", "")
+    code, _, err = run(capsys, "--live", "--url", f"{server.url}/elsewhere")
+    assert (code, "elsewhere/livez: answers 404" in err) == (3, True)
+    code, _, err = run(capsys, "--live", "--watch", "--url", server.url)
+    assert (code, "--live goes with neither --watch nor --json" in err) == (2, True)
+
+
 def test_somebody_else_is_there(server: StatusServer, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "--url", f"{server.url}/elsewhere")
     assert (code, "answers 404" in err) == (3, True)

@@ -121,7 +121,8 @@ def test_rates_and_history_come_from_samples(monkeypatch: pytest.MonkeyPatch) ->
     assert told["end_to_end_ms"] is not None
     for _ in range(1000):
         measures.sample()
-    assert len(measures.as_dict()["history"]["rate_in"]) == 149
+    assert len(measures.as_dict()["history"]["rate_in"]) == 150
+    assert "history" not in measures.as_dict(history=False)
 
 
 def test_progress(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bridge.settings.checks.connections import connection_problems
 from bridge.settings.checks.dialects import dialect_problem
-from bridge.settings.checks.references import reference_problems
+from bridge.settings.checks.references import leadership_problems, reference_problems
 from bridge.settings.checks.rules import rule_problems
 
-__all__ = ["connection_problems", "dialect_problem", "reference_problems", "rule_problems"]
+__all__ = ["connection_problems", "dialect_problem", "leadership_problems", "reference_problems", "rule_problems"]

@@ -9,7 +9,7 @@ from typing import Any, Final
 from bridge.settings.problems import Problem, did_you_mean
 from marked_yaml import Path
 
-__all__ = ["reference_problems"]
+__all__ = ["leadership_problems", "reference_problems"]
 
 _KEYS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -46,6 +46,17 @@ def reference_problems(rules: Any, connections: Iterable[str]) -> Iterator[Probl
                 if isinstance(wanted, str) and wanted not in names:
                     here = f"no connection '{wanted}'" if key in mapping else f"'{key}' is left out and means 'default'"
                     yield Problem((*place, key), f"{here}; {_choice(wanted, names)}")
+
+
+def leadership_problems(section: Any, connections: Iterable[str]) -> Iterator[Problem]:
+    """The name of a connection that is not there, in the section about leadership as it stands in the configuration."""
+    names = list(connections)
+    if names and isinstance(section, dict):
+        wanted = section.get("connection", "default")
+        if isinstance(wanted, str) and wanted not in names:
+            key = "connection"
+            here = f"no connection '{wanted}'" if key in section else f"'{key}' is left out and means 'default'"
+            yield Problem(("leadership", key), f"{here}; {_choice(wanted, names)}")
 
 
 def _references(rule: dict[str, Any], at: Path) -> Iterator[tuple[Path, str, dict[str, Any]]]:

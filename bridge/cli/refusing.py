@@ -1,0 +1,51 @@
+"""Saying why a sidecar does not start, in the form in which it would log."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from bridge.errors import BridgeError
+from bridge.settings import Log
+
+__all__ = ["log_of", "refuse"]
+
+
+def refuse(error: BridgeError, wanted: Log) -> int:
+    """Log the reason where logs are JSON; the exit code.
+
+    Args:
+        error: why it does not start.
+        wanted: how it would log.
+
+    Raises:
+        BridgeError: the error itself, where a person reads: it is said in plain words.
+    """
+    from bridge.logs import configure_logs, is_json
+
+    if not is_json(wanted):
+        raise error
+    import structlog
+
+    configure_logs(wanted)
+    log = structlog.get_logger("bridge.sidecar")
+    log.error("sidecar.refused", code=error.code, reason=str(error))
+    return error.exit_code
+
+
+def log_of(config: Path) -> Log:
+    """How a configuration wants its log, as far as one can tell of a file that is not good."""
+    given: Any = os.environ.get("BRIDGE_LOG__FORMAT") or _written(config)
+    return Log(format=given) if given in ("json", "console") else Log()
+
+
+def _written(config: Path) -> object:
+    from marked_yaml import DocumentError, compose
+
+    try:
+        value = compose(config.read_text("utf-8-sig")).value
+    except (OSError, UnicodeDecodeError, DocumentError):
+        return None
+    log = value.get("log") if isinstance(value, dict) else None
+    return log.get("format") if isinstance(log, dict) else None

@@ -1,0 +1,14 @@
+"""The clock by which a replica measures its own waiting; it is never compared with another machine's."""
+
+from __future__ import annotations
+
+import time
+
+__all__ = ["now"]
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # Linux: counts while the machine sleeps, too
+
+
+def now() -> float:
+    """Seconds since some moment in the past; goes on while the process, or the machine, is stopped."""
+    return time.clock_gettime(_CLOCK)

@@ -1,0 +1,51 @@
+"""How a lease's time is divided: all from one number, so that no two of them can contradict each other.
+
+From the moment in which a holder sends a renewal that is stored, until another replica may take over:
+
+    0              renew_every         open_for                  open_for + unsent_for    ttl
+    |--- may write -----|--- may write ----|--- what was written ------|--- slack ----------|
+         renewal sent        next renewal      leaves the machine, or      another replica
+                             due               never does                  may take over
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Timing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The parts of a lease's time.
+
+    Attributes:
+        ttl: seconds without a renewal after which another replica takes over.
+    """
+
+    ttl: float
+
+    @property
+    def renew_every(self) -> float:
+        """Seconds between two renewals, and between two looks of those who stand by."""
+        return self.ttl / 5
+
+    @property
+    def open_for(self) -> float:
+        """Seconds for which a holder may write, from the sending of a renewal that is known to be stored."""
+        return self.ttl * 0.6
+
+    @property
+    def unsent_for(self) -> float:
+        """Seconds after which the operating system drops what the network has not taken."""
+        return self.ttl * 0.3
+
+    @property
+    def answer_within(self) -> float:
+        """Seconds to wait for an answer of the bucket; after that, it is asked again."""
+        return self.ttl * 0.5
+
+    @property
+    def unseen_for(self) -> float:
+        """Seconds between two looks above which what was in between counts as not seen."""
+        return self.ttl * 0.75

@@ -1,0 +1,17 @@
+"""When a changed configuration file is taken."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from bridge.settings.base import Flag, Part
+
+__all__ = ["Reload"]
+
+
+class Reload(Part):
+    """When the configuration is read again while the sidecar runs."""
+
+    watch: Flag = Field(
+        default=True, description="take a changed file by itself; SIGHUP and POST /-/reload do it in any case"
+    )

@@ -1,0 +1,59 @@
+"""What is in rendered manifests: pods, the bridge's container in them, and who selects whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tests.k8s.rendering import Manifest
+
+__all__ = ["Pod", "of_kind", "pods", "selects"]
+
+_BRIDGE = "nats-bridge"
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """The pods that a workload makes.
+
+    Attributes:
+        workload: the manifest that makes them.
+        labels: theirs.
+        spec: theirs.
+    """
+
+    workload: Manifest
+    labels: Mapping[str, str]
+    spec: Mapping[str, Any]
+
+    @property
+    def containers(self) -> list[dict[str, Any]]:
+        """All containers, also those that start first."""
+        return [*self.spec.get("initContainers", []), *self.spec["containers"]]
+
+    @property
+    def bridge(self) -> dict[str, Any]:
+        """The bridge's container."""
+        (found,) = (container for container in self.containers if container["name"] == _BRIDGE)
+        return found
+
+
+def of_kind(manifests: Iterable[Manifest], kind: str) -> list[Manifest]:
+    """The manifests of one kind."""
+    return [manifest for manifest in manifests if manifest["kind"] == kind]
+
+
+def pods(manifests: Iterable[Manifest]) -> list[Pod]:
+    """The pods of all workloads."""
+    templates = [(manifest, manifest["spec"]["template"]) for manifest in of_kind(manifests, "Deployment")]
+    return [Pod(manifest, template["metadata"]["labels"], template["spec"]) for manifest, template in templates]
+
+
+def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """Whether a label selector chooses something with these labels."""
+    wanted = selector.get("matchLabels", {})
+    expressions = selector.get("matchExpressions", [])
+    assert all(expression["operator"] == "Exists" for expression in expressions), "only Exists is known here"
+    assert wanted or expressions, "an empty selector chooses everything"
+    return wanted.items() <= labels.items() and all(expression["key"] in labels for expression in expressions)

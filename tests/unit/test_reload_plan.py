@@ -1,0 +1,138 @@
+"""What another configuration changes, as a plan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bridge.reload_plan import LeftBehind, ReloadPlan, plan_reload
+from bridge.settings import Settings
+
+A: dict[str, Any] = {"name": "a", "kind": "republish", "stream": "S", "republish": {"src": "s.>", "dest": "a.>"}}
+B: dict[str, Any] = {"name": "b", "kind": "sources", "stream": "T", "sources": [{"name": "S", "from": "west"}]}
+CONNECTIONS: dict[str, Any] = {
+    "default": {"servers": ["nats://127.0.0.1:4222"]},
+    "west": {"servers": ["nats://127.0.0.1:4223"]},
+}
+
+
+def settings(*rules: dict[str, Any], **more: Any) -> Settings:
+    return Settings.model_validate({"connections": CONNECTIONS, "rules": rules, **more})
+
+
+def plan(old: Settings, new: Settings) -> ReloadPlan:
+    return plan_reload(old, new)
+
+
+def test_nothing_differs() -> None:
+    found = plan(settings(A, B), settings(B, A))
+    assert found.is_empty
+    assert found.unchanged == ("b", "a")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"republish": {"src": "s.>", "dest": "elsewhere.>"}},
+        {"republish": {"src": "s.x", "dest": "a.x"}},
+        {"delivery": "at_least_once"},
+        {"exclude": ["s.private"]},
+        {"stream": "S2"},
+        {"dialect": "2.10"},
+        {"to": "west"},
+    ],
+)
+def test_a_changed_rule(change: dict[str, Any]) -> None:
+    found = plan(settings(A, B), settings(A | change, B))
+    assert (found.changed, found.unchanged, found.added, found.removed) == (("a",), ("b",), (), ())
+
+
+def test_added_and_removed() -> None:
+    found = plan(settings(A), settings(B))
+    assert (found.added, found.removed, found.touched) == (("b",), ("a",), ("b", "a"))
+    assert found.opened == ("west",)
+    assert found.left_behind == (LeftBehind("a", "S", "default", "nats-bridge_a"),)
+
+
+def test_a_new_name_is_a_new_rule() -> None:
+    found = plan(settings(A), settings(A | {"name": "z"}))
+    assert (found.added, found.removed) == (("z",), ("a",))
+    assert [left.consumer for left in found.left_behind] == ["nats-bridge_a"]
+
+
+def test_another_kind_is_another_rule() -> None:
+    other = {"name": "a", "kind": "mirror", "stream": "T", "mirror": {"name": "S"}}
+    found = plan(settings(A, B), settings(other, B))
+    assert (found.added, found.removed, found.changed, found.touched) == (("a",), ("a",), (), ("a",))
+    assert [left.consumer for left in found.left_behind] == ["nats-bridge_a"]
+
+
+@pytest.mark.parametrize(
+    ("change", "left"),
+    [
+        ({"durable": False}, [("S", "default")]),
+        ({"stream": "S2"}, [("S", "default")]),
+        ({"from": "west"}, [("S", "default")]),
+        ({"delivery": "at_least_once"}, []),
+        ({"republish": {"src": "s.x", "dest": "a.x"}}, []),
+    ],
+)
+def test_a_position_that_nobody_uses_any_more(change: dict[str, Any], left: list[tuple[str, str]]) -> None:
+    found = plan(settings(A), settings(A | change))
+    assert [(each.stream, each.connection) for each in found.left_behind] == left
+    assert plan(settings(A | change), settings(A | change)).left_behind == ()
+
+
+def test_what_is_left_behind_comes_with_a_remedy() -> None:
+    (left,) = plan(settings(A, B), settings(B)).left_behind
+    assert left.consumer == "nats-bridge_a"
+    assert "nats-bridge clean -c FILE a" in left.remedy
+
+
+def test_rules_of_a_connection_that_leads_elsewhere_are_changed() -> None:
+    elsewhere = CONNECTIONS | {"west": {"servers": ["nats://127.0.0.1:4224"]}}
+    found = plan(settings(A, B), settings(A, B, connections=elsewhere))
+    assert (found.opened, found.changed, found.unchanged) == (("west",), ("b",), ("a",))
+
+
+def test_a_connection_that_no_rule_uses_does_not_count() -> None:
+    elsewhere = CONNECTIONS | {"west": {"servers": ["nats://127.0.0.1:4224"]}, "more": {"servers": ["nats://h:1"]}}
+    assert plan(settings(A), settings(A, connections=elsewhere)).is_empty
+
+
+def test_a_default_that_is_written_out_is_another_connection() -> None:
+    """With a context beside it, it wins over what the context says."""
+    written = CONNECTIONS | {"default": {**CONNECTIONS["default"], "inbox_prefix": "_INBOX"}}
+    assert plan(settings(A), settings(A, connections=written)).opened == ("default",)
+
+
+def test_a_dialect_counts_where_it_holds() -> None:
+    assert plan(settings(A, dialect="2.10"), settings(A | {"dialect": "2.10"})).is_empty
+    found = plan(settings(A | {"dialect": "2.10"}, B), settings(A | {"dialect": "2.10"}, B, dialect="2.11"))
+    assert (found.changed, found.unchanged) == (("b",), ("a",))
+
+
+@pytest.mark.parametrize(
+    ("change", "restart"),
+    [
+        ({"name": "other"}, ("name",)),
+        ({"http": {"listen": ""}}, ("http",)),
+        ({"leadership": {"ttl": 5}}, ("leadership",)),
+        ({"telemetry": {"trace": "link"}}, ("telemetry",)),
+        ({"log": {"level": "debug"}}, ()),
+        ({"reload": {"watch": False}}, ()),
+    ],
+)
+def test_what_needs_a_restart(change: dict[str, Any], restart: tuple[str, ...]) -> None:
+    found = plan(settings(A), settings(A, **change))
+    assert found.restart == restart
+    assert found.logging == ("log" in change)
+    assert found.touched == ()
+
+
+def test_the_leases_keep_their_connection() -> None:
+    elsewhere = CONNECTIONS | {"west": {"servers": ["nats://127.0.0.1:4224"]}}
+    leases = {"leadership": {"connection": "west"}}
+    found = plan(settings(A, **leases), settings(A, connections=elsewhere, **leases))
+    assert found.restart == ("leadership's connection 'west'",)

@@ -1,0 +1,42 @@
+"""docs/telemetry.md has every metric, reason and event, as they are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from bridge.counter_meanings import MEANINGS
+from bridge.telemetry.names import ATTRIBUTES, METRICS
+
+PAGE = (Path(__file__).parents[2] / "docs" / "telemetry.md").read_text("utf-8")
+
+
+def test_the_table_of_metrics() -> None:
+    rows = [line for line in PAGE.splitlines() if line.startswith("| `nats_bridge_")]
+    assert rows == [
+        f"| `{metric.sample_name}` | {metric.kind}"
+        f" | {', '.join(f'`{label}`' for label in metric.labels) or '-'} | {metric.help} | `{metric.otel}` |"
+        for metric in METRICS
+    ]
+
+
+def test_the_tables_of_reasons_and_events() -> None:
+    _, reasons, events = PAGE.split("| reason |")[0], *PAGE.split("| reason |")[1].split("| event |")
+    named = re.compile(r"^\| `(\w+)` \|", re.MULTILINE)
+    assert set(named.findall(reasons)) == {
+        reason for meanings in MEANINGS.values() for reason in meanings.dropped.values()
+    }
+    assert set(named.findall(events)) == {event for meanings in MEANINGS.values() for event in meanings.events}
+
+
+def test_names_keep_the_customs() -> None:
+    assert len({metric.prometheus for metric in METRICS}) == len({metric.otel for metric in METRICS}) == len(METRICS)
+    for metric in METRICS:
+        assert re.fullmatch(r"nats_bridge_[a-z_]+", metric.prometheus)
+        assert re.fullmatch(r"messaging(\.[a-z_]+)+", metric.otel)
+        assert set(metric.labels) <= ATTRIBUTES.keys()
+        assert "subject" not in metric.labels
+        if metric.unit == "s":
+            assert metric.prometheus.endswith("_seconds")
+        if metric.kind == "gauge":
+            assert not metric.prometheus.endswith("_total")
