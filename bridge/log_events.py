@@ -67,6 +67,9 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "connection.refused": LogEvent(
         "error", "The server refused a publication, request or subscription of ours.", ("server_says",)
     ),
+    "connection.not_let_in": LogEvent(
+        "error", "A server does not let us in again: credentials or TLS; tried again for ever.", ("reason",)
+    ),
     "connection.error": LogEvent("warning", "Something went wrong on a connection.", ("error",)),
     # -- a rule's life
     "rule.ready": LogEvent(
