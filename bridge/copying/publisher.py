@@ -488,7 +488,10 @@ class Publisher:
                 operation = self._pending[0]
                 verdict = self._verdicts.pop(operation[0])
                 if verdict.kind == "refused":
-                    await self._refused(operation, verdict)
+                    if operation[0] in self._counted:
+                        self._counted.discard(operation[0])  # asked for again, and stored before the target changed
+                    else:
+                        await self._refused(operation, verdict)
                     if not self._usable:
                         return self.interrupt("the connection to the target is lost")
                     self._groups.popleft()
