@@ -135,6 +135,9 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "warning", "With its new headers a message exceeds what the server takes.", ("max_payload", "so_far")
     ),
     "rule.side_effects": LogEvent("warning", "Watching changes what the stream holds, as was allowed."),
+    "rule.predecessor_not_seen": LogEvent(
+        "warning", "A message's predecessor could not be asked for; it waits.", ("reason",)
+    ),
     "rule.stream_not_seen": LogEvent("warning", "The stream's state could not be asked for.", ("reason",)),
     "rule.selects_nothing": LogEvent("warning", "The origin has no subject that the rule selects."),
     "rule.second_transform": LogEvent("warning", "The stream transforms subjects itself, too.", ("native",)),
@@ -148,6 +151,11 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "rule.refused_by_stream": LogEvent("error", "A stream refuses a message for good.", ("reason",)),
     "rule.target_streams_unknown": LogEvent("warning", "It is not known which streams take the results.", ("reason",)),
     # -- reading a stream
+    "intake.consumer_away": LogEvent(
+        "warning",
+        "The server of the rule's ephemeral consumer is away or was; another is made.",
+        ("consumer", "reason"),
+    ),
     "intake.waiting": LogEvent("warning", "The server cannot be asked for a consumer or a range now.", ("reason",)),
     "intake.recovered": LogEvent(
         "info", "What was missing between two deliveries was read again.", ("consumer", "messages", "upto")
