@@ -43,6 +43,7 @@ class Link:
         self.reconnects = 0
         self.last_error: tuple[datetime, str] | None = None
         self._closing = False
+        self.was_up = False  # whether it was usable at some time
         self._up = asyncio.Event()
         self._down = asyncio.Event()
         self._down.set()
@@ -110,11 +111,11 @@ class Link:
     async def close(self) -> None:
         """Close the connection for good."""
         self._closing = True
-        if not self.client.is_closed:
-            await self.client.close()
+        await self.client.close()
 
     def set_up(self) -> None:
         """The connection is usable."""
+        self.was_up = True
         self._down.clear()
         self._up.set()
 
@@ -156,6 +157,10 @@ class Link:
         elif self._up.is_set():
             _log.warning("connection.error", connection=self.name, error=_plain(error))
             self._remember(_plain(error))
+        elif _decides(error):
+            # A server that is away is tried again and nothing is said; one that does not want us is another matter.
+            _log.error("connection.not_let_in", connection=self.name, reason=_plain(error), meaning="tried again")
+            self._remember(_plain(error))
 
     def _remember(self, text: str) -> None:
         self.last_error = (datetime.now(UTC), text)
@@ -181,11 +186,12 @@ async def open_link(name: str, options: Mapping[str, Any], *, client_name: str) 
     limit = asyncio.timeout(float(options.get("connect_timeout", 5)))
 
     async def on_error(error: Exception) -> None:
+        if link.was_up:
+            await link._on_error(error)
+            return
         failures.append(error)
         if sum(map(_decides, failures)) == len(options["servers"]):
             limit.reschedule(0)  # every server has said no: waiting would not help
-        if link.client.is_connected or link.client.is_reconnecting:
-            await link._on_error(error)
 
     try:
         # nats-py tries the servers for ever with -1, also at the start; the time limit ends that.
@@ -212,6 +218,11 @@ async def open_link(name: str, options: Mapping[str, Any], *, client_name: str) 
                 f"connection '{name}': {_redacted(servers)} offers no TLS, which the connection asks for, so nothing"
                 " was sent: turn TLS on there, or say nats:// and leave out tls"
             ) from None
+        if isinstance(cause, ssl.SSLError):
+            raise CredentialsError(
+                f"connection '{name}': no trusted TLS with {_redacted(servers)} ({_plain(cause)}):"
+                " check the connection's tls (ca, cert and key, hostname, handshake_first) and the server's certificate"
+            ) from None
         if _refuses_credentials(cause):
             raise CredentialsError(
                 f"connection '{name}': {_redacted(servers)} refuses the credentials ({cause}):"
@@ -226,7 +237,7 @@ async def open_link(name: str, options: Mapping[str, Any], *, client_name: str) 
 
 
 def _decides(error: Exception) -> bool:
-    return isinstance(error, ClearTextError) or _refuses_credentials(error)
+    return isinstance(error, (ClearTextError, ssl.SSLError)) or _refuses_credentials(error)
 
 
 def _refuses_credentials(error: Exception) -> bool:

@@ -57,6 +57,9 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "error", "It cannot be taken; what held before goes on.", ("asked_by", "reason"), always=True
     ),
     "reload.failed": LogEvent("error", "Taking it met a fault in the program.", ("reason",), always=True),
+    "rule.copied_anew": LogEvent(
+        "warning", "A source was changed so that the target's records do not speak of it.", always=True
+    ),
     "rule.durable_left": LogEvent(
         "warning", "A rule's durable consumer stays on the server, and no rule uses it.", ("consumer",), always=True
     ),
@@ -66,6 +69,9 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "connection.closed": LogEvent("error", "The server ended a connection for good.", ("reason",), always=True),
     "connection.refused": LogEvent(
         "error", "The server refused a publication, request or subscription of ours.", ("server_says",)
+    ),
+    "connection.not_let_in": LogEvent(
+        "error", "A server does not let us in again: credentials or TLS; tried again for ever.", ("reason",)
     ),
     "connection.error": LogEvent("warning", "Something went wrong on a connection.", ("error",)),
     # -- a rule's life

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -28,6 +30,7 @@ from nats.errors import TimeoutError as RequestTimeoutError
 from bridge.cancelling import end_tasks
 from bridge.gate import ALWAYS_OPEN, Gate
 from bridge.gated_socket import GatedSocket
+from bridge.settings.tls_context import RenewedContext
 
 if TYPE_CHECKING:
     from urllib.parse import ParseResult
@@ -47,6 +50,8 @@ _LONGEST_LINE = 4 * 1024 * 1024
 """Bytes without a line end; INFO can be long in large clusters, nothing is that long."""
 _CONTROL_STATUS = b"NATS/1.0 100"
 _ACK_PREFIX = b"$JS.ACK."
+_LET_IN_NO_MORE = re.compile("authorization violation|authentication (expired|revoked|timeout)")
+"""What a server says before it closes the connection of a user whose time is over, or who is not known any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,7 @@ class _WideTransport(TcpTransport):
         return True
 
     async def connect(self, uri: ParseResult, buffer_size: int, connect_timeout: int) -> None:
+        self.release()
         async with asyncio.timeout(connect_timeout):
             self._socket, self._drops = None, False
             self._socket = await GatedSocket.connect_to(uri.hostname, uri.port)
@@ -123,6 +129,12 @@ class _WideTransport(TcpTransport):
 
     async def drain(self) -> None:
         await super().drain()  # type: ignore[no-untyped-call]
+
+    def release(self) -> None:
+        """Close the socket: where a server did not let us in, nats-py leaves it to the garbage collector."""
+        for writer in (self._io_writer, self._bare_io_writer):
+            if writer is not None:
+                writer.close()
 
     @property
     def encrypted(self) -> bool:
@@ -290,7 +302,14 @@ class _BatchParser:
                 raise ValueError("INFO without an object")
             await nc._process_info(info)
         elif kind == b"-ERR":
-            await nc._process_err(line[5:].decode("utf-8", "replace").lower())
+            text = line[5:].decode("utf-8", "replace").lower()
+            if _LET_IN_NO_MORE.search(text):
+                # nats-py would close for good; the next connect reads the credentials anew.
+                refused = ClientError(f"nats: {text.strip(chr(39))}")
+                await nc._error_cb(refused)
+                await nc._process_op_err(refused)
+            else:
+                await nc._process_err(text)
         elif kind != b"+OK":
             raise ProtocolError(f"nats: unknown protocol line {line[:80]!r}")
 
@@ -358,14 +377,25 @@ class WireClient(Client):
         if reconnect is not asyncio.current_task():
             await end_tasks(reconnect)
         await super().close()
+        self._wide.release()
 
     def _connect_command(self) -> bytes:
         # CONNECT carries the credentials. nats-py would send them in clear where the server offers no TLS.
         server = self._current_server
+        if public_key := getattr(self._signature_cb, "public_key", ""):
+            self._public_nkey = public_key  # read anew, like the seed that signs
         asked_for = self.options.get("tls") is not None or (server is not None and server.uri.scheme == "tls")
         if asked_for and not self._wide.encrypted:
             raise ClearTextError
         return super()._connect_command()
+
+    @property
+    def ssl_context(self) -> ssl.SSLContext:
+        """What nats-py asks for before every handshake."""
+        context = super().ssl_context
+        if isinstance(context, RenewedContext):
+            context.renew()
+        return context
 
     @property
     def server_id(self) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,8 @@ from typing import Any
 from bridge.errors import CredentialsError
 from bridge.settings.connections import Connection, Tls
 from bridge.settings.context import read_context
-from bridge.settings.secrets import FieldError, FromFile, check_creds, check_readable, check_seed
+from bridge.settings.secrets import CredsFile, FieldError, FromFile, SeedFile
+from bridge.settings.tls_context import RenewedContext
 
 __all__ = ["connect_options", "options_of"]
 
@@ -19,8 +19,7 @@ __all__ = ["connect_options", "options_of"]
 def connect_options(connection: Connection, name: str = "default") -> dict[str, Any]:
     """The arguments of nats-py's `connect` for a connection.
 
-    Passwords and tokens are callables, so that printing the result shows none and a rotated file is used at
-    the next reconnect.
+    Secrets are callables, so that printing the result shows none and a rotated file is used at the next reconnect.
 
     Args:
         connection: from the configuration.
@@ -51,11 +50,9 @@ def options_of(connection: Connection, environ: Mapping[str, str]) -> dict[str, 
 def _written_out(connection: Connection) -> dict[str, Any]:
     options: dict[str, Any] = {"servers": list(connection.servers)}
     if connection.creds:
-        check_creds("creds", connection.creds)
-        options["user_credentials"] = str(connection.creds)
+        options |= _creds_options("creds", connection.creds)
     if connection.nkey_seed_file:
-        check_seed("nkey_seed_file", connection.nkey_seed_file)
-        options["nkeys_seed"] = str(connection.nkey_seed_file)
+        options["signature_cb"] = SeedFile("nkey_seed_file", connection.nkey_seed_file)
     if connection.token_file:
         options["token"] = FromFile("token_file", connection.token_file)
     if connection.user and connection.password_file:
@@ -71,11 +68,9 @@ def _from_context(connection: Connection, environ: Mapping[str, str]) -> dict[st
     options: dict[str, Any] = {"servers": list(context.servers)}
     try:
         if context.creds:
-            check_creds("creds", context.creds)
-            options["user_credentials"] = str(context.creds)
+            options |= _creds_options("creds", context.creds)
         if context.nkey:
-            check_seed("nkey", context.nkey)
-            options["nkeys_seed"] = str(context.nkey)
+            options["signature_cb"] = SeedFile("nkey", context.nkey)
         if context.token:
             options["token"] = context.token
         if context.user and context.password:
@@ -90,35 +85,16 @@ def _from_context(connection: Connection, environ: Mapping[str, str]) -> dict[st
     return options
 
 
+def _creds_options(field: str, path: Path) -> dict[str, Any]:
+    creds = CredsFile(field, path)
+    return {"user_jwt_cb": creds.jwt, "signature_cb": creds}
+
+
 def _tls_options(tls: Tls, prefix: str) -> dict[str, Any]:
-    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
-    if tls.ca:
-        check_readable(prefix + "ca", tls.ca)
-        try:
-            context.load_verify_locations(cafile=str(tls.ca))
-        except ssl.SSLError:
-            raise FieldError(prefix + "ca", f"{tls.ca}: holds no certificate in PEM form") from None
-    if tls.cert and tls.key:
-        check_readable(prefix + "cert", tls.cert)
-        check_readable(prefix + "key", tls.key)
-        _load_client_certificate(context, tls.cert, tls.key, prefix)
-    elif tls.cert or tls.key:
-        present, absent = ("cert", "key") if tls.cert else ("key", "cert")
-        raise FieldError(prefix + present, f"needs '{absent}' beside it")
-    if tls.insecure:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    options: dict[str, Any] = {"tls": context, "tls_handshake_first": tls.handshake_first}
+    options: dict[str, Any] = {
+        "tls": RenewedContext.of(tls, prefix),
+        "tls_handshake_first": tls.handshake_first,
+    }
     if tls.hostname:
         options["tls_hostname"] = tls.hostname
     return options
-
-
-def _load_client_certificate(context: ssl.SSLContext, cert: Path, key: Path, prefix: str) -> None:
-    try:
-        # Without a password given, OpenSSL would stop and ask for one at the terminal.
-        context.load_cert_chain(str(cert), str(key), password=lambda: b"")
-    except (ssl.SSLError, OSError, ValueError):
-        raise FieldError(
-            prefix + "key", f"{key}: is not the unencrypted PEM key of the certificate in {cert}"
-        ) from None

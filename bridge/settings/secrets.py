@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 from pathlib import Path
 from typing import Protocol
 
-__all__ = ["FieldError", "FromFile", "Held", "Secret", "check_creds", "check_readable", "check_seed"]
+__all__ = ["CredsFile", "FieldError", "FromFile", "Held", "Secret", "SeedFile", "Signer", "check_readable"]
 
 
 class FieldError(Exception):
@@ -99,34 +101,134 @@ def check_readable(field: str, path: Path) -> bytes:
     return content
 
 
-def check_creds(field: str, path: Path) -> None:
-    """Whether a file is a credentials file, so that a mix-up shows before anything starts.
+class Signer(Protocol):
+    """What signs a server's challenge for a connection, as nats-py calls it."""
+
+    def __call__(self, nonce: str) -> bytes:
+        """The signature, in base64."""
+
+    @property
+    def public_key(self) -> str:
+        """The key by which the server knows us, if it does not know us by a JWT; else empty."""
+
+
+class CredsFile:
+    """A credentials file: read anew for every connect, so that a rotated one is used after a reconnect.
+
+    While the file is being replaced, what it held last counts. (nats-py, given the path, reads a file without a JWT for
+    ever.)
+
+    Args:
+        field: the field that names the file, for messages.
+        path: the file.
 
     Raises:
         FieldError: it cannot be read, or does not hold a user JWT and a seed.
     """
-    content = check_readable(field, path)
-    if b"BEGIN NATS USER JWT" not in content or b"BEGIN USER NKEY SEED" not in content:
-        raise FieldError(field, f"{path}: is no credentials file (needs a NATS USER JWT and a USER NKEY SEED part)")
+
+    __slots__ = ("_last", "_path")
+
+    public_key = ""
+
+    def __init__(self, field: str, path: Path) -> None:
+        self._path = path
+        found = _creds_in(check_readable(field, path))
+        if found is None:
+            raise FieldError(field, f"{path}: is no credentials file (needs a NATS USER JWT and a USER NKEY SEED part)")
+        self._last = found
+
+    def jwt(self) -> bytearray:
+        """The user's JWT."""
+        self._look()
+        return bytearray(self._last[0])
+
+    def __call__(self, nonce: str) -> bytes:
+        """Sign the server's challenge."""
+        self._look()
+        return _signed(self._last[1], nonce)
+
+    def __repr__(self) -> str:
+        return f"CredsFile({str(self._path)!r})"
+
+    def _look(self) -> None:
+        with contextlib.suppress(OSError):
+            self._last = _creds_in(self._path.read_bytes()) or self._last
 
 
-def check_seed(field: str, path: Path) -> None:
-    """Whether a file holds the seed of a user's NKey.
+class SeedFile:
+    """A file with the seed of a user's NKey: read anew for every connect, like `CredsFile`.
+
+    Args:
+        field: the field that names the file, for messages.
+        path: the file.
 
     Raises:
         FieldError: it cannot be read, or holds something else.
     """
+
+    __slots__ = ("_last", "_path")
+
+    def __init__(self, field: str, path: Path) -> None:
+        self._path = path
+        self._last = check_readable(field, path).strip()
+        if not _public_key(self._last).startswith("U"):
+            raise FieldError(
+                field, f"{path}: does not hold the seed of a user's NKey (58 characters that begin with SU)"
+            )
+
+    @property
+    def public_key(self) -> str:
+        """The public key."""
+        self._look()
+        return _public_key(self._last)
+
+    def __call__(self, nonce: str) -> bytes:
+        """Sign the server's challenge."""
+        self._look()
+        return _signed(self._last, nonce)
+
+    def __repr__(self) -> str:
+        return f"SeedFile({str(self._path)!r})"
+
+    def _look(self) -> None:
+        with contextlib.suppress(OSError):
+            content = self._path.read_bytes().strip()
+            if _public_key(content).startswith("U"):
+                self._last = content
+
+
+def _creds_in(content: bytes) -> tuple[bytes, bytes] | None:
+    """The user's JWT and seed in a credentials file, None if it does not hold both."""
+    parts: dict[bytes, bytes] = {}
+    lines = iter(content.splitlines())
+    for line in lines:
+        for part in (b"NATS USER JWT", b"USER NKEY SEED"):
+            if b"BEGIN " + part in line:
+                parts[part] = next(lines, b"").strip()
+    jwt, seed = parts.get(b"NATS USER JWT", b""), parts.get(b"USER NKEY SEED", b"")
+    return (jwt, seed) if jwt and _public_key(seed).startswith("U") else None
+
+
+def _public_key(seed: bytes) -> str:
+    """The public key to a seed; empty if it is none."""
     import nkeys  # type: ignore[import-untyped]  # ships without types
 
-    content = check_readable(field, path).strip()
     try:
-        keys = nkeys.from_seed(bytearray(content))
-        good = keys.public_key.startswith(b"U")
+        keys = nkeys.from_seed(bytearray(seed))
+        public = str(keys.public_key.decode())
         keys.wipe()
     except Exception:  # whatever nkeys raises for what is no seed: several classes, among them binascii's
-        good = False
-    if not good:
-        raise FieldError(field, f"{path}: does not hold the seed of a user's NKey (58 characters that begin with SU)")
+        return ""
+    return public
+
+
+def _signed(seed: bytes, nonce: str) -> bytes:
+    import nkeys
+
+    keys = nkeys.from_seed(bytearray(seed))
+    signature = base64.b64encode(keys.sign(nonce.encode()))
+    keys.wipe()
+    return signature
 
 
 def _read(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import ssl
 from collections.abc import Mapping
@@ -63,14 +64,39 @@ def test_password_and_token_are_read_when_they_are_needed_and_never_shown(tmp_pa
 def test_credentials_and_seed_go_by_path(tmp_path: Path, seed: str) -> None:
     creds = _write(tmp_path / "u.creds", CREDS.format(seed=seed))
     nkey = _write(tmp_path / "u.nk", seed + "\n")
-    assert _options(creds=creds)["user_credentials"] == str(creds)
-    assert _options(nkey_seed_file=nkey)["nkeys_seed"] == str(nkey)
+    options = _options(creds=creds)
+    assert options["user_jwt_cb"]() == b"eyJ0eXAiOiJKV1Qi.e30.c2ln"
+    assert len(base64.b64decode(options["signature_cb"]("challenge"))) == 64
+    assert options["signature_cb"].public_key == "", "the JWT says it"
+    assert _options(nkey_seed_file=nkey)["signature_cb"].public_key.startswith("U")
     assert seed not in repr(_options(creds=creds)) + repr(_options(nkey_seed_file=nkey))
 
 
 def test_inbox_prefix_and_timeout() -> None:
     options = _options(inbox_prefix="_INBOX_b.c", connect_timeout=0.5)
     assert (options["inbox_prefix"], options["connect_timeout"]) == (b"_INBOX_b.c", 0.5)
+
+
+def test_rotated_credentials_are_read_and_half_written_ones_are_not(tmp_path: Path, seed: str) -> None:
+    other = str(nkeys.encode_seed(bytes(range(1, 33)), nkeys.PREFIX_BYTE_USER).decode())
+    creds, nkey = tmp_path / "u.creds", _write(tmp_path / "u.nk", seed)
+    options = _options(creds=_write(creds, CREDS.format(seed=seed)))
+    signer = _options(nkey_seed_file=nkey)["signature_cb"]
+    signed, known = options["signature_cb"]("n"), signer.public_key
+    for text in ("", CREDS.partition("{seed}")[0], "-----BEGIN NATS USER JWT-----"):
+        _write(creds, text)
+        _write(nkey, text)
+        assert options["user_jwt_cb"]() == b"eyJ0eXAiOiJKV1Qi.e30.c2ln"
+        assert options["signature_cb"]("n") == signed
+        assert signer.public_key == known
+    creds.unlink()
+    nkey.unlink()
+    assert (options["signature_cb"]("n"), signer.public_key) == (signed, known)
+    _write(creds, CREDS.format(seed=other).replace("e30", "e31"))
+    _write(nkey, other)
+    assert options["user_jwt_cb"]() == b"eyJ0eXAiOiJKV1Qi.e31.c2ln"
+    assert options["signature_cb"]("n") == signer("n") != signed
+    assert signer.public_key != known
 
 
 # Self-signed, valid for a hundred years, trusted by nobody.
@@ -192,7 +218,7 @@ def test_a_context_gives_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         connect_timeout=3,
     )
     assert options["servers"] == ["nats://h1:1", "tls://h2:2"]
-    assert options["user_credentials"] == str(creds)
+    assert options["user_jwt_cb"]() == b"eyJ0eXAiOiJKV1Qi.e30.c2ln"
     assert (options["inbox_prefix"], options["connect_timeout"]) == (b"_INBOX_me", 3)
     assert options["tls_handshake_first"] is True
 
