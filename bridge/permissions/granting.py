@@ -9,6 +9,7 @@ from bridge.permissions.account import account_needs
 from bridge.permissions.advisories import advisories_needs
 from bridge.permissions.copying import copying_needs
 from bridge.permissions.ingress import ingress_needs
+from bridge.permissions.leases import lease_needs
 from bridge.permissions.need import Need, Way
 from bridge.permissions.republishing import republish_needs
 from bridge.permissions.stream_facts import KnownStreams
@@ -82,12 +83,16 @@ def grants_of(settings: Settings, known: KnownStreams | None = None) -> list[Con
         CredentialsError: a connection's context cannot be read.
     """
     used = {name for rule in settings.rules for name in rule.connections}
+    used |= {settings.leadership.connection} if settings.leadership else set()
     inboxes = {
         name: str(connect_options(connection, name)["inbox_prefix"].decode())
         for name, connection in settings.connections.items()
         if name in used
     }
-    needs = [*account_needs(inboxes)]
+    looked_at = {name for rule in settings.rules for name in rule.connections}
+    needs = [*account_needs(inboxes, looked_at)]
+    if settings.leadership is not None:
+        needs += lease_needs(settings.leadership, settings.name)
     for rule in settings.rules:
         needs += _needs_of(rule, settings, known or {})
     return [
