@@ -239,8 +239,8 @@ class Intake:
 
     def _take(self, batch: list[Delivered]) -> Awaitable[None] | None:
         first = AckReply.parse(batch[0][1])
-        last = AckReply.parse(batch[-1][1])
         steps = len(batch) - 1
+        last = AckReply.parse(batch[-1][1]) if steps else first
         if (
             first.consumer_sequence == self._next
             and last.consumer_sequence - first.consumer_sequence == steps

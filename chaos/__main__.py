@@ -6,12 +6,17 @@ import asyncio
 import secrets
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
+from chaos.checker import judge
+from chaos.findings import Judgement
+from chaos.history import read_history
 from chaos.plan import chosen
 from chaos.run import Settings, run
+from chaos.story import Story
 from chaos.summary import summary, violated
 from chaos.timeline import timeline
 from conformance.servers.errors import ServersError
@@ -34,6 +39,9 @@ __all__ = ["main"]
 @click.option("--rules", default="all", show_default=True, help="Names or kinds, with commas between them.")
 @click.option("--replicas", type=int, default=1, show_default=True, help="Sidecars; several need leadership.")
 @click.option("--ability", "abilities", multiple=True, help="What the sidecars can do besides: reload.")
+@click.option(
+    "--judge", "old", type=click.Path(exists=True, path_type=Path), help="Judge the history of an earlier run anew."
+)
 @click.option("--report", "directory", type=click.Path(path_type=Path), default=Path("build/chaos"), show_default=True)
 def main(
     seed: str,
@@ -46,6 +54,7 @@ def main(
     rules: str,
     replicas: int,
     abilities: tuple[str, ...],
+    old: Path | None,
     directory: Path,
 ) -> None:
     """Run the bridge among faults and judge from the history what it kept of its promises.
@@ -54,6 +63,8 @@ def main(
     Example:
       python -m chaos --seed 7 --minutes 10 --topology cluster --report build/chaos
     """
+    if old is not None:
+        sys.exit(_judged_again(old, directory))
     seed = seed or secrets.token_hex(4)
     try:
         under_test = chosen(rules)
@@ -85,12 +96,29 @@ def main(
     except ServersError as error:
         click.echo(f"chaos: {error}", err=True)
         sys.exit(error.exit_code)
-    text = summary(story, judgements, repeat)
-    (directory / "summary.txt").write_text(text, "utf-8")
-    (directory / "timeline.html").write_text(timeline(directory / "history.jsonl", story, judgements), "utf-8")
-    click.echo(text)
+    _tell(directory, directory / "history.jsonl", story, judgements, repeat)
     click.echo(f"history, logs and timeline: {directory}", err=True)
     sys.exit(1 if violated(judgements) else 0)
+
+
+def _judged_again(history: Path, directory: Path) -> int:
+    """Judge a history that is there; the exit code."""
+    try:
+        story = Story.of(read_history(history))
+    except (ValueError, KeyError, TypeError) as error:
+        raise click.UsageError(f"--judge: {history} is no history of a run: {error}") from None
+    judgements = judge(story, chosen(",".join(story.run.get("rules", [])) or "all"))
+    directory.mkdir(parents=True, exist_ok=True)
+    _tell(directory, history, story, judgements, shlex.join(["python", "-m", "chaos", "--judge", str(history)]))
+    return 1 if violated(judgements) else 0
+
+
+def _tell(directory: Path, history: Path, story: Story, judgements: Sequence[Judgement], repeat: str) -> None:
+    """The summary on stdout and in a file, and the timeline."""
+    text = summary(story, judgements, repeat)
+    (directory / "summary.txt").write_text(text, "utf-8")
+    (directory / "timeline.html").write_text(timeline(history, story, judgements), "utf-8")
+    click.echo(text)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
 from chaos.findings import Judgement, Verdict
-from chaos.plan import RuleUnderTest
+from chaos.plan import HISTORY, RuleUnderTest
 from chaos.story import Heard, Original, Stored, Story
 
 __all__ = ["judge"]
@@ -242,23 +242,30 @@ def _twin(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
 
 
 def _bucket(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
-    """Both buckets keep the newest of each key, so what they hold at the end must be equal, key by key."""
+    """Both buckets keep the newest of each key, so what they hold at the end must be equal, key by key.
+
+    A server that is killed can bring back what a purge or the limit of the history had removed: that does not count.
+    """
     (stream,) = rule.origins
     wanted = _by_subject(story.final[stream].values(), rule.destination)
     found = _by_subject(story.final[rule.target].values(), lambda subject: subject)
-    judgement.expected = sum(map(len, wanted.values()))
+    judgement.expected = sum(len(_alive(rows)) for rows in wanted.values())
     judgement.seen = sum(map(len, found.values()))
     originals = story.originals(stream)
     late = story.out_of_order[rule.name]
     for subject in sorted(wanted.keys() | found.keys()):
         sequences = []
-        for stored in found.get(subject, []):
+        kept, alive = _alive(wanted.get(subject, [])), _alive(found.get(subject, []))
+        for rows, living, stream_name in ((wanted, kept, stream), (found, alive, rule.target)):
+            if back := len(rows.get(subject, [])) - len(living):
+                judgement.add("invented", "unknown", f"{subject}: {back} removed messages are back in {stream_name}")
+        for stored in alive:
             record = _RECORD.search(stored.message.block)
             _, sequence = _origin_of(record[1] if record else "")
             sequences.append(sequence)
             if (original := originals.get(sequence)) is not None:
                 _compare_copy(judgement, story, rule, stored, original, f"{stream} {sequence}")
-        expected = [stored.sequence for stored in wanted.get(subject, [])]
+        expected = [stored.sequence for stored in kept]
         if sequences == expected:
             continue
         detail = f"{subject}: {stream} {sequences}, not {expected}"
@@ -274,6 +281,12 @@ def _bucket(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
         else:
             # More than the origin holds: a message that the server there had already taken back.
             judgement.add("invented", "unknown", detail)
+
+
+def _alive(rows: list[Stored]) -> list[Stored]:
+    """What of a key's messages, in order, should be there: from the last purge on, and as many as a bucket keeps."""
+    purges = [place for place, stored in enumerate(rows) if "\r\nNats-Rollup: sub\r\n" in stored.message.block]
+    return rows[purges[-1] if purges else 0 :][-HISTORY:]
 
 
 def _compare_copy(

@@ -68,6 +68,9 @@ KINDS: dict[str, _Kind] = {
 }
 """Every kind of fault."""
 
+_LONGEST_PAUSE = {"sidecar": 9.0, "servers": 5.0}
+"""Seconds. A sidecar needs a while to start: without peace between the faults it would hardly do any work."""
+
 
 def faults(seed: object, lane: Lane, topology: Topology, abilities: frozenset[str]) -> Iterator[Fault]:
     """The faults of a lane, without end; the same for the same arguments.
@@ -88,7 +91,7 @@ def faults(seed: object, lane: Lane, topology: Topology, abilities: frozenset[st
         name = order.pop() if order else chance.choices(names, weights)[0]
         yield Fault(
             name,
-            pause=round(chance.uniform(0.3, 4), 2),
+            pause=round(chance.uniform(0.3, _LONGEST_PAUSE[lane]), 2),
             hold=round(chance.uniform(0.1, 1) * kinds[name].longest, 2),
             draw=chance.random(),
             patient=chance.random() < 0.6,

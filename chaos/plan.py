@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-__all__ = ["BUCKET", "BUCKET_COPY", "RULES", "STREAMS", "RuleUnderTest", "chosen", "configuration"]
+__all__ = ["BUCKET", "BUCKET_COPY", "HISTORY", "RULES", "STREAMS", "RuleUnderTest", "chosen", "configuration"]
 
 Promise: TypeAlias = Literal["at_most_once", "at_least_once", "exactly_once", "acknowledged", "heard"]
 """What a rule promises: `acknowledged`, that what a publisher got an answer for is stored once; `heard`, that an
@@ -17,6 +17,8 @@ advisory which is heard is stored once."""
 
 BUCKET = "KV_SETTINGS"
 BUCKET_COPY = "KV_SETTINGS_COPY"
+HISTORY = 20
+"""How many messages of each key the buckets keep."""
 
 STREAMS: dict[str, dict[str, Any]] = {
     "ORDERS": {"subjects": ["orders.>"]},
@@ -27,8 +29,8 @@ STREAMS: dict[str, dict[str, Any]] = {
     "EVENTS": {"subjects": ["stored.>"]},
     "JOBS": {"subjects": ["jobs.>"]},
     "DEAD": {"subjects": ["dead.>"]},
-    BUCKET: {"subjects": ["$KV.SETTINGS.>"], "max_msgs_per_subject": 20, "allow_rollup_hdrs": True},
-    BUCKET_COPY: {"subjects": ["$KV.SETTINGS_COPY.>"], "max_msgs_per_subject": 20, "allow_rollup_hdrs": True},
+    BUCKET: {"subjects": ["$KV.SETTINGS.>"], "max_msgs_per_subject": HISTORY, "allow_rollup_hdrs": True},
+    BUCKET_COPY: {"subjects": ["$KV.SETTINGS_COPY.>"], "max_msgs_per_subject": HISTORY, "allow_rollup_hdrs": True},
 }
 """All streams of the servers that suffer, with what their configuration has beside name and replicas."""
 

@@ -127,7 +127,12 @@ class Story:
         return known
 
     def crashed(self, begin: float, end: float) -> bool:
-        """Whether a sidecar crashed in a stretch of time."""
+        """Whether a sidecar crashed in a stretch of time, or another may have taken over what it had in hand.
+
+        A replica that loses its lease, paused or cut off, is not allowed to publish what it had received.
+        """
+        if int(self.run.get("replicas", 1)) > 1:
+            return self.broken(begin, end)
         return any(each.crash and each.meets(begin, end) for each in self.disturbances)
 
     def broken(self, begin: float, end: float) -> bool:

@@ -128,8 +128,9 @@ def _panel(judgement: Judgement, line: _Line, top: float, end: float, x: object)
         f'<text x="4" y="{top + 14}" style="font-weight:600">{html.escape(judgement.rule)}</text>',
         f'<text x="4" y="{top + 28}">{html.escape(judgement.promise)}</text>',
         f'<text x="4" y="{top + 44}" style="fill:#30638e">up to {most:.0f} /s</text>',
-        f'<text x="4" y="{top + 58}" style="fill:#d17a00">lag up to {worst:.0f}</text>',
     ]
+    if line.wanted:
+        parts.append(f'<text x="4" y="{top + 58}" style="fill:#d17a00">lag up to {worst:.0f}</text>')
     for points, peak, colour in ((rates, most, "#30638e"), (lag, worst, "#d17a00")):
         if peak:
             path = " ".join(f"{x(at)},{bottom - value / peak * (_ROW - 6):.1f}" for at, value in points)
@@ -158,13 +159,11 @@ def _lines(history: Path) -> dict[str, _Line]:
     """Per rule, from the samples: what is in its target or was heard, and what is in its origins."""
     lines = {rule.name: _Line() for rule in RULES}
     known: dict[str, int] = {}
-    stored = advised = 0
+    stored = 0
     for event in read_history(history):
         at = float(event["t"])
         if event["event"] == "stored" and event["to"] == "events":
             stored += len(event["rows"])
-        elif event["event"] == "heard" and event["name"] == "advisories":
-            advised += len(event["rows"])
         elif event["event"] == "sample":
             # A stream that has no leader at this moment is as far as it was.
             known |= {name: end for name, (_, end) in event["streams"].items()}
@@ -177,12 +176,10 @@ def _lines(history: Path) -> dict[str, _Line]:
                 elif rule.kind == "subject_transform":
                     line.done.append((at, ends[-1]))
                     line.wanted.append((at, stored))
-                elif rule.kind == "advisories":
-                    line.done.append((at, ends[-1]))
-                    line.wanted.append((at, advised))
                 elif rule.target in known:
                     line.done.append((at, ends[-1]))
-                    line.wanted.append((at, sum(ends[:-1])))
+                    if rule.kind in ("sources", "mirror"):  # of the others, some messages rightly never come
+                        line.wanted.append((at, sum(ends[:-1])))
     return {name: line for name, line in lines.items() if line.done}
 
 

@@ -111,8 +111,10 @@ class Worker:
     async def run(self, wanted: Callable[[], bool]) -> None:
         """Fetch and answer while wanted."""
         while wanted():
-            with contextlib.suppress(SubjectError):
+            try:
                 await self._fetch()
+            except SubjectError:
+                await self._peer.drop()
 
     async def _fetch(self) -> None:
         client = await self._peer.client()
@@ -130,9 +132,6 @@ class Worker:
                         return  # a status: no more for now
                     number = int(delivered.reply.split(b".")[-4])
                     client.publish(Message(delivered.reply, payload=b"+TERM chaos" if number % 2 else b"+ACK"))
-        except SubjectError:
-            await self._peer.drop()
-            raise
         finally:
             client.unsubscribe(jobs)
 

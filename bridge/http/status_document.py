@@ -194,10 +194,7 @@ def _rule(seat: RuleSeat, wedged: Mapping[str, float], *, history: bool) -> dict
 
 
 def _measures(seat: RuleSeat, *, history: bool) -> dict[str, Any]:
-    measures = seat.measures.as_dict()
-    if not history:
-        measures.pop("history", None)
-    return measures
+    return seat.measures.as_dict(history=history)
 
 
 def _condition(seat: RuleSeat, wedged: Mapping[str, float]) -> str:

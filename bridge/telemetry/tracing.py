@@ -158,8 +158,10 @@ async def _finish(waiting: Awaitable[None], spans: Sequence[Span]) -> None:
 def producer_context(block: bytes) -> SpanContext | None:
     """The producer's context in a raw header block, by W3C's rules; None if there is none or it is not valid."""
     found = _PARENT.search(block)
-    if found is None:
-        return None
+    return _context_of(found, block) if found is not None else None
+
+
+def _context_of(found: re.Match[bytes], block: bytes) -> SpanContext | None:
     version, trace, span, flags = (int(part, 16) for part in found.groups()[:4])
     # What comes after version 0 may have more behind the flags.
     if version == 0xFF or not trace or not span or (version == 0 and found.group(5)):
@@ -175,12 +177,14 @@ def producer_context(block: bytes) -> SpanContext | None:
 
 
 def _sampled(batch: Sequence[Delivered]) -> Iterator[tuple[SpanContext, Delivered]]:
+    search = _PARENT.search
     for message in batch:
         block = message[2]
-        if b"raceparent:" not in block and b"RACEPARENT:" not in block:
-            continue  # nearly all of those without; the expression is for the others
-        context = producer_context(block)
-        if context is not None and context.trace_flags & _SAMPLED:
+        # Most messages are of no sampled trace; for these nothing more than this is done.
+        if not block or (found := search(block)) is None or not int(found[4], 16) & _SAMPLED:
+            continue
+        context = _context_of(found, block)
+        if context is not None:
             yield context, message
 
 

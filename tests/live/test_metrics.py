@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from importlib.metadata import version
+from pathlib import Path
 
 from bridge.telemetry.names import LEADER, METRICS
 from conformance.servers import NativeServer, SharedServers
 from tests.live.every_kind import EveryKind
 from tests.live.metrics_endpoint import Scrape, scrape
 from tests.live.raw_messages import OpenPeer
+from tests.live.reloading import reloading
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
@@ -139,6 +141,57 @@ async def test_no_counter_falls_over_an_outage_and_the_outage_shows(
         assert after.value("connection_reconnects_total", connection="default") == 1
         assert of(after, "resumed_total", "rule", "republish") == 1
         assert of(after, "sent_messages_total", "rule", "republish") >= 101
+
+
+async def test_counters_go_on_over_changed_configurations(
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    url = await servers.url("2.15.1")
+    here = await Scene.make(await raw_peer(url), unique_name("reloads"))
+    async with reloading(url, tmp_path, here.rule(), **FREE) as bridge:
+        await here.load.burst(50)
+        await here.bridged.count(50)
+        await until(lambda: bridge.seat("rule").measures.in_flight() == 0)
+        before = await scrape(bridge.sidecar)
+        await bridge.applied(here.rule(exclude=["nothing.here"]), **FREE)
+        between = await scrape(bridge.sidecar)
+        await here.load.burst(50)
+        await here.bridged.count(100)
+        refused = await bridge.reload(here.rule(exclude=["not..valid"]), **FREE)
+        assert refused.result == "refused"
+        await until(lambda: bridge.seat("rule").measures.in_flight() == 0)
+        after = await scrape(bridge.sidecar)
+    for earlier, later in ((before, between), (between, after)):
+        assert not {key for key, value in earlier.counters.items() if later.samples[key] < value}
+    told = [of(seen, "sent_messages_total", "rule", "republish") for seen in (before, between, after)]
+    assert told == [50, 50, 100]
+    assert of(after, "received_bytes_total", "rule", "republish") > of(
+        before, "received_bytes_total", "rule", "republish"
+    )
+    assert [after.value("config_reloads_total", result=result) for result in ("applied", "refused")] == [1, 1]
+
+
+async def test_of_two_replicas_one_leads(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:
+    url = await servers.url("2.15.1")
+    here = await Scene.make(await raw_peer(url), unique_name("replicas"))
+    settings = settings_for(url, here.rule(), **FREE, leadership={"bucket": f"L{here.name}"})
+    async with running(settings) as first:
+        await until(lambda: first.seats[0].state == "ready")
+        async with running(settings) as second:
+            leading, standing_by = await scrape(first), await scrape(second)
+            assert [of(seen, "leader", "rule", "republish") for seen in (leading, standing_by)] == [1, 0]
+            assert [of(seen, "rule_ready", "rule", "republish") for seen in (leading, standing_by)] == [1, 1]
+            assert of(standing_by, "rule_state", "rule", "republish", state="standby") == 1
+            await here.load.burst(10)
+            await here.bridged.count(10)
+            await until(lambda: first.seats[0].measures.in_flight() == 0)
+            await first.stop()
+            await until(lambda: second.seats[0].state == "ready")
+            await here.load.burst(10)
+            await here.bridged.count(20)
+            took_over = await scrape(second)
+            assert of(took_over, "leader", "rule", "republish") == 1
+            assert of(took_over, "received_messages_total", "rule", "republish") == 10
 
 
 async def test_what_waits_is_lag_and_what_is_in_hand_is_in_flight(

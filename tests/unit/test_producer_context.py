@@ -20,7 +20,7 @@ def block(*lines: str) -> bytes:
     return ("NATS/1.0\r\n" + "".join(f"{line}\r\n" for line in lines) + "\r\n").encode()
 
 
-@pytest.mark.parametrize("name", ["traceparent", "Traceparent", "TRACEPARENT"])
+@pytest.mark.parametrize("name", ["traceparent", "Traceparent", "TraceParent", "TRACEPARENT"])
 @pytest.mark.parametrize("before", [(), ("A: 1",)])
 @pytest.mark.parametrize("spaces", ["", " ", "\t"])
 def test_it_is_found(name: str, before: tuple[str, ...], spaces: str) -> None:
@@ -96,6 +96,12 @@ def test_a_message_of_a_sampled_trace_gets_a_span_in_it() -> None:
     assert second.attributes["messaging.nats.stream.sequence"] == 4
     assert second.attributes["messaging.nats.subject"] == "orders.a"
     assert second.attributes["messaging.message.body.size"] == 5
+
+
+def test_a_name_in_any_case_is_seen_in_batches() -> None:
+    subject, reply, found, payload = message(1)
+    (span,) = made("link", [(subject, reply, found.replace(b"traceparent", b"TraceParent"), payload)])
+    assert len(span.links) == 1
 
 
 @pytest.mark.parametrize("mode", ["link", "continue"])

@@ -222,6 +222,18 @@ def test_keys_that_changed_places_are_reordered() -> None:
     assert _found(events, "settings") == {"reordered (violation)": 1}
 
 
+def test_what_a_server_brought_back_behind_a_purge_is_not_lost() -> None:
+    events = _fine()
+    purge = "NATS/1.0\r\nKV-Operation: PURGE\r\nNats-Rollup: sub\r\n\r\n"
+    _rows(events, "KV_SETTINGS")[5][3] = purge  # 6, of key k2; 2 should be gone by it
+    copy = _rows(events, "KV_SETTINGS_COPY")[5]
+    copy[3] = copy[3].replace("NATS/1.0\r\n", "NATS/1.0\r\nKV-Operation: PURGE\r\nNats-Rollup: sub\r\n")
+    del _rows(events, "KV_SETTINGS_COPY")[1]
+    assert _found(events, "settings") == {"invented (unknown)": 1}
+    del _rows(events, "KV_SETTINGS_COPY")[8]  # 10, behind the purge
+    assert _found(events, "settings") == {"invented (unknown)": 1, "lost (violation)": 1}
+
+
 def test_a_twin_at_another_number_is_seen() -> None:
     events = _fine()
     rows = _rows(events, "TWIN")
@@ -349,6 +361,16 @@ def test_at_least_once_may_double_behind_a_crash_and_never_lose() -> None:
     events = _fine()
     events.remove(_heard(events, "never-lost")[5])
     assert _found(events + _crash(6.0, 7.5), "never-lost") == {"lost (violation)": 1}
+
+
+def test_only_with_replicas_a_pause_may_cost_what_was_in_hand() -> None:
+    events = _fine()
+    events.remove(_heard(events, "once")[5])
+    fault = {"event": "fault", "number": 1, "kind": "sidecar paused"}
+    events += [{"t": 6.0, "phase": "begin", **fault}, {"t": 7.0, "phase": "end", **fault}]
+    assert _found(events, "once") == {"lost (violation)": 1}
+    events[0]["replicas"] = 2
+    assert _found(events, "once") == {"lost (allowed)": 1}
 
 
 def test_a_clean_stop_excuses_nothing() -> None:
