@@ -1,4 +1,4 @@
-"""Removing what the sidecar leaves on servers: the durable consumers that keep its rules' positions."""
+"""Removing what the sidecar leaves on servers: the durable consumers that keep its rules' positions, and leases."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ from collections.abc import Sequence
 
 from bridge.errors import ApiError, ConfigError
 from bridge.jetstream_api import STREAM_NOT_FOUND, JetStreamApi
+from bridge.leadership.lease_store import Bucket, lease_subject
 from bridge.links import close_links, open_links
-from bridge.rule_consumer import consumer_owner, durable_name
+from bridge.rule_consumer import consumer_owner, durable_name, marker_name
 from bridge.settings import RepublishRule, Settings
 
 __all__ = ["clean"]
 
 
 async def clean(settings: Settings, rules: Sequence[str]) -> list[str]:
-    """Delete the rules' durable consumers; the next start of such a rule follows its `start` again.
+    """Delete the rules' durable consumers and leases; the next start of such a rule follows its `start` again.
 
     Args:
         settings: the configuration.
         rules: names of rules; empty for all.
 
     Returns:
-        One line per rule: what was removed, or that there was nothing.
+        One line per rule: what was removed, or that there was nothing; with replicas, another one about its lease.
 
     Raises:
         ConfigError: there is no such rule.
@@ -32,9 +33,16 @@ async def clean(settings: Settings, rules: Sequence[str]) -> list[str]:
         if name not in known:
             raise ConfigError(f"rule '{name}': not in the configuration; there are {', '.join(known) or 'none'}")
     chosen = [known[name] for name in (rules or known)]
-    links = await open_links(settings, {rule.source_connection for rule in chosen if isinstance(rule, RepublishRule)})
+    leases = settings.leadership
+    names = {rule.source_connection for rule in chosen if isinstance(rule, RepublishRule)}
+    links = await open_links(settings, names | ({leases.connection} if leases is not None else set()))
     try:
         lines = []
+        if leases is not None:
+            api = links[leases.connection].api
+            for rule in chosen:
+                what = await _remove_lease(api, leases.bucket, settings.name, rule.name)
+                lines.append(f"rule '{rule.name}': {what} lease in bucket '{leases.bucket}'")
         for rule in chosen:
             if not isinstance(rule, RepublishRule):
                 lines.append(f"rule '{rule.name}': nothing to remove: rules of kind {rule.kind} leave nothing behind")
@@ -55,9 +63,22 @@ async def _remove(api: JetStreamApi, stream: str, consumer: str, owner: str) -> 
             return "nothing to remove:"
         if not str(info["config"].get("description", "")).startswith(owner):
             return "left alone, because it is not this rule's:"
+        await api.delete_consumer(stream, marker_name(consumer))
         await api.delete_consumer(stream, consumer)
     except ApiError as error:
         if error.err_code != STREAM_NOT_FOUND:
             raise
         return "nothing to remove:"
     return "removed"
+
+
+async def _remove_lease(api: JetStreamApi, bucket: str, sidecar: str, rule: str) -> str:
+    try:
+        purged = await api.request(
+            f"STREAM.PURGE.{Bucket(bucket).stream}", {"filter": lease_subject(bucket, sidecar, rule)}
+        )
+    except ApiError as error:
+        if error.err_code != STREAM_NOT_FOUND:
+            raise
+        return "nothing to remove:"
+    return "removed" if purged.get("purged") else "nothing to remove:"

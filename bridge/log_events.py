@@ -57,6 +57,9 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "error", "It cannot be taken; what held before goes on.", ("asked_by", "reason"), always=True
     ),
     "reload.failed": LogEvent("error", "Taking it met a fault in the program.", ("reason",), always=True),
+    "rule.copied_anew": LogEvent(
+        "warning", "A source was changed so that the target's records do not speak of it.", always=True
+    ),
     "rule.durable_left": LogEvent(
         "warning", "A rule's durable consumer stays on the server, and no rule uses it.", ("consumer",), always=True
     ),

@@ -7,7 +7,7 @@ from typing import Final
 
 from bridge.links import connections_of
 from bridge.rule_consumer import durable_name
-from bridge.settings import RepublishRule, Rule, Settings
+from bridge.settings import CopyingRule, MirrorRule, RepublishRule, Rule, Settings, Source
 
 __all__ = ["LeftBehind", "ReloadPlan", "plan_reload"]
 
@@ -51,6 +51,8 @@ class ReloadPlan:
         removed: names of rules that are no more, or of another kind than before.
         opened: names of connections that are new, or lead elsewhere than before.
         left_behind: durable consumers that nobody uses any more.
+        copied_anew: changed rules with a source that selects or stores in another way: the target knows no copies of
+            such a source, so it begins where it says, as native sources do. Name of rule and source.
         restart: sections that differ and are read at the start only.
         logging: whether the log's section differs.
     """
@@ -61,6 +63,7 @@ class ReloadPlan:
     removed: tuple[str, ...]
     opened: tuple[str, ...]
     left_behind: tuple[LeftBehind, ...]
+    copied_anew: tuple[tuple[str, str], ...]
     restart: tuple[str, ...]
     logging: bool
 
@@ -94,6 +97,12 @@ def plan_reload(old: Settings, new: Settings) -> ReloadPlan:
         removed=tuple(name for name in before if name not in same_kind),
         opened=tuple(sorted(opened)),
         left_behind=_left_behind(old, new),
+        copied_anew=tuple(
+            (name, source)
+            for name in after
+            if name in same_kind - unchanged
+            for source in _copied_anew(before[name], after[name])
+        ),
         restart=_restart(old, new),
         logging=old.log != new.log,
     )
@@ -128,6 +137,21 @@ def _restart(old: Settings, new: Settings) -> tuple[str, ...]:
     if not differing and leases is not None and not _same_connection(old, new, leases.connection):
         differing.append(f"leadership's connection '{leases.connection}'")
     return tuple(differing)
+
+
+def _copied_anew(old: Rule, new: Rule) -> list[str]:
+    """The sources of which the records in the target say nothing; sequence numbers that are kept say it without."""
+    if not isinstance(old, CopyingRule) or not isinstance(new, CopyingRule):
+        return []
+    if isinstance(new, MirrorRule) and new.keep_sequence:
+        return []
+    known = [_identity(entry) for entry in old.entries]
+    return [entry.name for entry in new.entries if _identity(entry) not in known]
+
+
+def _identity(entry: Source) -> tuple[object, ...]:
+    """What source records tell one entry from another by."""
+    return entry.name, entry.filter_subject, entry.subject_transforms, entry.external
 
 
 def _left_behind(old: Settings, new: Settings) -> tuple[LeftBehind, ...]:

@@ -185,6 +185,8 @@ class RepublishRun(FailingRun):
                 meaning="Nats-Last-Sequence names the newest predecessor that is seen to exist",
             )
             self._tasks.append(asyncio.create_task(self._refresh_floor()))
+        if self.error is not None:
+            return  # a message on the way ended it already
         self.state = "ready"
         self._log.info(
             "rule.ready",

@@ -190,6 +190,9 @@ class RuleSeat:
                 term = await self._lead()
                 if not await self._work(term):
                     continue
+                if self.error is not None:  # of a message that was met on the way
+                    self._ended_by(self.error)
+                    return
                 self._phase = "ready"
                 self._has_begun()
                 await term.lost.wait()
@@ -199,7 +202,7 @@ class RuleSeat:
                 self._phase = "standby"
                 await self._end_run()
         except Exception as error:
-            self._fail(error)
+            self._start_failed(error)
 
     async def _wait_for_streams(self) -> None:
         if self._missing is None:
@@ -233,6 +236,7 @@ class RuleSeat:
                     raise
                 if self._leadership.shared:
                     await self._end_term()  # another replica may reach what this one cannot
+                self.error = None
                 pause = next(pauses, _PAUSES[-1])
                 self._log.warning("rule.start_delayed", reason=str(error), again_in=pause)
                 await asyncio.sleep(pause)
@@ -262,8 +266,6 @@ class RuleSeat:
             await starting
         finally:
             await end_tasks(starting, lost)
-        if run.error is not None:
-            raise run.error
         return True
 
     async def _checked(self, run: RuleRun) -> bool:
@@ -356,18 +358,25 @@ class RuleSeat:
             self._begun.set_result(None)
 
     def _run_failed(self, run: RuleRun) -> None:
-        if run is self.run and run.error is not None:
-            self._fail(run.error, said=True)
+        """A run says that it cannot go on. What becomes of that is decided where it starts, or ends, just now."""
+        if run is not self.run or run.error is None or self.error is not None:
+            return
+        self.error = run.error
+        if self._phase not in ("starting", "draining"):
+            self._phase = "failed"
+            self._failed(self)
 
-    def _fail(self, error: BaseException, *, said: bool = False) -> None:
-        """The rule cannot go on; only the first reason counts. `said`: the log has it already."""
-        if self.error is not None:
+    def _start_failed(self, error: BaseException) -> None:
+        """The rule cannot be brought to work: whoever waits for that hears it, otherwise it is as at work."""
+        if self._is_awaited and self._begun is not None:
+            self.error, self._phase = error, "failed"
+            self._begun.set_exception(error)
             return
-        self.error = error
-        self._phase = "failed"
-        if self._begun is not None and not self._begun.done():
-            self._begun.set_exception(error)  # whoever starts the seat hears it
-            return
-        if not said:
+        if self.error is None:  # nobody has said it yet
             self._log.error("rule.failed", reason=str(error) or type(error).__name__)
+        self._ended_by(error)
+
+    def _ended_by(self, error: BaseException) -> None:
+        self.error, self._phase = error, "failed"
+        self._has_begun()
         self._failed(self)

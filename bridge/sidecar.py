@@ -185,6 +185,13 @@ class Sidecar:
         self.settings = settings
         if plan.logging:
             configure_logs(settings.log)
+        for name, source in plan.copied_anew:
+            _log.warning(
+                "rule.copied_anew",
+                rule=name,
+                origin=source,
+                meaning="what is selected or where it is stored was changed, so it is copied from its start again",
+            )
         for left in plan.left_behind:
             _log.warning(
                 "rule.durable_left",

@@ -16,7 +16,7 @@ __all__ = ["clean_command"]
 @config_option
 @click.argument("rules", nargs=-1, metavar="[RULE…]")
 def clean_command(config: Path, rules: tuple[str, ...]) -> None:
-    """Remove what the sidecar left on servers: the durable consumers of the rules named, or of all rules.
+    """Remove what the sidecar left on servers: durable consumers and leases of the rules named, or of all rules.
 
     Their positions are gone then; such a rule begins at its `start` again.
 

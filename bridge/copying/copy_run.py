@@ -119,9 +119,15 @@ class CopyRun(FailingRun):
             )
             for plan in self._plans
         ]
-        await asyncio.gather(*(entry.start() for entry in self._entries))
+        starting = [asyncio.create_task(entry.start()) for entry in self._entries]
+        try:
+            await asyncio.gather(*starting)
+        finally:
+            await end_tasks(*starting)  # one that fails leaves the others to nobody
         await self._events.open()
         self._follower = asyncio.create_task(self._follow_target())
+        if self.error is not None:
+            return  # a message on the way ended it already
         self.state = "ready"
         self._log.info("rule.ready", sources=[plan.source.name for plan in self._plans])
 

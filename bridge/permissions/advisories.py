@@ -18,12 +18,13 @@ _UNCONFIRMED = "what a stream takes of it is not confirmed"
 _STREAM_TOKEN = 5  # in $JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.<stream>.<consumer>
 
 
-def advisories_needs(rule: AdvisoriesRule, dialect: Dialect) -> Iterator[Need]:
-    """The needs of one rule."""
+def advisories_needs(rule: AdvisoriesRule, dialect: Dialect, *, leased: bool = False) -> Iterator[Need]:
+    """The needs of one rule; `leased`: only who holds its lease listens, without a queue group."""
     name, source, target = rule.name, rule.source_connection, rule.target_connection
     transform = compile_advisories(rule, dialect).transform
     yield write(target, covering_filter(transform), "publishes", rule=name)
-    yield listen(source, f"{rule.republish.src} {queue_group(name)}", "hears advisories", rule=name)
+    source_subject = rule.republish.src if leased else f"{rule.republish.src} {queue_group(name)}"
+    yield listen(source, source_subject, "hears advisories", rule=name)
     # Which streams take what is published can change at any time, so none is named.
     yield write(target, api_subject("STREAM.NAMES"), "finds streams that take it", rule=name, without=_UNCONFIRMED)
     for connection in dict.fromkeys((target, source)):

@@ -83,16 +83,14 @@ def grants_of(settings: Settings, known: KnownStreams | None = None) -> list[Con
         CredentialsError: a connection's context cannot be read.
     """
     used = {name for rule in settings.rules for name in rule.connections}
-    used |= {settings.leadership.connection} if settings.leadership else set()
+    used |= {settings.leadership.connection} if settings.leadership is not None else set()
     inboxes = {
         name: str(connect_options(connection, name)["inbox_prefix"].decode())
         for name, connection in settings.connections.items()
         if name in used
     }
     looked_at = {name for rule in settings.rules for name in rule.connections}
-    needs = [*account_needs(inboxes, looked_at)]
-    if settings.leadership is not None:
-        needs += lease_needs(settings.leadership, settings.name)
+    needs = [*account_needs(inboxes, looked_at), *lease_needs(settings)]
     for rule in settings.rules:
         needs += _needs_of(rule, settings, known or {})
     return [
@@ -111,9 +109,9 @@ def _needs_of(rule: Rule, settings: Settings, known: KnownStreams) -> Iterator[N
         case SourcesRule() | MirrorRule() | KvSourcesRule():
             yield from copying_needs(rule, version, known)
         case SubjectTransformRule():
-            yield from ingress_needs(rule, version)
+            yield from ingress_needs(rule, version, leased=settings.leadership is not None)
         case AdvisoriesRule():
-            yield from advisories_needs(rule, version)
+            yield from advisories_needs(rule, version, leased=settings.leadership is not None)
 
 
 def _granted(needs: list[Need]) -> Iterator[Grant]:

@@ -15,8 +15,8 @@ from transforms.dialect import Dialect
 __all__ = ["ingress_needs"]
 
 
-def ingress_needs(rule: SubjectTransformRule, dialect: Dialect) -> Iterator[Need]:
-    """The needs of one rule."""
+def ingress_needs(rule: SubjectTransformRule, dialect: Dialect, *, leased: bool = False) -> Iterator[Need]:
+    """The needs of one rule; `leased`: only who holds its lease listens, without a queue group."""
     name, connection, transform = rule.name, rule.connection, rule.subject_transform
     yield write(
         connection,
@@ -24,7 +24,12 @@ def ingress_needs(rule: SubjectTransformRule, dialect: Dialect) -> Iterator[Need
         f"passes on to stream {rule.stream}",
         rule=name,
     )
-    yield listen(connection, f"{transform.src} {queue_group(name)}", "takes from publishers", rule=name)
+    yield listen(
+        connection,
+        transform.src if leased else f"{transform.src} {queue_group(name)}",
+        "takes from publishers",
+        rule=name,
+    )
     yield from existing(connection, rule.stream, rule=name)
     yield write(
         connection, api_subject("STREAM.NAMES"), f"sees whether a stream takes {transform.src} already", rule=name

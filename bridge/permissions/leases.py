@@ -1,4 +1,4 @@
-"""What the leases need by which replicas agree on who works on a rule."""
+"""What the leases of replicas need."""
 
 from __future__ import annotations
 
@@ -6,27 +6,42 @@ from collections.abc import Iterator
 
 from bridge.leadership.lease_store import Bucket, lease_subject
 from bridge.permissions.need import Need, api_subject, listen, write
-from bridge.settings import LeadershipSettings
+from bridge.rule_consumer import durable_name, marker_name
+from bridge.settings import RepublishRule, Settings
 
 __all__ = ["lease_needs"]
 
 
-def lease_needs(wanted: LeadershipSettings, sidecar: str) -> Iterator[Need]:
-    """The needs of the connection on which the bucket is."""
-    connection, stream = wanted.connection, Bucket(wanted.bucket).stream
-    leases = lease_subject(wanted.bucket, sidecar, "*")
-    yield write(connection, leases, "takes, renews and gives back leases")
-    yield write(connection, api_subject("STREAM.MSG.GET", stream), "reads leases")
-    yield write(connection, api_subject("STREAM.INFO", stream), "sees whether the bucket of leases is fit")
-    yield listen(
-        connection,
-        leases,
-        "hears that a lease is given back",
-        without="a clean stop is noticed a little later",
-    )
-    if wanted.create:
+def lease_needs(settings: Settings) -> Iterator[Need]:
+    """The needs of the sidecar and its rules where there may be replicas; none where there are none."""
+    leases = settings.leadership
+    if leases is None:
+        return
+    connection, bucket = leases.connection, Bucket(leases.bucket)
+    subject = lease_subject(bucket.name, settings.name, "*")
+    yield write(connection, subject, "takes, renews and gives back leases")
+    yield write(connection, api_subject("STREAM.INFO", bucket.stream), "looks for the bucket of the leases")
+    yield write(connection, api_subject("STREAM.MSG.GET", bucket.stream), "reads leases")
+    if leases.create:
         yield write(
             connection,
-            api_subject("STREAM.CREATE", stream),
-            "makes the bucket of leases",
+            api_subject("STREAM.CREATE", bucket.stream),
+            "makes the bucket of the leases",
+            without="the bucket must be there, and is not made again when it is deleted",
         )
+    yield listen(
+        connection,
+        subject,
+        "hears that a lease is given back",
+        without="a clean stop of another replica is noticed up to a fifth of ttl later",
+    )
+    for rule in settings.rules:
+        if isinstance(rule, RepublishRule) and rule.durable:
+            marker = marker_name(durable_name(settings.name, rule.name))
+            for request in ("CONSUMER.DURABLE.CREATE", "CONSUMER.INFO", "CONSUMER.DELETE"):
+                yield write(
+                    rule.source_connection,
+                    api_subject(request, rule.stream, marker),
+                    "takes its consumer from a replica that is paused",
+                    rule=rule.name,
+                )

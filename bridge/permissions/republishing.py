@@ -9,7 +9,7 @@ from bridge.permissions.need import Need, api_subject, listen, write
 from bridge.permissions.reading import existing, passing_consumers, replays
 from bridge.permissions.stream_facts import KnownStreams
 from bridge.removals import AUDIT_SUBJECT
-from bridge.rule_consumer import durable_name, marker_name
+from bridge.rule_consumer import durable_name
 from bridge.settings import RepublishRule, Settings
 from bridge.side_effects import CONSUMER_RETENTIONS
 from transforms.dialect import Dialect
@@ -33,8 +33,6 @@ def republish_needs(rule: RepublishRule, settings: Settings, dialect: Dialect, k
     if rule.durable:
         yield from replays(source, stream, rule=name)
         yield from _position(rule, durable_name(settings.name, name))
-        if settings.leadership is not None:
-            yield from _moved_position(rule, marker_name(durable_name(settings.name, name)))
     else:
         facts = known.get((source, stream))
         direct = facts is not None and facts.retention in CONSUMER_RETENTIONS
@@ -67,12 +65,6 @@ def _position(rule: RepublishRule, consumer: str) -> Iterator[Need]:
         yield write(source, api_subject(request, stream, consumer), why, rule=rule.name)
     if rule.delivery == "at_least_once":
         yield write(source, f"$JS.ACK.{stream}.{consumer}.>", "moves its position", rule=rule.name)
-
-
-def _moved_position(rule: RepublishRule, marker: str) -> Iterator[Need]:
-    for request in ("CONSUMER.DURABLE.CREATE", "CONSUMER.INFO", "CONSUMER.DELETE"):
-        subject = api_subject(request, rule.stream, marker)
-        yield write(rule.source_connection, subject, "keeps its position while it takes over", rule=rule.name)
 
 
 def _watching(rule: RepublishRule, known: KnownStreams) -> Iterator[Need]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bridge.leadership.lease_store import Bucket
 from bridge.settings import Settings
 from tests.live.raw_messages import Collected, RawPeer
 from tests.live.until import until
@@ -163,6 +164,12 @@ class Republished(Scenario):
 @dataclass(slots=True)
 class Leading(Republished):
     """A republish rule with a lease; in the end, another process is bound to its consumer."""
+
+    async def make(self) -> None:
+        """The stream, and the bucket."""
+        await Scenario.make(self)
+        bucket = Bucket(f"{self.name}_L")
+        await self.peer.create_stream(**bucket.config(1))
 
     async def meanwhile(self) -> None:
         """Somebody takes the consumer."""

@@ -9,8 +9,11 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+import nats.errors
+
+from bridge.cancelling import end_tasks
 from tests.live.copies import record_of
-from tests.live.raw_messages import RawPeer
+from tests.live.raw_messages import Collected, RawPeer
 from tests.live.sidecar_process import Load, Seen, SidecarProcess, document
 from tests.live.stored_messages import stored_messages
 from tests.live.until import until
@@ -100,12 +103,15 @@ async def replicas(directory: Path, url: str, bucket: str, rules: Sequence[dict[
 class EveryKind:
     """A stream, and what rules of the kinds that read it make of it."""
 
-    def __init__(self, peer: RawPeer, name: str, once: Seen, least: Seen) -> None:
+    def __init__(self, peer: RawPeer, name: str, once: Seen, least: Seen, told: Collected) -> None:
         self.peer = peer
         self.name = name
         self.once = once
         self.least = least
+        self.told = told
         self.load = Load(peer, name)
+        self.streams: list[str] = []  # made while a replica was at work, so that it told of them
+        self.acknowledged: list[bytes] = []  # what the ingress rule's publisher heard to be stored
 
     @classmethod
     async def make(cls, peer: RawPeer, name: str, **config: Any) -> Self:
@@ -115,7 +121,9 @@ class EveryKind:
         copies = {"duplicate_window": 1_000_000_000, **config}
         await peer.create_stream(**{"name": f"C{name}", "subjects": [f"C{name}.>"]} | copies)
         await peer.create_stream(**{"name": f"M{name}", "subjects": [f"M{name}.>"]} | copies)
-        return cls(peer, name, await Seen.of(peer, f"once{name}.>"), await Seen.of(peer, f"least{name}.>"))
+        await peer.create_stream(**{"name": f"I{name}", "subjects": [f"kept{name}.>"]} | config)
+        once, least = await Seen.of(peer, f"once{name}.>"), await Seen.of(peer, f"least{name}.>")
+        return cls(peer, name, once, least, await peer.collect(f"told{name}.>"))
 
     @property
     def rules(self) -> list[dict[str, Any]]:
@@ -140,6 +148,17 @@ class EveryKind:
                 "mirror": entry("M"),
                 "keep_sequence": True,
             },
+            {
+                "name": "ingress",
+                "kind": "subject_transform",
+                "stream": f"I{name}",
+                "subject_transform": {"src": f"in{name}.>", "dest": f"kept{name}.>"},
+            },
+            {
+                "name": "advisories",
+                "kind": "advisories",
+                "republish": {"src": "$JS.EVENT.ADVISORY.STREAM.CREATED.*", "dest": f"told{name}.{{{{wildcard(1)}}}}"},
+            },
         ]
 
     async def flow(self, ahead: int = 2000) -> None:
@@ -147,6 +166,26 @@ class EveryKind:
         while True:
             await self.least.until_sequence(self.load.published - ahead)
             await self.load.burst(50)
+
+    async def publish(self) -> None:
+        """Publish through the ingress rule for ever, one message after the other, each once."""
+        number = 0
+        while True:
+            number += 1
+            payload = b"%d" % number
+            try:
+                answer = await self.peer.client.request(f"in{self.name}.x", payload, timeout=1)
+            except (nats.errors.NoRespondersError, nats.errors.TimeoutError):
+                continue
+            assert json.loads(answer.data)["stream"] == f"I{self.name}"
+            self.acknowledged.append(payload)
+
+    async def tell(self) -> None:
+        """Make a stream, while a replica is at work, and wait until it has told of it."""
+        stream = f"{self.name}told{len(self.streams)}"
+        self.streams.append(stream)
+        await self.peer.create_stream(name=stream, subjects=[f"made{stream}"])
+        await self.told.count(len(self.streams))
 
     async def end(self) -> int:
         """Store one last message, and wait until every rule has passed it on; its sequence."""
@@ -156,6 +195,20 @@ class EveryKind:
         for target in ("C", "M"):
             await self._holds(f"{target}{self.name}", end)
         return end
+
+    async def listening_anew(self, peer: RawPeer) -> Self:
+        """The same with another connection, after the server has ended the first."""
+        name = self.name
+        once, least = await Seen.of(peer, f"once{name}.>"), await Seen.of(peer, f"least{name}.>")
+        anew = type(self)(peer, name, once, least, await peer.collect(f"told{name}.>"))
+        anew.load.published = self.load.published
+        return anew
+
+    async def copied(self, end: int) -> tuple[list[int], list[int]]:
+        """The origin's sequences of what is in the two targets, in their order."""
+        copies = await stored_messages(self.peer, f"C{self.name}", end)
+        mirrored = await stored_messages(self.peer, f"M{self.name}", end)
+        return [record_of(message).sequence for message in copies], [message.sequence for message in mirrored]
 
     async def _holds(self, stream: str, messages: int) -> None:
         async def there() -> bool:
@@ -178,9 +231,21 @@ class EveryKind:
         originals = await stored_messages(self.peer, self.name, end)
         mirrored = await stored_messages(self.peer, f"M{self.name}", end)
         assert [(m.sequence, m.payload) for m in mirrored] == [(m.sequence, m.payload) for m in originals]
+        state = (await self.peer.api(f"STREAM.INFO.I{self.name}"))["state"]
+        kept = [m.payload for m in await stored_messages(self.peer, f"I{self.name}", int(state["messages"]))]
+        assert len(set(kept)) == len(kept)
+        assert set(self.acknowledged) <= set(kept)
+        told = [message[0].decode().rpartition(".")[2] for message in self.told.messages]
+        assert [stream for stream in told if stream in self.streams] == self.streams
 
 
-async def ended(task: asyncio.Task[None]) -> None:
-    """Cancel a task and wait for its end."""
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+@contextlib.asynccontextmanager
+async def under_load(here: EveryKind) -> AsyncIterator[None]:
+    """Publish to the stream and through the ingress rule meanwhile."""
+    tasks = [asyncio.create_task(here.flow()), asyncio.create_task(here.publish())]
+    try:
+        yield
+    finally:
+        await end_tasks(*tasks)
+    for task in tasks:
+        assert task.cancelled(), task

@@ -137,6 +137,10 @@ class Stage:
                 if messages != FIRST:
                     await scenario.disturb()
                 await scenario.publish(messages)
+        await self.settled()
+
+    async def settled(self) -> None:
+        """Wait until everything that was published has come out."""
         await asyncio.gather(*(self._done(scenario) for scenario in self.scenarios))
 
     async def _done(self, scenario: Scenario) -> None:
@@ -193,6 +197,7 @@ class Stage:
             if scenario.name not in self.failed:
                 await scenario.meanwhile()
         await self.start(later=True)
+        await self.settled()
         await self.each(10)
 
 

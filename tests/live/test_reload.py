@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
@@ -135,6 +136,24 @@ async def test_copying_beside_a_changed_rule_and_changed_itself(
     await steady.are_exact()
 
 
+async def test_a_source_that_stores_elsewhere_begins_anew(
+    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    """As native sources do: the target's records speak of what was selected and where it went."""
+    url = await servers.url(twin_version)
+    copies = await Copies.make(await raw_peer(url), unique_name("anew"))
+    for _ in range(3):
+        await copies.peer.store(f"{copies.name}.x".encode())
+    async with reloading(url, tmp_path, copies.rule()) as bridge:
+        await copies.holds(3)
+        elsewhere = [{"src": f"{copies.name}.>", "dest": f"{copies.target}.elsewhere.>"}]
+        with capture_logs() as log:
+            await bridge.applied(copies.rule(entry={"subject_transforms": elsewhere}))
+        assert [line["origin"] for line in log if line["event"] == "rule.copied_anew"] == [copies.name]
+        await copies.holds(6)
+    assert await copies.origin_sequences() == [1, 2, 3, 1, 2, 3]
+
+
 async def test_a_rule_added_removed_and_renamed(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
@@ -249,6 +268,61 @@ async def test_a_connection_that_leads_elsewhere(native_server: Servers, raw_pee
             assert new.client.is_closed
             assert list(bridge.sidecar.links) == ["default"]
         assert (here.bridged.sequences, elsewhere.sequences, there.sequences) == ([1], [2], [1, 2])
+
+
+async def test_a_changed_rule_keeps_its_lead(
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    """Another replica may not have the new file yet."""
+    url = await servers.url("2.15.1")
+    here = await Scene.make(await raw_peer(url), unique_name("lead"))
+    more = {"leadership": {"bucket": unique_name("leases"), "ttl": 2}}
+    async with reloading(url, tmp_path, here.rule(), **more) as bridge:
+        await until(lambda: bridge.seat("rule").ready and bridge.seat("rule").leader is True)
+        term = bridge.seat("rule")._term
+        await here.peer.store(f"{here.name}.x".encode())
+        await here.bridged.until_sequence(1)
+        await bridge.applied(here.rule(exclude=[f"{here.name}.never"]), **more)
+        await until(lambda: bridge.seat("rule").ready)
+        await here.peer.store(f"{here.name}.x".encode())
+        await here.bridged.until_sequence(2)
+        assert bridge.seat("rule")._term is term
+        facts = await bridge.reload(here.rule(), leadership={**more["leadership"], "ttl": 3})
+        assert "leadership: read at the start only" in facts.reason
+    assert here.bridged.sequences == [1, 2]
+
+
+async def test_over_http(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path) -> None:
+    url = await servers.url("2.15.1")
+    here = await Scene.make(await raw_peer(url), unique_name("http"))
+    more = {"http": {"listen": "127.0.0.1:0"}}
+    async with reloading(url, tmp_path, here.rule(), **more) as bridge, aiohttp.ClientSession() as session:
+        assert bridge.sidecar.http is not None
+        base = "http://{}:{}".format(*bridge.sidecar.http)
+
+        async def config() -> dict[str, Any]:
+            async with session.get(f"{base}/status") as answer:
+                told: dict[str, Any] = (await answer.json())["config"]
+                return told
+
+        before = await config()
+        assert before == {
+            "path": str(bridge.path),
+            "hash": content_hash(bridge.path),
+            "loaded_at": before["loaded_at"],
+            "last_reload": None,
+        }
+        bridge.write(here.rule(), to(here, "dest"), **more)
+        async with session.post(f"{base}/-/reload") as answer:
+            assert (answer.status, (await answer.json())["result"]) == (200, "applied")
+        after = await config()
+        assert after["hash"] == content_hash(bridge.path) != before["hash"]
+        assert after["last_reload"]["changed"] == ["other"]
+        assert after["last_reload"]["asked_by"] == "asked for over HTTP"
+        bridge.path.write_text("rules: [\n", "utf-8")
+        async with session.post(f"{base}/-/reload") as answer:
+            assert (answer.status, (await answer.json())["result"]) == (409, "refused")
+        assert (await config())["hash"] == after["hash"]
 
 
 # -- what is refused changes nothing -----------------------------------------------------------------------------------
@@ -444,6 +518,12 @@ async def test_the_end_comes_in_the_middle_of_a_reload(
         assert (await bridge.sidecar.reload("late")).result == "refused"
 
 
+def stands_still(pid: int) -> bool:
+    """Whether a process that was told to stop has stopped: with few processors one thread hears it first."""
+    stats = [(thread / "stat").read_text() for thread in Path(f"/proc/{pid}/task").iterdir()]
+    return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
+
+
 async def test_the_end_comes_while_a_changed_rule_drains(
     native_server: Servers, raw_peer: OpenPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -458,6 +538,7 @@ async def test_the_end_comes_while_a_changed_rule_drains(
             class Held(Changeover):
                 async def apply(self) -> None:
                     os.kill(target.pid, signal.SIGSTOP)
+                    await until(lambda: stands_still(target.pid))
                     await here.load.burst(100)
                     await until(lambda: run.has_work)
                     await super().apply()

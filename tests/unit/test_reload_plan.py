@@ -84,6 +84,25 @@ def test_a_position_that_nobody_uses_any_more(change: dict[str, Any], left: list
     assert plan(settings(A | change), settings(A | change)).left_behind == ()
 
 
+@pytest.mark.parametrize(
+    ("change", "anew"),
+    [
+        ({"subject_transforms": [{"src": "s.>", "dest": "t.>"}]}, [("b", "S")]),
+        ({"filter_subject": "s.x"}, [("b", "S")]),
+        ({"exclude": ["s.x"]}, []),
+        ({"opt_start_seq": 7}, []),
+        ({"from": "default"}, []),
+    ],
+)
+def test_a_source_of_which_the_target_knows_nothing(change: dict[str, Any], anew: list[tuple[str, str]]) -> None:
+    entry = B["sources"][0] | change
+    found = plan(settings(B), settings(B | {"sources": [entry]}))
+    assert found.changed == ("b",)
+    assert list(found.copied_anew) == anew
+    more = plan(settings(B), settings(B | {"sources": [*B["sources"], {"name": "S2"}]}))
+    assert more.copied_anew == (("b", "S2"),)
+
+
 def test_what_is_left_behind_comes_with_a_remedy() -> None:
     (left,) = plan(settings(A, B), settings(B)).left_behind
     assert left.consumer == "nats-bridge_a"

@@ -1,0 +1,255 @@
+"""The bucket of the leases: made, refused, deleted under a leader; and what a forced takeover keeps of a position."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from bridge.clean import clean
+from bridge.errors import ConfigError, NotPermittedError
+from bridge.permissions import grants_of
+from bridge.rule_consumer import marker_name
+from bridge.settings import Settings
+from bridge.sidecar import Sidecar
+from conformance.servers import NativeServer, SharedServers
+from tests.live.raw_messages import Collected, OpenPeer, RawPeer
+from tests.live.sidecar_process import Scene
+from tests.live.sidecars import running, settings_for
+from tests.live.until import until
+
+Name = Callable[[str], str]
+TTL = 0.5
+
+
+def settings(url: str, bucket: str, rule: dict[str, Any], *, create: bool = True, **more: Any) -> Settings:
+    return settings_for(url, rule, leadership={"bucket": bucket, "ttl": TTL, "create": create}, **more)
+
+
+async def _bind_elsewhere(here: Scene, other: RawPeer) -> Collected:
+    """Let the rule's durable consumer deliver to somebody else, as to a process that is paused; what is heard."""
+    consumer = await here.durable()
+    bound = {k: v for k, v in consumer["config"].items() if k != "metadata"} | {"deliver_subject": f"else{here.name}"}
+    heard = await other.collect(f"else{here.name}")
+    request = {"stream_name": here.name, "config": bound}
+    assert "error" not in await other.api(f"CONSUMER.DURABLE.CREATE.{here.name}.nats-bridge_rule", request)
+    return heard
+
+
+async def lease(peer: RawPeer, bucket: str) -> dict[str, Any] | None:
+    """The record of the rule's lease."""
+    subject = f"$KV.{bucket}.lease.nats-bridge.rule"
+    answer = await peer.api(f"STREAM.MSG.GET.KV_{bucket}", {"last_by_subj": subject})
+    if "message" not in answer:
+        return None
+    record: dict[str, Any] = json.loads(base64.b64decode(answer["message"]["data"]))
+    return record
+
+
+async def test_the_bucket_is_made_and_a_lease_is_given_back(
+    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(twin_version)
+    here = await Scene.make(await raw_peer(url), unique_name("bucket"))
+    async with running(settings(url, here.name, here.rule())) as sidecar:
+        await until(lambda: sidecar.seats[0].leader is True and sidecar.seats[0].state == "ready")
+        held = await lease(here.peer, here.name)
+        assert held is not None
+        assert (held["term"], held["released"]) == (1, False)
+        await here.load.burst(10)
+        await here.bridged.count(10)
+    given_back = await lease(here.peer, here.name)
+    assert given_back is not None
+    assert (given_back["holder"], given_back["released"]) == (held["holder"], True)
+    config = (await here.peer.api(f"STREAM.INFO.KV_{here.name}"))["config"]
+    assert (config["max_msgs_per_subject"], config["storage"]) == (1, "file")
+
+
+async def test_clean_removes_leases(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:
+    url = await servers.url("2.10.27")
+    here = await Scene.make(await raw_peer(url), unique_name("clean"))
+    chosen = settings(url, here.name, here.rule())
+    nothing = f"rule 'rule': nothing to remove: lease in bucket '{here.name}'"
+    assert (await clean(chosen, []))[0] == nothing
+    async with running(chosen) as sidecar:
+        await until(lambda: sidecar.seats[0].state == "ready")
+    assert (await clean(chosen, ["rule"]))[0] == f"rule 'rule': removed lease in bucket '{here.name}'"
+    assert await lease(here.peer, here.name) is None
+    assert (await clean(chosen, []))[0] == nothing
+
+
+async def test_a_standby_is_ready_and_does_not_lead(
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url("2.10.27")
+    here = await Scene.make(await raw_peer(url), unique_name("standby"))
+    async with running(settings(url, here.name, here.rule())) as leader:
+        await until(lambda: leader.seats[0].state == "ready")
+        async with running(settings(url, here.name, here.rule())) as standby:
+            seat = standby.seats[0]
+            assert (seat.state, seat.ready, seat.leader) == ("standby", True, False)
+            assert seat.waiting_for is not None
+            assert leader.seats[0].leader is True
+
+
+@pytest.mark.parametrize("version", ["2.10.27", "2.15.1"])
+async def test_a_bucket_that_is_deleted_is_made_again_by_the_leader(
+    version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(version)
+    here = await Scene.make(await raw_peer(url), unique_name("deleted"))
+    async with running(settings(url, here.name, here.rule())) as sidecar:
+        await until(lambda: sidecar.seats[0].state == "ready")
+        assert (await here.peer.api(f"STREAM.DELETE.KV_{here.name}"))["success"]
+
+        async def is_back() -> bool:
+            return await lease(here.peer, here.name) is not None
+
+        await until(is_back)
+        await here.load.burst(100)
+        await here.bridged.count(100)
+
+
+async def test_a_bucket_that_must_not_be_made(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:
+    url = await servers.url("2.10.27")
+    here = await Scene.make(await raw_peer(url), unique_name("absent"))
+    with pytest.raises(ConfigError, match=f"there is no bucket '{here.name}' on connection 'default'"):
+        await Sidecar(settings(url, here.name, here.rule(), create=False)).start()
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"max_age": 1_000_000_000}, "forgets its values after 1 s"),
+        ({"subjects": ["elsewhere.$KV.>"]}, "does not store"),
+    ],
+)
+async def test_a_bucket_that_cannot_hold_leases(
+    config: dict[str, Any], reason: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url("2.10.27")
+    here = await Scene.make(await raw_peer(url), unique_name("unfit"))
+    usual = {"name": f"KV_{here.name}", "subjects": [f"$KV.{here.name}.>"], "max_msgs_per_subject": 1}
+    await here.peer.create_stream(**usual | config)
+    with pytest.raises(ConfigError, match=reason):
+        await Sidecar(settings(url, here.name, here.rule())).start()
+    await here.peer.api(f"STREAM.DELETE.KV_{here.name}")
+
+
+@pytest.mark.parametrize("denied", ["$KV.LEASES.>", "$JS.API.STREAM.MSG.GET.KV_LEASES", "$JS.API.STREAM.CREATE.*"])
+async def test_a_user_who_may_not_use_the_bucket_hears_what_to_allow(
+    denied: str, native_server: Callable[..., NativeServer], tmp_path: Path
+) -> None:
+    user = f'{{user: a, password: b, permissions: {{publish: {{deny: ["{denied}"]}}}}}}'
+    secret = tmp_path / "password"
+    secret.write_text("b", "utf-8")
+    async with native_server("2.10.27", config=f"authorization: {{users: [{user}]}}") as server:
+        login = {"default": {"servers": [server.url], "user": "a", "password_file": str(secret)}}
+        rule = {"name": "rule", "stream": "S", "republish": {"dest": "d.>"}}
+        with pytest.raises(NotPermittedError) as caught:
+            await Sidecar(settings(server.url, "LEASES", rule, connections=login)).start()
+    assert "the user may not publish to $" in str(caught.value)
+
+
+async def test_leases_work_with_exactly_the_permissions_that_are_printed(
+    native_server: Callable[..., NativeServer], raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("b", "utf-8")
+
+    def chosen(url: str, rule: dict[str, Any]) -> Settings:
+        login = {"default": {"servers": [url], "user": "a", "password_file": str(secret)}}
+        return settings(url, "LEASES", rule, connections=login)
+
+    rule = {
+        "name": "rule",
+        "stream": "S",
+        "republish": {"src": "S.>", "dest": "bridgeS.>"},
+        "delivery": "at_least_once",
+    }
+    # Which subjects are granted does not depend on where the server is.
+    (granted,) = grants_of(chosen("nats://127.0.0.1:1", rule))
+    allowed = json.dumps({"publish": granted.subjects("publish"), "subscribe": granted.subjects("subscribe")})
+    users = f"{{user: a, password: b, permissions: {allowed}}}, {{user: all, password: all}}"
+    config = f"authorization: {{users: [{users}]}}, no_auth_user: all"
+    async with native_server("2.10.27", config=config.replace(", no_auth_user", "\nno_auth_user")) as server:
+        here = await Scene.make(await raw_peer(server.url), "S")
+        with capture_logs() as log:
+            async with running(chosen(server.url, rule)) as leader:
+                await until(lambda: leader.seats[0].state == "ready")
+                async with running(chosen(server.url, rule)):
+                    await here.load.burst(10)
+                    await here.bridged.count(10)
+            await _bind_elsewhere(here, here.peer)
+            async with running(chosen(server.url, rule)) as leader:
+                await until(lambda: leader.seats[0].state == "ready")
+                await here.load.burst(10)
+                await here.bridged.count(20)
+    assert [entry for entry in log if entry["event"] == "connection.refused"] == []
+    assert [entry for entry in log if entry["event"] == "consumer.taken_over"]
+
+
+@pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])
+async def test_a_position_survives_a_takeover_that_ends_half_way(
+    delivery: str, twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    """The consumer was deleted, and the process that was to make it anew was ended just then: the marker is left."""
+    url = await servers.url(twin_version)
+    here = await Scene.make(await raw_peer(url), unique_name("halfway"))
+    rule = here.rule(delivery=delivery)
+    async with running(settings(url, here.name, rule)) as sidecar:
+        await until(lambda: sidecar.seats[0].state == "ready")
+        await here.load.burst(100)
+        await here.bridged.count(100)
+    await here.load.burst(50)
+    durable = "nats-bridge_rule"
+    owner = (await here.durable())["config"]["description"]
+    marker = {
+        "durable_name": marker_name(durable),
+        "description": owner,
+        "ack_policy": "explicit",
+        "deliver_policy": "by_start_sequence",
+        "opt_start_seq": 101,
+    }
+    request = {"stream_name": here.name, "config": marker}
+    made = await here.peer.api(f"CONSUMER.DURABLE.CREATE.{here.name}.{marker_name(durable)}", request)
+    assert "error" not in made, made
+    assert (await here.peer.api(f"CONSUMER.DELETE.{here.name}.{durable}"))["success"]
+    async with running(settings(url, here.name, rule)):
+        await here.bridged.count(150)
+    assert here.bridged.sequences == list(range(1, 151))
+    assert [consumer["name"] for consumer in await here.consumers()] == [durable]
+
+
+@pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])
+async def test_a_durable_consumer_is_taken_from_a_process_that_is_bound_to_it(
+    delivery: str, twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(twin_version)
+    here = await Scene.make(await raw_peer(url), unique_name("bound"))
+    rule = here.rule(delivery=delivery)
+    async with running(settings(url, here.name, rule)) as sidecar:
+        await until(lambda: sidecar.seats[0].state == "ready")
+        await here.load.burst(100)
+        await here.bridged.count(100)
+    other = await raw_peer(url)
+    heard = await _bind_elsewhere(here, other)
+    if delivery == "at_least_once":
+        await here.load.burst(50)  # sent to the other one, which confirms nothing
+        await heard.count(50)
+    async with running(settings(url, here.name, rule)) as sidecar:
+        await until(lambda: sidecar.seats[0].state == "ready")
+        if delivery == "at_most_once":
+            await here.load.burst(50)
+        await here.bridged.count(150)
+        async with asyncio.timeout(60):
+            await other.client.flushed()
+        assert len([m for m in heard.messages if m[3]]) == (50 if delivery == "at_least_once" else 0)
+    assert here.bridged.sequences == list(range(1, 151))
+    assert [consumer["name"] for consumer in await here.consumers()] == ["nats-bridge_rule"]
