@@ -141,18 +141,21 @@ class Stage:
 
     async def settled(self) -> None:
         """Wait until everything that was published has come out."""
-        await asyncio.gather(*(self._done(scenario) for scenario in self.scenarios))
+        left = list(self.scenarios)
 
-    async def _done(self, scenario: Scenario) -> None:
         async def over() -> bool:
-            sidecar = self.sidecars.get(scenario.name)
-            failed = scenario.name in self.failed or (sidecar is not None and sidecar.error is not None)
-            return failed or self.missed(scenario.name) or await scenario.has_all()
+            left[:] = [scenario for scenario in left if not await self._is_over(scenario)]
+            return not left
 
         try:
             await until(over)
         except TimeoutError:
-            raise AssertionError(f"{scenario.name} did not do its work") from None
+            raise AssertionError(f"{', '.join(one.name for one in left)}: the work is not done") from None
+
+    async def _is_over(self, scenario: Scenario) -> bool:
+        sidecar = self.sidecars.get(scenario.name)
+        failed = scenario.name in self.failed or (sidecar is not None and sidecar.error is not None)
+        return failed or self.missed(scenario.name) or await scenario.has_all()
 
     def refusals(self) -> list[str]:
         """What our own log says of refused requests, publications and subscriptions."""
