@@ -23,7 +23,7 @@ SMOKE := --seed smoke --minutes 0 --faults 5 --messages 3000
 help:
 	@echo "make demo    a server, a stream, native republish beside the bridge's, and whether they agree"
 	@echo "make test    all tests, on real servers (fetched once, kept in a cache)"
-	@echo "make browser-test    the conformance report's page, in a headless Chromium that is installed already"
+	@echo "make browser-test    the conformance report's page and the status page, in a headless Chromium that is installed already"
 	@echo "make container-test    the Dockerfile's own steps and its entry point, without a container engine (as root, on Linux)"
 	@echo "make manifests    the Kubernetes manifests rendered, validated, and held against the program (needs kubectl)"
 	@echo "make conform the whole catalogue on six server versions, the engine and the bridge; reports are in build/"
@@ -69,7 +69,7 @@ conform: install
 	$(BIN)/nats-bridge conform --versions $(subst $(SPACE),$(COMMA),$(TESTED)) --subjects bridge --report $(REPORT)-bridge $(CONFORM)
 
 chaos: install
-	$(BIN)/python -m chaos --minutes 10 --topology cluster --report $(CHAOS_REPORT)/cluster $(CHAOS)
+	$(BIN)/python -m chaos --minutes 10 --topology cluster --replicas 2 --report $(CHAOS_REPORT)/cluster $(CHAOS)
 	$(BIN)/python -m chaos --minutes 10 --topology single --report $(CHAOS_REPORT)/single $(CHAOS)
 
 chaos-smoke: install

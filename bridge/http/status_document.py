@@ -188,13 +188,9 @@ def _rule(seat: RuleSeat, wedged: Mapping[str, float], *, history: bool) -> dict
         "error": _without_name(seat, str(seat.error)) if seat.error is not None else None,
         **seat.status(),
         "counters": seat.counters(),
-        "measures": _measures(seat, history=history),
+        "measures": seat.measures.as_dict(history=history),
         "last_errors": last_errors(seat.rule.name),
     }
-
-
-def _measures(seat: RuleSeat, *, history: bool) -> dict[str, Any]:
-    return seat.measures.as_dict(history=history)
 
 
 def _condition(seat: RuleSeat, wedged: Mapping[str, float]) -> str:
