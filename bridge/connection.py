@@ -20,6 +20,7 @@ __all__ = ["Link", "open_link"]
 
 _log = structlog.get_logger("bridge.connection")
 
+_PING = 10  # seconds between two questions whether the server is still there; the third without an answer ends it
 _RECONNECT_WAIT = 0.25  # seconds between two attempts on the same server
 
 
@@ -204,6 +205,7 @@ async def open_link(name: str, options: Mapping[str, Any], *, client_name: str) 
                 reconnected_cb=link._on_reconnected,
                 closed_cb=link._on_closed,
                 allow_reconnect=True,
+                ping_interval=_PING,
                 max_reconnect_attempts=-1,
                 reconnect_time_wait=_RECONNECT_WAIT,  # type: ignore[arg-type]  # any number of seconds works
             )

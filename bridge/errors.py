@@ -53,6 +53,11 @@ class BridgeError(Exception):
     def __str__(self) -> str:
         return self.message
 
+    @property
+    def passing(self) -> bool:
+        """Whether a rule at work waits for it to pass."""
+        return self.retriable
+
 
 class ConfigError(BridgeError):
     """The configuration is wrong; every problem found is one line of the message.
@@ -125,6 +130,17 @@ class RuleRefusedError(BridgeError):
     exit_code = EXIT_USAGE
 
 
+_AT_A_LIMIT = frozenset(
+    {
+        10002,  # the account's resources are used up
+        10023,  # the server's
+        10026,  # as many consumers as the account or the stream takes
+        10028,  # the account's storage
+        10047,  # the server's storage
+    }
+)
+
+
 class ApiError(BridgeError):
     """The JetStream API answered with an error, or did not answer.
 
@@ -146,6 +162,11 @@ class ApiError(BridgeError):
         self.http_code = http_code
         self.err_code = err_code
         self.description = description
+
+    @property
+    def passing(self) -> bool:
+        """Whether a rule at work waits: no answer in time, a server that starts or ends, no leader, no room."""
+        return self.retriable or self.http_code == 503 or self.err_code in _AT_A_LIMIT
 
 
 class NotPermittedError(ApiError):

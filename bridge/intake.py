@@ -30,10 +30,12 @@ from bridge.counters import IntakeCounters
 from bridge.errors import ApiError, RuleRefusedError
 from bridge.gate import ALWAYS_OPEN, Gate
 from bridge.jetstream_api import STREAM_NOT_FOUND, Json
+from bridge.pacing import Pace
 from bridge.refused_subjects import refused_publication
 from bridge.replay import Replay
 from bridge.republish_loop import AckReply
 from bridge.rule_consumer import TAKEOVER, RuleConsumer
+from bridge.settled_stream import settled_stream
 from bridge.wire import BatchSubscription, Delivered
 from transforms import header_block
 
@@ -43,6 +45,7 @@ _log = structlog.get_logger("bridge.intake")
 
 _SILENT_BEATS = 2.5  # heartbeats missing until something must be wrong
 _POLL = 0.05  # seconds until a request that the server could not answer is made again
+_LONGEST_POLL = 1.0  # the same, after some tries
 _LEAVING_POLL = 0.005  # seconds between two looks at whether the server has noticed that we are gone
 _Item: TypeAlias = list[Delivered] | tuple[bytes, bytes]
 
@@ -102,6 +105,7 @@ class Intake:
         self._watcher: asyncio.Task[None] | None = None
         self._subscription: BatchSubscription | None = None
         self._heard = 0.0
+        self._pace = Pace()
         self._look = asyncio.Event()
         self._opening = False
         self._filling = False
@@ -117,8 +121,7 @@ class Intake:
         """
         self.handled = handled
         self._created = created
-        inbox = self.consumer.inbox = self.link.client.new_inbox()
-        self._subscription = await self.link.client.subscribe_batches(inbox, self._on_batch, self._on_control)
+        await self._listen()
         # Until the consumer's own numbers are known, whatever arrives has to wait.
         self._opening = True
         begun = asyncio.Event()
@@ -135,6 +138,14 @@ class Intake:
         self.link.on_disconnect(self._disconnected)
         self.link.on_reconnect(self._reconnected)
         self.link.on_refusal(self._refused)
+
+    async def _listen(self) -> None:
+        """Hear from a new inbox, and no more from the one before."""
+        earlier, client = self._subscription, self.link.client
+        inbox = self.consumer.inbox = client.new_inbox()
+        self._subscription = await client.subscribe_batches(inbox, self._on_batch, self._on_control)
+        if earlier is not None:
+            await earlier.release()
 
     async def _open(self, begun: asyncio.Event) -> None:
         await self._begin(seeded=True)
@@ -344,6 +355,7 @@ class Intake:
         plan = self.plan
         missing = Replay(self.link.api, plan.stream, plan.filters, plan.headers_only, plan.direct)
         self._filling = True
+        attached, pause = self.attached, _POLL
         try:
             while self.handled < upto:
                 try:
@@ -356,15 +368,18 @@ class Intake:
                 except ApiError as error:
                     if error.err_code == STREAM_NOT_FOUND:
                         break
-                    if not _passing(error):
+                    if not error.passing:
                         raise
+                    self.attached = False
                     self._say_waiting(error)
-                    await asyncio.sleep(_POLL)
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _LONGEST_POLL)
                     await self.link.connected()
                 else:
                     break
         finally:
             self._filling, self.waits_for = False, ""
+        self.attached = attached
         found = self._counters.received - before
         self._counters.recovered += found
         self._counters.lost += max(min(delivered - first + 1, upto - start) - found, 0)
@@ -437,7 +452,7 @@ class Intake:
             except ApiError as error:
                 if error.err_code == STREAM_NOT_FOUND and self._closing:
                     return  # with the stream, everything that it had for us is gone
-                if error.err_code != STREAM_NOT_FOUND and not _passing(error):
+                if error.err_code != STREAM_NOT_FOUND and not error.passing:
                     raise
                 self._say_waiting(error)
                 await asyncio.sleep(replay.HEARTBEAT / 4)
@@ -448,13 +463,14 @@ class Intake:
 
     def _say_waiting(self, error: ApiError) -> None:
         self.waits_for = f"an answer about stream '{self.plan.stream}' ({error})"
-        self._log.warning("intake.waiting", reason=str(error))
+        if self._pace.due():
+            self._log.warning("intake.waiting", reason=str(error))
 
     async def _look_after(self) -> None:
         plan, consumer = self.plan, self.consumer
         # Another replica may have taken over; then this one is ended, and must not call it a fault.
         await self._gate.opened()
-        stream = await self.link.api.stream_info(plan.stream)
+        stream = await settled_stream(self.link.api, plan.stream, self.handled, self._created)
         last = int(stream["state"]["last_seq"])
         if stream["created"] != self._created:
             self._counters.recreated_streams += 1
@@ -468,7 +484,7 @@ class Intake:
             if plan.direct:
                 await consumer.delete()  # an old one would keep messages
             else:
-                info = await consumer.info()
+                info = await self._consumer_info()
             if last < self.handled:
                 # A server lost the end of its store; its next messages have numbers that we have seen.
                 self._log.warning("intake.stream_shorter", position=self.handled, last_sequence=last)
@@ -491,10 +507,25 @@ class Intake:
             await self._sink.settled()
         await self._begin()
 
-
-def _passing(error: ApiError) -> bool:
-    """Whether a request can succeed a little later: the server restarts, or its cluster has no leader."""
-    return error.retriable or error.http_code == 503
+    async def _consumer_info(self) -> Json | None:
+        """What the consumer is; None if it is gone, or if it is better to make another one."""
+        consumer = self.consumer
+        if self.plan.position != "none":
+            return await consumer.info()
+        # An ephemeral consumer lives on one server of a cluster.
+        try:
+            info = await consumer.info(patience=0)
+            if info is None or int(info["delivered"]["consumer_seq"]) >= self._next - 1:
+                return info
+            reason = "its server has started again, and it begins where it began before"
+            await consumer.delete()
+        except ApiError as error:
+            reason = str(error)  # nobody answers for it while that server is away, though the stream goes on elsewhere
+        self._log.warning("intake.consumer_away", consumer=consumer.name, reason=reason)
+        # What the old one may yet send must not mix with what its successor sends.
+        await self._listen()
+        self._queue.clear()
+        return None
 
 
 def _any_redelivered(batch: list[Delivered]) -> bool:

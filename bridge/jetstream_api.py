@@ -60,10 +60,21 @@ class JetStreamApi:
         self._refused: set[asyncio.Task[Msg]] = set()
         self._not_to_delete_from: set[str] = set()
 
-    async def request(self, subject: str, body: Mapping[str, Any] | None = None, *, gate: Gate = ALWAYS_OPEN) -> Json:
+    async def request(
+        self,
+        subject: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        gate: Gate = ALWAYS_OPEN,
+        patience: float | None = None,
+    ) -> Json:
         """Send one API request (`subject` without the `$JS.API.` prefix); the answer's JSON.
 
-        Nothing is sent while the gate is closed, also when the request is repeated.
+        Args:
+            subject: what to ask.
+            body: the request's JSON.
+            gate: nothing is sent while it is closed, also when the request is repeated.
+            patience: seconds with repetitions, if not the API's own; 0 for a single request.
 
         Raises:
             ApiError: the server's error, or no answer in time.
@@ -74,7 +85,7 @@ class JetStreamApi:
             await gate.opened()
             return await self._request_once(f"$JS.API.{subject}", data)
 
-        return await self._patiently(attempt)
+        return await self._patiently(attempt, patience)
 
     async def acknowledge(self, reply: bytes) -> None:
         """Acknowledge a message by its reply subject, and wait until its consumer has taken note.
@@ -84,10 +95,10 @@ class JetStreamApi:
         """
         await self._patiently(lambda: self._answer_to(reply.decode(), b"+ACK"))
 
-    async def _patiently(self, request: Callable[[], Awaitable[_Answer]]) -> _Answer:
+    async def _patiently(self, request: Callable[[], Awaitable[_Answer]], patience: float | None = None) -> _Answer:
         async for attempt in AsyncRetrying(
             retry=retry_if_exception(_passing),
-            stop=stop_after_delay(self._patience),
+            stop=stop_after_delay(self._patience if patience is None else patience),
             wait=wait_exponential_jitter(multiplier=0.05, max=1.0),
             reraise=True,
         ):
@@ -199,9 +210,9 @@ class JetStreamApi:
             if not found or len(listed) >= int(page.get("total", 0)):
                 return listed
 
-    async def consumer_info(self, stream: str, consumer: str) -> Json | None:
-        """`CONSUMER.INFO`; None if there is no such consumer."""
-        return await self._unless(CONSUMER_NOT_FOUND, f"CONSUMER.INFO.{stream}.{consumer}")
+    async def consumer_info(self, stream: str, consumer: str, *, patience: float | None = None) -> Json | None:
+        """`CONSUMER.INFO`; None if there is no such consumer; `patience` as in `request`."""
+        return await self._unless(CONSUMER_NOT_FOUND, f"CONSUMER.INFO.{stream}.{consumer}", patience=patience)
 
     async def create_durable(self, stream: str, config: Json, *, gate: Gate = ALWAYS_OPEN) -> Json:
         """Create or update a durable consumer."""
@@ -279,10 +290,16 @@ class JetStreamApi:
         return int(reply["message"]["seq"]) if reply else 0
 
     async def _unless(
-        self, absent: int, subject: str, body: Json | None = None, *, gate: Gate = ALWAYS_OPEN
+        self,
+        absent: int,
+        subject: str,
+        body: Json | None = None,
+        *,
+        gate: Gate = ALWAYS_OPEN,
+        patience: float | None = None,
     ) -> Json | None:
         try:
-            return await self.request(subject, body, gate=gate)
+            return await self.request(subject, body, gate=gate, patience=patience)
         except ApiError as error:
             if error.err_code == absent:
                 return None

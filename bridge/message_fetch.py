@@ -66,7 +66,7 @@ class MessageFetch:
                     f"rule '{self._rule}': attach_message needs to read stream '{stream}': {error}"
                 ) from None
             except ApiError as error:
-                if not error.retriable and error.http_code != 503:
+                if not error.passing:
                     raise
                 self.waits_for = stream
                 if self._pace.due():

@@ -59,7 +59,7 @@ async def appeared(link: Link, stream: str) -> None:
             try:
                 await link.api.stream_info(stream)
             except ApiError as error:
-                if error.err_code != STREAM_NOT_FOUND and not error.retriable:
+                if error.err_code != STREAM_NOT_FOUND and not error.passing:
                     raise
             else:
                 return

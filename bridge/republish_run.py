@@ -14,7 +14,7 @@ from bridge.counters import RuleCounters
 from bridge.delivery import Delivery
 from bridge.errors import ApiError, BridgeError, ConfigError, RuleRefusedError
 from bridge.intake import Intake
-from bridge.jetstream_api import Json
+from bridge.jetstream_api import STREAM_NOT_FOUND, Json
 from bridge.landing import covering_filter, is_within_one
 from bridge.missing_streams import existing_stream
 from bridge.refused_subjects import refused_publication, refused_subscription
@@ -45,6 +45,8 @@ __all__ = ["RepublishRun", "rule_dialect"]
 _log = structlog.get_logger("bridge.rule")
 
 _REFRESH = 1.0  # seconds between two looks at the first sequence, where limits cannot be computed from outside
+
+_LOOK_AGAIN = 1.0  # seconds until the next look for a predecessor, when the server cannot tell
 
 _WARNING_PAUSE = 10.0  # seconds between two warnings of the same kind
 
@@ -375,8 +377,19 @@ class RepublishRun(FailingRun):
         except UnicodeDecodeError:
             self.counters.last_sequence_uncertain += 1
             return 0
-        # The suspect itself may be what survived (a purge that kept it), so the search includes it.
-        return await self._source.api.newest_before(self.rule.stream, subject, floor, suspect.last)
+        while True:
+            await self._source.connected()
+            try:
+                # The suspect itself may be what survived (a purge that kept it), so the search includes it.
+                return await self._source.api.newest_before(self.rule.stream, subject, floor, suspect.last)
+            except ApiError as error:
+                if error.err_code == STREAM_NOT_FOUND:
+                    self.counters.last_sequence_uncertain += 1
+                    return 0
+                if not error.passing:
+                    raise
+                self._log.warning("rule.predecessor_not_seen", reason=str(error))
+                await asyncio.sleep(_LOOK_AGAIN)
 
     def _acknowledge(self, reply: bytes) -> None:
         if self._source.client.is_connected and self._context.gate.is_open:

@@ -22,6 +22,7 @@ from bridge import replay
 from bridge.errors import ApiError, RuleRefusedError
 from bridge.gate import ALWAYS_OPEN, Gate
 from bridge.jetstream_api import CONSUMER_IN_USE, JetStreamApi, Json
+from bridge.settled_stream import settled_stream
 from bridge.wire import Delivered
 
 __all__ = ["TAKEOVER", "ConsumerPlan", "RuleConsumer", "consumer_owner", "durable_name", "marker_name"]
@@ -127,7 +128,7 @@ class RuleConsumer:
             # Of a process that was ended after it had made the consumer anew.
             await api.delete_consumer(plan.stream, marker_name(plan.durable_name), gate=self._gate)
         position = _position_of(info)
-        last = int((await api.stream_info(plan.stream))["state"]["last_seq"])
+        last = int((await settled_stream(api, plan.stream, position))["state"]["last_seq"])
         if position > last:
             _log.warning(
                 "consumer.stream_shorter",
@@ -235,9 +236,9 @@ class RuleConsumer:
             await self._api.delete_consumer(plan.stream, marker_name(plan.durable_name), gate=self._gate)
             self._marked = False
 
-    async def info(self) -> Json | None:
-        """`CONSUMER.INFO`; None if it is gone or was never made."""
-        return await self._api.consumer_info(self.plan.stream, self.name) if self.name else None
+    async def info(self, *, patience: float | None = None) -> Json | None:
+        """`CONSUMER.INFO`; None if it is gone or was never made; `patience` as `JetStreamApi.request` has it."""
+        return await self._api.consumer_info(self.plan.stream, self.name, patience=patience) if self.name else None
 
     async def delete(self) -> None:
         """Delete it, if there is one."""

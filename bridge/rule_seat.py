@@ -232,7 +232,7 @@ class RuleSeat:
                 return await self._start_run(term)
             except BridgeError as error:
                 await self._end_run()
-                if not error.retriable or self._is_awaited:
+                if not error.passing or self._is_awaited:
                     raise
                 if self._leadership.shared:
                     await self._end_term()  # another replica may reach what this one cannot

@@ -29,8 +29,8 @@ from bridge.copying.resuming import Resuming
 from bridge.copying.selection import consumer_filters
 from bridge.copying.sequence_keeper import SequenceKeeper
 from bridge.copying.target import Target
-from bridge.copying.verdict import SOURCE_RECORD_REFUSED, Verdict
-from bridge.errors import ApiError, BridgeError
+from bridge.copying.verdict import SEALED, SOURCE_RECORD_REFUSED, Verdict
+from bridge.errors import ApiError, BridgeError, RuleRefusedError
 from bridge.gate import ALWAYS_OPEN, Gate
 from bridge.intake import Intake
 from bridge.jetstream_api import STREAM_NOT_FOUND, Json
@@ -211,7 +211,7 @@ class CopyEntry:
             await asyncio.gather(
                 appeared(self._target, self.plan.stream), appeared(self._origin, self.plan.source.name)
             )
-        elif error.retriable or error.http_code == 503:
+        elif error.passing:
             await asyncio.sleep(_PAUSE)
         else:
             raise error
@@ -366,7 +366,12 @@ class CopyEntry:
                 filled += len(piece)
         if filled:
             await publisher.settled()
-            await self._resuming.remove_fillers()
+            try:
+                await self._resuming.remove_fillers()
+            except ApiError as error:
+                if not error.passing:
+                    raise
+                publisher.interrupt(f"the fillers are not removed yet ({error})")  # the next round begins with that
             self._counters.fillers += filled
 
     async def _reject(self, special: Special) -> None:
@@ -391,6 +396,11 @@ class CopyEntry:
             assert self._publisher is not None
             self._publisher.interrupt("the target takes no source records of the server's own name")
             return
+        if verdict.err_code == SEALED:
+            # No message's own fault, so not one for the dead letters.
+            raise RuleRefusedError(
+                f"rule '{self.plan.rule}': stream '{self.plan.stream}' is sealed: it takes no more messages"
+            )
         line, _, rest = operation[1].partition(b"\r\n")
         fields = line.split(b" ")
         size, total = int(fields[-2]), int(fields[-1])

@@ -477,7 +477,7 @@ class Publisher:
 
     async def _mend(self) -> None:
         """Bring everything pending to an end, in order."""
-        pause, said_late = _FIRST_PAUSE, b""
+        pause, said_late = _FIRST_PAUSE, b""  # no pause as long as it takes them
         try:
             while self._pending:
                 if not await self._all_told():
@@ -488,7 +488,10 @@ class Publisher:
                 operation = self._pending[0]
                 verdict = self._verdicts.pop(operation[0])
                 if verdict.kind == "refused":
-                    await self._refused(operation, verdict)
+                    if operation[0] in self._counted:
+                        self._counted.discard(operation[0])  # asked for again, and stored before the target changed
+                    else:
+                        await self._refused(operation, verdict)
                     if not self._usable:
                         return self.interrupt("the connection to the target is lost")
                     self._groups.popleft()
@@ -508,7 +511,8 @@ class Publisher:
                 if not await self._all_told():
                     return self.interrupt("the target left a message without an answer")
                 taken = self._verdicts.get(operation[0])
-                pause = _FIRST_PAUSE if taken is None or taken.kind != "later" else min(pause * 2, _LONGEST_PAUSE)
+                full = taken is not None and taken.kind == "later"
+                pause = min(max(pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE) if full else 0
             if self.waiting:
                 self.waiting = False
                 self._alone = _ALONE

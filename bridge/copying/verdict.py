@@ -6,8 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["SOURCE_RECORD_REFUSED", "Verdict"]
+__all__ = ["SEALED", "SOURCE_RECORD_REFUSED", "Verdict"]
 
+SEALED = 10109
 SOURCE_RECORD_REFUSED = 10227
 _NOT_NOW = frozenset(
     {

@@ -20,6 +20,8 @@ class CutWire:
         self._listener: asyncio.Server | None = None
         self._through = asyncio.Event()
         self._through.set()
+        self._passable = asyncio.Event()
+        self._passable.set()
         self.url = ""
         self.connections = 0
 
@@ -37,6 +39,14 @@ class CutWire:
         """Connect whatever was held back, and what comes from now on."""
         self._through.set()
 
+    def fall_silent(self) -> None:
+        """Keep every connection, and what comes through it: nobody is told anything, until `speak_again`."""
+        self._passable.clear()
+
+    def speak_again(self) -> None:
+        """Pass on what has come meanwhile, and whatever comes."""
+        self._passable.set()
+
     def cut(self) -> None:
         """Break every connection; what is on its way is lost."""
         for pair in self._pairs:
@@ -47,6 +57,7 @@ class CutWire:
         """Cut, and take no more connections."""
         assert self._listener is not None
         self._listener.close()
+        self.speak_again()
         self.cut()
         await asyncio.gather(*self._passing)
         await self._listener.wait_closed()
@@ -70,6 +81,7 @@ class CutWire:
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while data := await reader.read(65536):
+                await self._passable.wait()
                 writer.write(data)
                 await writer.drain()
         except OSError:

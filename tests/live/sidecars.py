@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from bridge.errors import BridgeError
 from bridge.settings import Settings
 from bridge.sidecar import Sidecar
+from tests.live.until import until
 
 
 def settings_for(url: str, *rules: dict[str, Any], **more: Any) -> Settings:
@@ -30,3 +32,17 @@ async def running(settings: Settings) -> AsyncIterator[Sidecar]:
         yield sidecar
     finally:
         await sidecar.stop()
+
+
+async def failure_of(settings: Settings) -> BaseException:
+    """What ends a sidecar, as it starts or at any time later; it is stopped then."""
+    sidecar = Sidecar(settings)
+    try:
+        await sidecar.start()
+        await until(lambda: sidecar.error is not None)
+    except BridgeError as error:
+        return error
+    finally:
+        await sidecar.stop()
+    assert sidecar.error is not None
+    return sidecar.error

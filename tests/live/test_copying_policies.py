@@ -12,7 +12,7 @@ from bridge.errors import BridgeError, RuleRefusedError
 from conformance.servers import SharedServers
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
-from tests.live.sidecars import running, settings_for
+from tests.live.sidecars import failure_of, running, settings_for
 from tests.live.until import until
 from transforms import header_block
 
@@ -25,11 +25,10 @@ async def test_a_message_that_is_refused_stops_the_rule_at_that_message(
     for size in (10, 20, 500, 30):
         await here.peer.store(f"{here.name}.x".encode(), b"x" * size)
     for _ in range(2):  # a restart does not get past it either
-        async with running(settings_for(url, here.rule())) as bridge:
-            await until(lambda: bridge.error is not None)
-            assert isinstance(bridge.error, RuleRefusedError)
-            assert f"refuses message 3 of stream '{here.name}'" in str(bridge.error)
-            assert "more than the 400 that the target takes" in str(bridge.error)
+        error = await failure_of(settings_for(url, here.rule()))
+        assert isinstance(error, RuleRefusedError)
+        assert f"refuses message 3 of stream '{here.name}'" in str(error)
+        assert "more than the 400 that the target takes" in str(error)
         assert await here.origin_sequences() == [1, 2]
     await here.peer.api(
         f"STREAM.UPDATE.{here.target}", {"name": here.target, "subjects": [f"{here.target}.>"], "max_msg_size": 1000}
@@ -78,9 +77,8 @@ async def test_dead_letters_that_nobody_takes_stop_the_rule(
     url = await servers.url("2.15.1")
     here = await Copies.make(await raw_peer(url), unique_name("nobody"), target={"max_msg_size": 400})
     await here.peer.store(f"{here.name}.x".encode(), b"x" * 500)
-    async with running(settings_for(url, here.rule(on_rejected={"skip": f"dead{here.name}"}))) as bridge:
-        await until(lambda: bridge.error is not None)
-        assert "does not take it: no stream answers (503)" in str(bridge.error)
+    error = await failure_of(settings_for(url, here.rule(on_rejected={"skip": f"dead{here.name}"})))
+    assert "does not take it: no stream answers (503)" in str(error)
 
 
 async def test_what_only_the_server_can_refuse_is_asked_alone(
@@ -99,9 +97,8 @@ async def test_what_only_the_server_can_refuse_is_asked_alone(
         await old.store(f"{here.name}.x".encode(), ttl, b"NATS/1.0\r\nNats-TTL: %b\r\n\r\n" % ttl)
     connections = {"default": {"servers": [url]}, "old": {"servers": [await servers.url("2.10.27")]}}
     rule = here.rule(entry={"from": "old"})
-    async with running(settings_for(url, rule, connections=connections)) as bridge:
-        await until(lambda: bridge.error is not None)
-        assert "invalid per-message TTL (10165)" in str(bridge.error)
+    error = await failure_of(settings_for(url, rule, connections=connections))
+    assert "invalid per-message TTL (10165)" in str(error)
     assert [message.payload for message in await here.stored()] == [b"5m"]
     del origin
 

@@ -15,7 +15,7 @@ from conformance.servers import SharedServers
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Load, sidecar_processes
-from tests.live.sidecars import running, settings_for
+from tests.live.sidecars import failure_of, running, settings_for
 from tests.live.stored_messages import stored_messages
 from tests.live.until import until
 from transforms import header_block
@@ -137,9 +137,8 @@ async def test_a_gap_without_a_filler_subject_is_a_clear_stop(
     here = await Copies.make(await raw_peer(url), unique_name("nofiller"))
     await Load(here.peer, here.name).burst(10)
     await delete(here, 4, 5)
-    async with running(settings_for(url, mirror(here, filler_subject=None))) as bridge:
-        await until(lambda: bridge.error is not None)
-        assert "has no message 4 to 5 to copy" in str(bridge.error)
+    said = str(await failure_of(settings_for(url, mirror(here, filler_subject=None))))
+    assert "has no message 4 to 5 to copy" in said
     assert int((await here.state())["last_seq"]) == 3
 
 

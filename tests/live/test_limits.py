@@ -1,0 +1,94 @@
+"""Servers and accounts at their limits: rules wait and go on by themselves, and say what they wait for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from structlog.testing import capture_logs
+
+from conformance.servers import NativeServer, SharedServers
+from tests.live.copies import Copies, record_of
+from tests.live.cut_wire import cut_wire
+from tests.live.raw_messages import OpenPeer
+from tests.live.sidecar_process import Load, Scene
+from tests.live.sidecars import running, settings_for
+from tests.live.until import until
+
+Servers = Callable[..., NativeServer]
+
+ROOM = 400_000  # bytes
+ACCOUNT_LIMIT = f"""
+accounts {{A: {{jetstream: {{max_file: {ROOM}, max_mem: 10MB}}, users: [{{user: a, password: a}}]}}}}
+no_auth_user: a
+"""
+SERVER_LIMIT = f"jetstream: {{max_memory_store: {ROOM}, max_file_store: 10MB}}"
+
+
+@pytest.mark.parametrize(
+    ("version", "storage", "config", "said"),
+    [
+        ("2.9.10", "file", ACCOUNT_LIMIT, "resource limits exceeded for account"),
+        ("2.10.27", "memory", SERVER_LIMIT, "insufficient resources"),
+        ("2.15.1", "file", ACCOUNT_LIMIT, "resource limits exceeded for account"),
+        ("2.15.1", "memory", SERVER_LIMIT, "insufficient resources"),
+    ],
+)
+async def test_copying_waits_for_room(
+    version: str, storage: str, config: str, said: str, native_server: Servers, raw_peer: OpenPeer
+) -> None:
+    async with native_server("2.15.1") as origin, native_server(version, config=config) as full:
+        here = await Copies.make(
+            await raw_peer(origin.url), "S", target_peer=await raw_peer(full.url), target={"storage": storage}
+        )
+        await Load(here.peer, here.name).burst(5000)
+        connections = {"default": {"servers": [full.url]}, "there": {"servers": [origin.url]}}
+        got: list[int] = []
+        settings = settings_for("", here.rule(entry={"from": "there"}), connections=connections)
+        with capture_logs() as logs:
+            async with running(settings) as bridge:
+                (run,) = bridge.runs
+                await until(lambda: run.counters.as_dict()["waits"] == 1)
+                assert not run.ready
+                while len(got) < 5000:
+                    await here.holds(min(1500, 5000 - len(got)))
+                    stored = await here.stored()
+                    got += [record_of(message).sequence for message in stored]
+                    await here.target_peer.api(f"STREAM.PURGE.{here.target}", {"seq": stored[-1].sequence + 1})
+                await until(lambda: run.ready)
+                counted = run.counters.as_dict()
+                assert (counted["copied"], counted["rejected"], counted["duplicates"]) == (5000, 0, 0)
+        (waiting,) = (entry for entry in logs if entry["event"] == "copying.waits")
+        assert waiting["server_says"] == said
+    assert sorted(got) == list(range(1, 5001))
+
+
+@pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])
+async def test_what_is_missing_is_read_again_when_there_is_room_for_the_consumer_that_this_needs(
+    delivery: str, twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(twin_version)
+    here = await Scene.make(await raw_peer(url), unique_name("room"), max_consumers=2)
+    async with cut_wire(url) as wire, running(settings_for(wire.url, here.rule(delivery=delivery))) as bridge:
+        (run,) = bridge.runs
+        other = {"stream_name": here.name, "config": {"durable_name": "other", "ack_policy": "none"}}
+        assert "error" not in await here.peer.api(f"CONSUMER.DURABLE.CREATE.{here.name}.other", other)
+
+        def held_up() -> bool:
+            return "maximum consumers limit reached" in str(run.waiting_for)
+
+        while not held_up():  # until a cut swallows deliveries
+            publishing = asyncio.create_task(here.load.burst(3000))
+            received = run.counters.received
+            await until(lambda received=received: held_up() or run.counters.received > received)  # type: ignore[misc]
+            wire.cut()
+            await publishing
+            await until(lambda: held_up() or run.counters.received == here.load.published)
+        assert not run.ready
+        assert run.error is None
+        await here.peer.api(f"CONSUMER.DELETE.{here.name}.other")
+        end = await here.end()
+        await until(lambda: run.position == end)
+        await until(lambda: run.ready)
+        assert (run.counters.received, run.counters.lost) == (end, 0)

@@ -1,0 +1,83 @@
+"""Streams that are purged, edited or sealed while rules read them and write to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from conformance.servers import SharedServers
+from tests.live.copies import Copies
+from tests.live.raw_messages import OpenPeer
+from tests.live.sidecar_process import Load, Scene
+from tests.live.sidecars import running, settings_for
+from tests.live.until import until
+
+Name = Callable[[str], str]
+
+KINDS: list[dict[str, Any]] = [{"delivery": "at_most_once"}, {"delivery": "at_least_once"}, {"durable": False}]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=["once", "atleast", "fleeting"])
+async def test_a_source_that_is_purged_edited_and_sealed(
+    kind: dict[str, Any], twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(twin_version)
+    here = await Scene.make(await raw_peer(url), unique_name("changes"))
+    config = (await here.peer.api(f"STREAM.INFO.{here.name}"))["config"]
+    # Without a filter every sequence is accounted for.
+    everything = here.rule(republish={"src": ">", "dest": f"bridge{here.name}.>"}, **kind)
+    settings = settings_for(url, everything, dialect="native")
+    async with running(settings) as bridge:
+        (run,) = bridge.runs
+        for _ in range(5):
+            publishing = asyncio.create_task(here.load.burst(1000))
+            await here.bridged.count(len(here.bridged.messages) + 1)
+            assert (await here.peer.api(f"STREAM.PURGE.{here.name}"))["success"]
+            await publishing
+        end = await here.end()
+        await here.bridged.until_sequence(end)
+        counted = run.counters.as_dict()
+        assert counted["received"] + counted["vanished"] + counted["lost"] == end, counted
+        assert here.bridged.sequences == sorted(set(here.bridged.sequences))
+        assert counted["republished"] == len(here.bridged.sequences)
+
+        edited = config | {"subjects": [f"{here.name}.>", f"more{here.name}.>"], "max_msgs": 500}
+        assert "error" not in await here.peer.api(f"STREAM.UPDATE.{here.name}", edited)
+        await here.load.burst(1000)
+        end = await here.end()
+        await here.bridged.until_sequence(end)
+
+        answer = await here.peer.api(f"STREAM.UPDATE.{here.name}", edited | {"sealed": True})
+        assert "error" not in answer, answer
+        refused = await here.peer.store(f"{here.name}.s1".encode())
+        assert refused["error"]["err_code"] == 10109
+        await until(lambda: run.ready)
+    assert run.counters.as_dict()["republished"] == len(here.bridged.sequences)
+    # A sealed stream is still one that a rule can start with.
+    async with running(settings) as bridge:
+        assert bridge.runs[0].ready
+
+
+@pytest.mark.parametrize("on_rejected", ["stop", {"skip": "letters"}])
+async def test_a_sealed_target_stops_the_rule_and_nothing_is_taken_for_rejected(
+    on_rejected: Any, twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(twin_version)
+    here = await Copies.make(await raw_peer(url), unique_name("sealed"))
+    letters = f"letters{here.name}"
+    await here.peer.create_stream(name=letters, subjects=[letters])
+    if on_rejected != "stop":
+        on_rejected = {"skip": letters}
+    await Load(here.peer, here.name).burst(100)
+    config = (await here.peer.api(f"STREAM.INFO.{here.target}"))["config"]
+    async with running(settings_for(url, here.rule(on_rejected=on_rejected))) as bridge:
+        await here.holds(100)
+        assert "error" not in await here.peer.api(f"STREAM.UPDATE.{here.target}", config | {"sealed": True})
+        await Load(here.peer, here.name).burst(100)
+        await until(lambda: bridge.error is not None)
+        assert f"stream '{here.target}' is sealed: it takes no more messages" in str(bridge.error)
+    assert await here.origin_sequences() == list(range(1, 101))
+    assert (await here.peer.api(f"STREAM.INFO.{letters}"))["state"]["messages"] == 0
