@@ -49,6 +49,8 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "sidecar.stopped": LogEvent("info", "Everything in hand was finished.", always=True),
     "sidecar.ended": LogEvent("error", "The sidecar ends because of an error.", ("reason",), always=True),
     "sidecar.refused": LogEvent("error", "The sidecar does not start.", ("code", "reason"), always=True),
+    "http.failed": LogEvent("error", "An answer over HTTP met a fault in the program.", ("path", "reason")),
+    "http.watch_failed": LogEvent("error", "The watch for wedged rules met a fault in the program.", ("reason",)),
     # -- reading the configuration again
     "reload.begins": LogEvent("info", "The file is read again.", ("asked_by", "config"), always=True),
     "reload.applied": LogEvent("info", "What it says holds from now on.", ("asked_by", "rules"), always=True),

@@ -153,7 +153,13 @@ def document(*rules: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 def trouble() -> dict[str, Any]:
     """One of everything."""
-    reload = {"result": "applied", "at": "2026-11-21T11:30:00.000Z", "reason": "SIGHUP", "changed": ["across"]}
+    reload = {
+        "result": "applied",
+        "at": "2026-11-21T11:30:00.000Z",
+        "asked_by": "SIGHUP",
+        "reason": None,
+        "changed": ["across"],
+    }
     found = document(
         rule("monitor", leader=True),
         lagging() | {"leader": True},

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+import structlog
 from aiohttp import web
 
 from bridge.http.callers import foreign_host
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from bridge.settings import Http
 
 __all__ = ["guarded", "page_routes"]
+
+_log = structlog.get_logger("bridge.http")
 
 _Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -57,6 +60,12 @@ def guarded(routes: Iterable[web.RouteDef], http: Http) -> web.Application:
             return web.Response(
                 text=f"{error.method} is not for this path; {allowed} is\n", status=405, headers={"Allow": allowed}
             )
+
+        except web.HTTPException:
+            raise
+        except Exception as error:
+            _log.error("http.failed", path=request.path, reason=str(error), exc_info=error)
+            return web.Response(text="there is a fault in the program; the log says more\n", status=500)
 
     async def on_prepare(_: web.Request, response: web.StreamResponse) -> None:
         response.headers.update(_ALWAYS)

@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+import structlog
+
 from bridge.cancelling import end_tasks
 from bridge.connection import Link
 from bridge.rule_run import RuleRun
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from bridge.settings import Rule
 
 __all__ = ["ProgressWatch", "WatchedSeat"]
+
+_log = structlog.get_logger("bridge.http")
 
 _LOOK = 1.0  # seconds between two looks
 _REMEMBERED = 60  # looks whose delays are remembered
@@ -100,7 +104,11 @@ class ProgressWatch:
             due = loop.time() + _LOOK
             await asyncio.sleep(_LOOK)
             self._delays.append(max(loop.time() - due, 0.0))
-            self.look()
+            try:
+                self.look()
+            except Exception as error:
+                # A fault here must not end the looks, nor the process: it would blame rules that are well.
+                _log.error("http.watch_failed", reason=str(error), exc_info=error)
 
     def look(self) -> None:
         """Look once at every rule."""

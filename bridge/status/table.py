@@ -15,6 +15,7 @@ from bridge.status.sparkline import sparkline
 __all__ = ["heading_lines", "rule_blocks", "status_lines"]
 
 _COLOURS: Final = {"ready": "green", "standby": "cyan", "failed": "red", "wedged": "red"}
+_AT_WORK = ("ready", "standby")
 _LATE = 60.0  # seconds behind that are marked
 _SPARK = 20  # characters
 _GAP = "  "
@@ -46,7 +47,12 @@ def _leader(rule: Mapping[str, Any]) -> str:
 
 
 def _behind(rule: Mapping[str, Any]) -> str:
+    """How far behind; what a rule that is not at work was told last is the least that it can be by now."""
     messages, seconds = _measure(rule, "lag_messages"), _measure(rule, "lag_seconds")
+    if _condition(rule) not in _AT_WORK:
+        least = (messages or 0) + (_measure(rule, "in_flight") or 0)
+        told = f">={count(least)}" if least else "?" if messages is not None else "-"
+        return f"{told} ({duration(seconds)})" if least and seconds else told
     return f"{count(messages)} ({duration(seconds)})" if messages and seconds else count(messages)
 
 
@@ -150,7 +156,9 @@ def _remarks(rule: Mapping[str, Any], width: int) -> list[str]:
         remarks.append((f"has work, waits for nothing, and has not got on for {duration(rule['wedged_s'])}", "red"))
     elif rule.get("waiting_for"):
         remarks.append((f"{_condition(rule)}: {rule['waiting_for']}", _COLOURS.get(_condition(rule), "yellow")))
-    if errors := rule.get("last_errors"):
+    errors = rule.get("last_errors")
+    known = rule.get("error") or rule.get("waiting_for")
+    if errors and not (known and known in (errors[-1].get("reason") or "")):
         last = errors[-1]
         remarks.append((f"last error {clock(last['at'])} {last['event']}: {last.get('reason') or ''}", None))
     return [_cut([("  " + printable(text), colour)], width) for text, colour in remarks]

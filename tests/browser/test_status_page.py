@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +14,12 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from bridge.cancelling import end_tasks
+from conformance.servers import NativeServer
 from tests import status_documents as samples
 from tests.browser.conftest import Window
+from tests.live.raw_messages import RawPeer
+from tests.live.sidecar_process import Scene, sidecar_processes
 from tests.status_server import StatusServer, status_server
 
 LIMIT = 60
@@ -188,7 +195,7 @@ def test_it_pauses_and_goes_on(page: StatusPage, server: StatusServer) -> None:
 
 
 def test_draining(page: StatusPage) -> None:
-    why = "not draining: the sidecar finishes what is in hand and ends"
+    why = "draining: it finishes what is in hand and ends"
     rule = samples.rule("monitor", state="draining", condition="draining", ready=False)
     page.show(samples.document(rule, draining=True, why_not_ready=[why]))
     assert page.text("#headline") == "Draining: it finishes what is in hand"
@@ -339,3 +346,39 @@ def test_what_was_open_is_open_again(page: StatusPage) -> None:
         ".map(line => line.querySelector('b').textContent)"
     )
     assert opened == ["across", "settings"]
+
+
+async def test_the_page_of_a_real_sidecar(driver: webdriver.Chrome, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    async with NativeServer("2.15.1") as server, sidecar_processes(tmp_path) as start:
+        peer = await RawPeer.connect(server.url)
+        here = await Scene.make(peer, "ORDERS")
+        missing = {"name": "later", "stream": "LATER", "republish": {"src": "LATER.>", "dest": "later.>"}}
+        sidecar = await start(server.url, here.rule(), missing, http={"listen": f"127.0.0.1:{port}"})
+        await sidecar.ready()
+        flow = asyncio.create_task(here.load.flow(here.bridged))
+
+        def look() -> None:
+            window = Window(driver)
+            window.complaints()
+            driver.get(f"http://127.0.0.1:{port}/")
+            window.until(lambda: window.text("#headline") == "1 of 2 rules is not at work")
+            value = "return document.querySelector('.rule[data-key=rule] .measure .value').textContent"
+            window.until(lambda: window.run(value) not in ("–", "0/s"))
+            window.one(".rule[data-key='rule'] .line").click()
+            drawn = "return document.querySelector('.chart .trace').getAttribute('d').length"
+            window.until(lambda: window.run(drawn) > 12)
+            assert window.text(".rule[data-key='later'] .says").startswith("waits: stream 'LATER' does not exist")
+            assert "default: nats-server 2.15.1" in window.text("#connections")
+            assert window.complaints() == []
+
+        await asyncio.to_thread(look)
+        await end_tasks(flow)
+        assert await sidecar.stop() == 0
+        window = Window(driver)
+        await asyncio.to_thread(window.until, lambda: window.text("#headline") == "The sidecar does not answer")
+        driver.get("about:blank")
+        await peer.close()

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+import structlog
 
+from bridge.settings import load
 from bridge.sidecar import Sidecar
 from conformance.servers import SharedServers
 from tests.live.raw_messages import OpenPeer
-from tests.live.sidecar_process import Scene
+from tests.live.sidecar_process import Scene, document
 from tests.live.sidecars import running, settings_for
 from tests.live.until import LIMIT
 
@@ -118,6 +122,56 @@ async def test_changes_can_be_turned_off(rule: tuple[str, dict[str, Any]]) -> No
         assert not bridge.draining
 
 
+async def test_a_fault_is_in_the_log_and_not_in_the_answer(
+    rule: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(settings(rule)) as bridge:
+        monkeypatch.setattr(bridge.seats[0], "counters", lambda: {}["a fault"])
+        with structlog.testing.capture_logs() as lines:
+            answer = await ask(bridge, "GET", "/status")
+        assert (answer.status, answer.text) == (500, "there is a fault in the program; the log says more\n")
+        assert [(line["event"], line["path"], line["reason"]) for line in lines] == [
+            ("http.failed", "/status", "'a fault'")
+        ]
+        assert (await ask(bridge, "GET", "/livez")).status == 200
+
+
+async def test_reloading_says_what_happened(rule: tuple[str, dict[str, Any]], tmp_path: Path) -> None:
+    url, first = rule
+    file = tmp_path / "bridge.yaml"
+
+    def write(*rules: dict[str, Any]) -> None:
+        file.write_text(json.dumps(document(url, *rules, http={"listen": "127.0.0.1:0"})), "utf-8")
+
+    async def last() -> Any:
+        return json.loads((await ask(bridge, "GET", "/status")).text)["config"]["last_reload"]
+
+    write(first)
+    bridge = Sidecar(load(file), file)
+    await bridge.start()
+    try:
+        assert await last() is None
+        answer = await ask(bridge, "POST", "/-/reload")
+        assert (answer.status, json.loads(answer.text)["result"]) == (200, "unchanged")
+        write(first, {**first, "name": "second"})
+        answer = await ask(bridge, "POST", "/-/reload")
+        told = json.loads(answer.text)
+        assert (answer.status, told["result"], told["changed"]) == (200, "applied", ["second"])
+        assert await last() == told
+        file.write_text("rules: nonsense", "utf-8")
+        answer = await ask(bridge, "POST", "/-/reload")
+        told = json.loads(answer.text)
+        assert (answer.status, told["result"]) == (409, "refused")
+        assert told["reason"].startswith(f"{file}:1:8: ")
+        assert await last() == told
+        state = json.loads((await ask(bridge, "GET", "/status")).text)
+        assert [each["name"] for each in state["rules"]] == ["rule", "second"]
+        assert state["config"]["path"] == str(file)
+        assert (await ask(bridge, "POST", "/-/reload", Origin="https://evil.example")).status == 403
+    finally:
+        await bridge.stop()
+
+
 async def test_draining(rule: tuple[str, dict[str, Any]]) -> None:
     async with running(settings(rule)) as bridge:
         answer = await ask(bridge, "POST", "/-/drain")
@@ -125,4 +179,6 @@ async def test_draining(rule: tuple[str, dict[str, Any]]) -> None:
         async with asyncio.timeout(LIMIT):
             await bridge.finished.wait()
         assert (await ask(bridge, "GET", "/readyz")).status == 503
+        why = json.loads((await ask(bridge, "GET", "/status")).text)["why_not_ready"]
+        assert why == ["draining: it finishes what is in hand and ends"]
         assert (await ask(bridge, "GET", "/livez")).status == 200

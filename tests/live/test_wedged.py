@@ -11,6 +11,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+import structlog
 
 from bridge.cancelling import end_tasks
 from bridge.copying.copy_run import CopyRun
@@ -190,6 +191,21 @@ async def test_an_idle_rule_and_a_busy_one_get_on(
         await looks(bridge, 20)
         assert await get(bridge, "/livez") == (200, "ok\n")
         await end_tasks(flow)
+
+
+async def test_a_fault_of_the_watch_blames_nobody_and_ends_nothing(
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = await servers.url("2.15.1")
+    here = await Scene.make(await raw_peer(url), unique_name("fault"))
+    async with running(settings_for(url, here.rule(), **SOON)) as bridge:
+        with monkeypatch.context() as broken, structlog.testing.capture_logs() as lines:
+            broken.setattr(RepublishRun, "has_work", property(lambda _: {}["a fault"]))
+            await looks(bridge, 3)
+            assert await get(bridge, "/livez") == (200, "ok\n")
+        assert {line["event"] for line in lines} == {"http.watch_failed"}
+        await looks(bridge, 3)
+        assert await get(bridge, "/livez") == (200, "ok\n")
 
 
 @pytest.fixture

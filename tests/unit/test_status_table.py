@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import click
 import pytest
@@ -35,8 +36,7 @@ def test_a_sidecar_with_one_of_everything() -> None:
     assert table[4].startswith("  waiting: stream 'KV_SETTINGS' does not exist on connection 'west'")
     assert table[5].split()[:2] == ["copy", "failed"]
     assert table[6] == '  failed: the server refuses a publication (permissions violation for publish to "eu.42")'
-    assert "rule.failed: the server refuses a publication" in table[7]
-    assert table[8].split()[:3] == ["events", "standby", "no"]
+    assert table[7].split()[:3] == ["events", "standby", "no"]
 
 
 def test_the_leader_is_told_only_where_there_are_replicas() -> None:
@@ -68,6 +68,26 @@ def test_columns_are_left_out_where_there_is_no_room_and_the_state_is_the_last_o
     assert all(after <= before for before, after in itertools.pairwise(left))
     assert heads(30) == ["STATE", "OUT"]
     assert heads(24) == ["STATE"]
+
+
+def test_what_a_rule_that_is_not_at_work_was_told_last_is_the_least_that_it_is_behind() -> None:
+    def behind(**measured: int | None) -> str:
+        waiting = samples.waiting()
+        waiting["measures"] |= {"lag_messages": 0, "in_flight": 0, "lag_seconds": 30.0} | measured
+        return re.split(" {2,}", plain(status_lines(samples.document(waiting), 150))[-2])[4]
+
+    assert behind() == "?"
+    assert behind(in_flight=3) == ">=3 (30 s)"
+    assert behind(lag_messages=40, in_flight=2) == ">=42 (30 s)"
+    assert behind(lag_messages=None) == "-"
+
+
+def test_an_error_is_not_told_twice() -> None:
+    waiting = samples.waiting()
+    waiting["last_errors"] = [{"at": samples.AT, "event": "rule.waiting", "reason": f"rule: {waiting['waiting_for']}"}]
+    assert not any("last error" in line for line in status_lines(samples.document(waiting), 300))
+    waiting["last_errors"].append({"at": samples.AT, "event": "rule.other", "reason": "something else"})
+    assert any("rule.other: something else" in line for line in status_lines(samples.document(waiting), 300))
 
 
 def test_bars_are_drawn_where_there_is_room() -> None:

@@ -6,6 +6,7 @@
 const byId = (id) => document.getElementById(id);
 const main = byId("main"), list = byId("rules");
 const LEAST_PAUSE = 1000, PATIENCE = 5000; // milliseconds between two questions at least; for one answer at most
+const HISTORY_PAUSE = 2000, HISTORY_PAUSE_PER_RULE = 50; // milliseconds between two answers that have the history
 const FILTERED_FROM = 9; // rules from which on there is something to filter
 const LATE_FROM = 60; // seconds behind that are marked
 
@@ -234,6 +235,15 @@ function says(rule) {
   return "";
 }
 
+const isAtWork = (rule) => rule.condition === "ready" || rule.condition === "standby";
+
+/** How far behind; what a rule that is not at work was told last is the least that it can be by now. */
+function behindText(rule, { lag_messages: lag, in_flight: held }) {
+  if (isAtWork(rule) || !isNumber(lag)) return [count(lag), lag > 0];
+  const least = lag + (isNumber(held) ? held : 0);
+  return [least ? `≥ ${count(least)}` : "?", least > 0];
+}
+
 function showRule(node, rule) {
   const { parts, line, more } = node;
   node.rule = rule;
@@ -247,14 +257,15 @@ function showRule(node, rule) {
   parts.out.show(isNumber(measures.rate_out) ? `${count(measures.rate_out)}/s` : "–", "", series("rate_out"));
   const isLate = isNumber(measures.lag_seconds) && measures.lag_seconds >= LATE_FROM;
   parts.lag.classList.toggle("care", isLate);
-  parts.lag.show(count(measures.lag_messages), isNumber(measures.lag_seconds) && measures.lag_messages > 0 ? seconds(measures.lag_seconds) : "", series("lag_messages"));
+  const [behind, isBehind] = behindText(rule, measures);
+  parts.lag.show(behind, measures.lag_seconds > 0 && isBehind ? seconds(measures.lag_seconds) : "", series("lag_messages"));
   const late = measures.end_to_end_ms;
   parts.late.show(late ? milliseconds(late.p50) : "–", late ? `p99 ${milliseconds(late.p99)}` : "", series("end_to_end_ms"));
   setText(parts.says, says(rule));
   setHidden(parts.says, !says(rule));
   setAttribute(line, "aria-label", [`${rule.name}: ${WORDS[rule.condition] || rule.condition}`, says(rule),
     isNumber(measures.rate_in) ? `${count(measures.rate_in)} in and ${count(measures.rate_out)} out per second` : "",
-    isNumber(measures.lag_messages) ? `${count(measures.lag_messages)} behind` : ""].filter(Boolean).join(", "));
+    isNumber(measures.lag_messages) ? `${behind} behind` : ""].filter(Boolean).join(", "));
   const isOpen = opened.has(rule.name);
   setAttribute(line, "aria-expanded", String(isOpen));
   setHidden(more, !isOpen);
@@ -319,16 +330,16 @@ function pairs(parent, told) {
 
 // ---------------------------------------------------------------- the whole page
 
-let state = null, lastHeard = 0, goneSince = 0, isPaused = false, asking = null;
+let state = null, lastHeard = 0, historyDue = 0, goneSince = 0, isPaused = false, asking = null;
 const filter = { text: "", trouble: false };
-const hasTrouble = (rule) => !["ready", "standby"].includes(rule.condition) || (rule.measures?.lag_seconds ?? 0) >= LATE_FROM;
+const hasTrouble = (rule) => !isAtWork(rule) || (rule.measures?.lag_seconds ?? 0) >= LATE_FROM;
 const isShown = (rule) => (!filter.trouble || hasTrouble(rule)) &&
   (!filter.text || [rule.name, rule.kind, rule.stream].some((text) => String(text || "").toLowerCase().includes(filter.text)));
 
 function headline() {
   if (goneSince) return state ? "The sidecar does not answer" : "No answer from the sidecar";
   if (state.draining) return "Draining: it finishes what is in hand";
-  const all = state.rules.length, away = state.rules.filter((rule) => !["ready", "standby"].includes(rule.condition)).length;
+  const all = state.rules.length, away = state.rules.filter((rule) => !isAtWork(rule)).length;
   if (!all) return state.ready ? "There are no rules" : "Starting";
   if (away) return away === all && all > 1 ? `None of ${all} rules is at work` : `${away} of ${plural(all, "rule")} ${away === 1 ? "is" : "are"} not at work`;
   if (!state.ready) return "Not ready";
@@ -379,7 +390,8 @@ function showTotals() {
   setText(byId("total-standing"), standing ? `${standing} ${standing === 1 ? "stands" : "stand"} by` : "");
   setText(byId("total-in"), sum("rate_in") === null ? "–" : `${count(sum("rate_in"))}/s`);
   setText(byId("total-out"), sum("rate_out") === null ? "–" : `${count(sum("rate_out"))}/s`);
-  setText(byId("total-lag"), count(sum("lag_messages")));
+  const stale = rules.some((rule) => !isAtWork(rule) && isNumber(rule.measures?.lag_messages));
+  setText(byId("total-lag"), sum("lag_messages") === null ? "–" : stale ? (sum("lag_messages") ? `≥ ${count(sum("lag_messages"))}` : "?") : count(sum("lag_messages")));
 }
 
 function showRules() {
@@ -414,17 +426,27 @@ function showConfig() {
   pairs(byId("config"), [
     ["File", path], ["Content", hash ? String(hash).replace(/^sha256:/, "").slice(0, 12) : null], ["Loaded", loaded_at ? moment(loaded_at) : null],
     ["Last reload", reload ? `${reload.result} at ${moment(reload.at)}${changed}` : "none"],
-    ["Reason", reload ? reload.reason : null], ["Started", moment(state.started_at)],
+    ["Asked for by", reload ? reload.asked_by : null], ["Refused", reload ? reload.reason : null], ["Started", moment(state.started_at)],
   ].filter(([, value]) => value));
+}
+
+/** The recent history is most of the state, and changes the least: it is asked for now and then, and kept meanwhile. */
+function takeOverHistory(rules, before) {
+  const known = new Map(before.map((rule) => [rule.name, rule.measures?.history]));
+  for (const rule of rules) if (rule.measures && known.has(rule.name)) rule.measures.history = known.get(rule.name);
 }
 
 async function ask() {
   clearTimeout(asking);
   const began = performance.now();
   try {
-    const answer = await fetch("status", { cache: "no-store", signal: AbortSignal.timeout(PATIENCE) });
+    const whole = began >= historyDue;
+    const answer = await fetch(whole ? "status" : "status?history=no", { cache: "no-store", signal: AbortSignal.timeout(PATIENCE) });
     if (!answer.ok) throw new Error(`status ${answer.status}`);
-    state = await answer.json();
+    const told = await answer.json();
+    if (whole) historyDue = performance.now() + Math.max(HISTORY_PAUSE, HISTORY_PAUSE_PER_RULE * told.rules.length);
+    else takeOverHistory(told.rules, state ? state.rules : []);
+    state = told;
     lastHeard = Date.now();
     goneSince = 0;
   } catch {
