@@ -38,7 +38,6 @@ __all__ = ["main"]
 @click.option("--version", default="2.15.1", show_default=True, help="Of the servers.")
 @click.option("--rules", default="all", show_default=True, help="Names or kinds, with commas between them.")
 @click.option("--replicas", type=int, default=1, show_default=True, help="Sidecars; several need leadership.")
-@click.option("--ability", "abilities", multiple=True, help="What the sidecars can do besides: reload.")
 @click.option(
     "--judge", "old", type=click.Path(exists=True, path_type=Path), help="Judge the history of an earlier run anew."
 )
@@ -53,7 +52,6 @@ def main(
     version: str,
     rules: str,
     replicas: int,
-    abilities: tuple[str, ...],
     old: Path | None,
     directory: Path,
 ) -> None:
@@ -82,13 +80,10 @@ def main(
         messages,
         rate,
         replicas,
-        frozenset(abilities),
     )
     words = ["python", "-m", "chaos", "--seed", seed, "--minutes", f"{minutes:g}", "--faults", str(faults)]
     words += ["--messages", str(messages), "--rate", f"{rate:g}", "--topology", topology, "--version", version]
     words += ["--rules", rules, "--replicas", str(replicas)]
-    for ability in abilities:
-        words += ["--ability", ability]
     repeat = shlex.join(words)
     click.echo(repeat, err=True)
     try:

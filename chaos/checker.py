@@ -216,7 +216,7 @@ def _copied(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
                 continue
             judgement.expected += 1
             if (stream, sequence) not in seen:
-                judgement.add("lost", "violation", f"{stream} {sequence}", _time_of(story, stream, sequence))
+                _lost_copy(judgement, story, rule, stream, sequence)
 
 
 def _twin(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
@@ -238,7 +238,12 @@ def _twin(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
         if not story.was_removed(stream, sequence):
             judgement.expected += 1
             if sequence not in rows:
-                judgement.add("lost", "violation", f"{stream} {sequence}", _time_of(story, stream, sequence))
+                _lost_copy(judgement, story, rule, stream, sequence)
+
+
+def _lost_copy(judgement: Judgement, story: Story, rule: RuleUnderTest, stream: str, sequence: int) -> None:
+    verdict: Verdict = "unknown" if rule.target in story.trimmed else "violation"
+    judgement.add("lost", verdict, f"{stream} {sequence}", _time_of(story, stream, sequence))
 
 
 def _bucket(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:

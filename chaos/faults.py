@@ -48,7 +48,7 @@ KINDS: dict[str, _Kind] = {
     "sidecar killed": _Kind("sidecar", 5, 0),
     "sidecar restarted": _Kind("sidecar", 3, 0),
     "sidecar paused": _Kind("sidecar", 3, 8),
-    "configuration reloaded": _Kind("sidecar", 3, 0, "reload"),
+    "configuration reloaded": _Kind("sidecar", 3, 0),
     "consumer deleted": _Kind("sidecar", 2, 0),
     "connections reset": _Kind("servers", 3, 0),
     "network cut": _Kind("servers", 3, 8),
@@ -72,18 +72,16 @@ _LONGEST_PAUSE = {"sidecar": 9.0, "servers": 5.0}
 """Seconds. A sidecar needs a while to start: without peace between the faults it would hardly do any work."""
 
 
-def faults(seed: object, lane: Lane, topology: Topology, abilities: frozenset[str]) -> Iterator[Fault]:
+def faults(seed: object, lane: Lane, topology: Topology) -> Iterator[Fault]:
     """The faults of a lane, without end; the same for the same arguments.
 
     Args:
         seed: the run's.
         lane: `sidecar` or `servers`.
         topology: some need a cluster.
-        abilities: what the sidecars can do, such as `reload`.
     """
     chance = random.Random(f"{seed}/{lane}")
-    able = abilities | {"", topology}
-    kinds = {name: kind for name, kind in KINDS.items() if kind.lane == lane and kind.needs in able}
+    kinds = {name: kind for name, kind in KINDS.items() if kind.lane == lane and kind.needs in ("", topology)}
     names, weights = list(kinds), [kind.weight for kind in kinds.values()]
     # Each once in an order of its own, so that a short run has met many; then at random.
     order = chance.sample(names, len(names))

@@ -22,6 +22,8 @@ __all__ = ["Nemesis"]
 _T = TypeVar("_T")
 _PATIENCE = 90.0
 """Seconds until a lane goes on although the sidecars are not ready; a hang is for the checker to say."""
+_ROOM = 400  # messages that a stream still takes before it is full
+_FILLING = 15.0  # seconds until a stream that is not full counts as left alone
 _numbers = itertools.count(1)
 
 
@@ -177,11 +179,19 @@ class Nemesis:
             return "there is none"
         stream = _drawn(targets, fault.draw)
         config = self._surroundings.stream_config(stream, STREAMS[stream])
-        holds = int((await self._peer.state(stream))["messages"])
-        full = {**config, "max_msgs": max(holds, 1) + 20, "discard": "new"}
+        before = await self._peer.state(stream)
+        limit = int(before["messages"]) + _ROOM
+        full = {**config, "max_msgs": limit, "discard": "new"}
         said = _said(await self._peer.try_api(f"STREAM.UPDATE.{stream}", full))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_FILLING):
+                while int((await self._peer.state(stream))["messages"]) < limit:
+                    await asyncio.sleep(0.05)
         await asyncio.sleep(fault.hold)
         await self._peer.api(f"STREAM.UPDATE.{stream}", config)
+        if int((await self._peer.state(stream))["first_seq"]) > max(int(before["first_seq"]), 1):
+            # Old servers remove the oldest where more were stored before the update came into force.
+            self._historian.tell("trimmed", stream=stream)
         return f"{stream} {said} for {fault.hold} s"
 
     async def _delete_messages(self, fault: Fault) -> str:

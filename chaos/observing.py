@@ -70,7 +70,7 @@ async def read_streams(peer: Peer, streams: Sequence[str], historian: Historian,
     for stream in streams:
         for _ in range(_TRIES):
             state = await peer.state(stream)
-            deliveries = await peer.read(stream, int(state["last_seq"])) if state["messages"] else []
+            deliveries = await peer.read(stream) if state["messages"] else []
             if deliveries is not None:
                 break
             await asyncio.sleep(0.5)

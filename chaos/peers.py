@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ __all__ = ["Peer", "place_of"]
 
 _PATIENCE = 5.0  # seconds until a request counts as without an answer; the next one is tried then
 _PAUSE = 0.1
+_PAGE = 500  # messages asked for at once
 
 
 class Peer:
@@ -102,30 +104,43 @@ class Peer:
         state: dict[str, Any] = answer["state"]
         return state
 
-    async def read(self, stream: str, through: int) -> list[Delivered] | None:
-        """Everything that a stream holds up to a sequence, as deliveries of a consumer; None: it was interrupted."""
+    async def read(self, stream: str) -> list[Delivered] | None:
+        """Everything that a stream holds, as deliveries of a consumer; None: it was interrupted.
+
+        Page by page, or the server would cut off who reads more slowly than it writes.
+        """
         client = await self.client()
-        inbox = f"_INBOX.chaos.read.{stream}.{self._turn}"
-        collected: Collected | None = None
+        self._turn += 1
+        inbox = f"_INBOX.chaos.read.{stream}.{self._turn}".encode()
+        pages: Collected | None = None
         try:
-            collected = await client.subscribe(inbox.encode())
-            config = {"deliver_subject": inbox, "ack_policy": "none", "mem_storage": True, "num_replicas": 1}
+            pages = await client.subscribe(inbox)
+            config = {"ack_policy": "none", "mem_storage": True, "num_replicas": 1, "inactive_threshold": 60 * 10**9}
             answer = await client.api(f"CONSUMER.CREATE.{stream}", {"stream_name": stream, "config": config})
             if "error" in answer:
                 return None
-            taken = 0
-            while not collected.deliveries or place_of(collected.deliveries[-1].reply)[0] < through:
-                if not await client.arrived(collected, taken + 1, 20):
-                    return None
-                taken = len(collected.deliveries)
-            await client.api(f"CONSUMER.DELETE.{stream}.{answer['name']}")
+            name, rows, pending = answer["name"], [], 1
+            body = json.dumps({"batch": _PAGE, "expires": 10 * 10**9}).encode()
+            while pending:
+                client.publish(Message(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}".encode(), payload=body), inbox)
+                wanted = _PAGE
+                while wanted and pending:
+                    if not await client.arrived(pages, 1, 30):
+                        return None
+                    taken = list(pages.deliveries)
+                    del pages.deliveries[: len(taken)]
+                    found = [each for each in taken if each.reply]  # without one it is a status: the page ends
+                    rows += found
+                    wanted = wanted - len(found) if len(found) == len(taken) else 0
+                    pending = _pending(rows[-1].reply) if rows else pending
+            await client.api(f"CONSUMER.DELETE.{stream}.{name}")
         except SubjectError:
             await self.drop()
             return None
         finally:
-            if collected is not None:
-                client.unsubscribe(collected)
-        return collected.deliveries
+            if pages is not None:
+                client.unsubscribe(pages)
+        return rows
 
 
 def place_of(reply: bytes) -> tuple[int, int]:
@@ -137,3 +152,8 @@ def place_of(reply: bytes) -> tuple[int, int]:
     tokens = reply.split(b".")
     at = 5 if len(tokens) == 9 else 7
     return int(tokens[at]), int(tokens[at + 2])
+
+
+def _pending(reply: bytes) -> int:
+    tokens = reply.split(b".")
+    return int(tokens[8 if len(tokens) == 9 else 10])

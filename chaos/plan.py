@@ -233,7 +233,7 @@ def configuration(
         "connections": {"default": {"servers": servers}, "witness": {"servers": [witness]}},
         "http": {"listen": f"127.0.0.1:{http_port}"},
         "log": {"format": "json"},
-        "dialect": "native",
+        "dialect": "2.15",
         "rules": documents,
     }
     if replicas > 1:

@@ -44,7 +44,6 @@ class Settings:
         messages: per producer, after which it publishes no more; 0 for no limit.
         rate: messages a second of each producer, at most.
         replicas: sidecars.
-        abilities: what the sidecars can do, such as `reload`.
     """
 
     seed: str
@@ -56,7 +55,6 @@ class Settings:
     messages: int
     rate: float
     replicas: int
-    abilities: frozenset[str]
 
 
 async def run(settings: Settings, directory: Path, report: Callable[[str], None]) -> tuple[Story, list[Judgement]]:
@@ -72,7 +70,6 @@ async def run(settings: Settings, directory: Path, report: Callable[[str], None]
         old.unlink()
     historian = Historian(directory / "history.jsonl")
     described = asdict(settings) | {"rules": [rule.name for rule in settings.rules]}
-    described["abilities"] = sorted(settings.abilities)
     historian.tell("run", **described, began=time.time() - historian.now)
     with tempfile.TemporaryDirectory(prefix="chaos-") as stores:
         surroundings = Surroundings(settings.topology, settings.version, Path(stores))
@@ -159,7 +156,7 @@ class _Run:
             work.append(asyncio.create_task(worker.run(lambda: at_work)))
         lanes = [
             nemesis.run(
-                faults(settings.seed, lane, settings.topology, settings.abilities),
+                faults(settings.seed, lane, settings.topology),
                 # Each lane counts for itself.
                 partial(self._lane_wanted, lane, wanted),
             )

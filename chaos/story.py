@@ -80,6 +80,7 @@ class Story:
         acknowledged: per place, the stream's sequence by number.
         removed: per stream, sequences that the run removed, or tried to.
         purged: per stream, through which sequence.
+        trimmed: targets whose server removed copies when it got a limit.
         final: per stream, what it held at the end, by sequence.
         heard: per listener, in order of arrival.
         advised: advisories heard by the run.
@@ -96,6 +97,7 @@ class Story:
     acknowledged: dict[str, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
     removed: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     purged: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    trimmed: set[str] = field(default_factory=set)
     final: dict[str, dict[int, Stored]] = field(default_factory=lambda: defaultdict(dict))
     heard: dict[str, list[Heard]] = field(default_factory=lambda: defaultdict(list))
     advised: list[Advised] = field(default_factory=list)
@@ -180,6 +182,8 @@ class _Reader:
             case "removing":
                 story.removed[event["stream"]].update(event.get("sequences", ()))
                 story.purged[event["stream"]] = max(story.purged[event["stream"]], event.get("through", 0))
+            case "trimmed":
+                story.trimmed.add(event["stream"])
             case "fault":
                 self._fault(at, event)
             case "sidecar":

@@ -75,7 +75,9 @@ def _good() -> list[str]:
     """The valid files, without their comments, which nobody can break."""
     files = [path.read_text("utf-8") for path in sorted(_CONFIGS.glob("*.yaml"))]
     bare = ["".join(line for line in text.splitlines(keepends=True) if line.lstrip()[:1] != "#") for text in files]
-    return [*bare, json.dumps(GOOD, indent=1)]  # JSON is YAML
+    whole = json.loads(json.dumps(GOOD))
+    del whole["connections"]["default"]["tls"]  # which would load the machine's certificates each time
+    return [*bare, json.dumps(whole, indent=1)]  # JSON is YAML
 
 
 def _mutated(seed: int, good: list[str]) -> bytes:

@@ -175,6 +175,13 @@ def test_a_copy_that_is_not_there_is_lost(rule: str, target: str) -> None:
     assert _found(events, rule) == {"lost (violation)": 1}
 
 
+def test_a_copy_that_the_server_itself_removed_is_nobodys_loss() -> None:
+    events = _fine()
+    del _rows(events, "COPY")[0]
+    events.append({"t": 6.0, "event": "trimmed", "stream": "COPY"})
+    assert _found(events, "copy") == {"lost (unknown)": 1}
+
+
 @pytest.mark.parametrize("rule", REPUBLISHED)
 def test_a_message_that_is_heard_twice_is_doubled(rule: str) -> None:
     events = _fine()
