@@ -29,13 +29,6 @@ RUN python -m venv --without-pip /opt/nats-bridge \
  && python -m compileall -q --invalidation-mode unchecked-hash /opt/nats-bridge/lib
 
 FROM ${BASE}
-ARG VERSION=0.1.0
-ARG REVISION=unknown
-LABEL org.opencontainers.image.title="nats-bridge" \
-      org.opencontainers.image.description="Republish and subject transforms for NATS JetStream, from outside the server" \
-      org.opencontainers.image.version="${VERSION}" \
-      org.opencontainers.image.revision="${REVISION}" \
-      org.opencontainers.image.base.name="python:3.11-slim-bookworm"
 # Nothing is installed in this image later on.
 RUN python -m pip uninstall --yes --quiet --root-user-action ignore pip setuptools wheel \
  && rm -rf /usr/local/lib/python3.*/ensurepip
@@ -51,3 +44,11 @@ HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --retries=3 \
     CMD ["nats-bridge", "status", "--live", "-c", "/etc/nats-bridge/config.yaml"]
 ENTRYPOINT ["nats-bridge"]
 CMD ["run", "-c", "/etc/nats-bridge/config.yaml"]
+# Last, as a new revision must not make anything else anew.
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="nats-bridge" \
+      org.opencontainers.image.description="Republish and subject transforms for NATS JetStream, from outside the server" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.base.name="python:3.11-slim-bookworm"

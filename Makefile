@@ -17,7 +17,7 @@ CHAOS_REPORT ?= build/chaos
 # Of the smoke run: bounded by messages and faults, not by time.
 SMOKE := --seed smoke --minutes 0 --faults 5 --messages 3000
 
-.PHONY: help install demo test browser-test container-test manifests conform chaos chaos-smoke soak lint format types \
+.PHONY: help install demo test browser-test container-test manifests conform chaos chaos-smoke soak audit lint format types \
 	bench lock clean
 
 help:
@@ -29,6 +29,7 @@ help:
 	@echo "make conform the whole catalogue on six server versions, the engine and the bridge; reports are in build/"
 	@echo "make chaos   ten minutes of faults, every kind of rule, on a cluster and on one server; reports are in build/chaos"
 	@echo "make chaos-smoke  the same, about a minute; make soak: memory over ten million messages"
+	@echo "make audit   known vulnerabilities of the locked dependencies, as far as an advisory service answers"
 	@echo "make lint    ruff; make types: mypy --strict; make format: rewrite"
 	@echo "make bench   republishing and copying beside native, as ratios of one run; BENCH='--quick catch-up' for some"
 	@echo "make lock    renew the locked dependencies; make clean: remove what was installed"
@@ -76,6 +77,12 @@ chaos-smoke: install
 
 soak: install
 	$(BIN)/python -m benchmarks soak $(SOAK)
+
+# In a place of its own: what audits must not be among what is audited.
+audit: install
+	test -x $(VENV)/audit/bin/python || $(PYTHON) -m venv $(VENV)/audit
+	$(VENV)/audit/bin/python -m pip install --quiet pip-audit
+	$(VENV)/audit/bin/python .ci/audit
 
 lint: install
 	$(BIN)/ruff check .

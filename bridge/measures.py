@@ -273,6 +273,8 @@ def _quantiles(before: Sequence[int], after: Sequence[int]) -> dict[str, float] 
 
 def _time_and_pending(reply: bytes) -> tuple[int, int]:
     """When a delivered message was stored (nanoseconds), and how many follow it, from its reply subject."""
-    tokens = reply.split(b".")
-    at = 7 if len(tokens) == 9 else 9
-    return int(tokens[at]), int(tokens[at + 1])
+    if reply.count(b".") == 8:
+        _, stored, pending = reply.rsplit(b".", 2)
+        return int(stored), int(pending)
+    tokens = reply.split(b".")  # with a domain and an account before the stream
+    return int(tokens[9]), int(tokens[10])

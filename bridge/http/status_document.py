@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Process", "SidecarState", "liveness", "readiness", "startup", "status_document"]
 
+_NOT_DRAINING = "not draining"
 _WORDS = {"stopped": "stopped", "draining": "finishing what is in hand", "starting": "starting"}
 
 
@@ -102,7 +103,7 @@ def readiness(sidecar: SidecarState, wedged: Mapping[str, float]) -> list[Check]
     """What `/readyz` looks at: connections, draining, and every rule."""
     return [
         *startup(sidecar),
-        Check("not draining", "the sidecar finishes what is in hand and ends" if sidecar.draining else None),
+        Check(_NOT_DRAINING, "it finishes what is in hand and ends" if sidecar.draining else None),
         *(_wedged_check(seat.rule.name, wedged) or _rule_check(seat) for seat in sidecar.seats),
     ]
 
@@ -143,12 +144,16 @@ def status_document(sidecar: SidecarState, process: Process, *, history: bool = 
         "at": _time(now),
         "ready": all(check.is_good for check in checks),
         "draining": sidecar.draining,
-        "why_not_ready": [f"{check.name}: {check.reason}" for check in checks if check.reason is not None],
+        "why_not_ready": [_why(check) for check in checks if not check.is_good],
         "event_loop_delay_ms": round(process.loop_delay * 1000, 1),
         "config": _config(sidecar),
         "connections": [_connection(link) for link in sidecar.links.values()],
         "rules": [_rule(seat, process.wedged, history=history) for seat in sidecar.seats],
     }
+
+
+def _why(check: Check) -> str:
+    return f"{'draining' if check.name == _NOT_DRAINING else check.name}: {check.reason}"
 
 
 def _config(sidecar: SidecarState) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What a configuration's users must be allowed to publish and subscribe to, and nothing more.
 
 Every kind of rule tells its needs (`republishing`, `copying`, `ingress`, `advisories`), and so does the sidecar itself
-(`account`); `granting` makes one list per connection of them, `rendering` shows it.
+(`account`, `leases`); `granting` makes one list per connection of them, `rendering` shows it.
 """
 
 from bridge.permissions.granting import ConnectionGrants, Grant, grants_of

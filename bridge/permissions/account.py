@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 
 from bridge.permissions.need import Need, api_subject, listen, write
 
 __all__ = ["account_needs"]
 
 
-def account_needs(inboxes: Mapping[str, str]) -> Iterator[Need]:
+def account_needs(inboxes: Mapping[str, str], looked_at: Set[str]) -> Iterator[Need]:
     """The needs of the connections.
 
     Args:
         inboxes: by connection, the prefix of its inboxes.
+        looked_at: the connections that rules use: only their accounts are looked at for loops.
     """
     for connection, prefix in inboxes.items():
         yield listen(connection, f"{prefix}.>", "answers and deliveries")
+        if connection not in looked_at:
+            continue
         yield write(
             connection,
             api_subject("STREAM.LIST"),
@@ -24,7 +27,7 @@ def account_needs(inboxes: Mapping[str, str]) -> Iterator[Need]:
             without="loops through streams that no rule names are not found",
         )
         for other, theirs in inboxes.items():
-            if other != connection:
+            if other != connection and other in looked_at:
                 yield write(
                     connection,
                     f"{theirs}.>",

@@ -89,7 +89,8 @@ def grants_of(settings: Settings, known: KnownStreams | None = None) -> list[Con
         for name, connection in settings.connections.items()
         if name in used
     }
-    needs = [*account_needs(inboxes), *lease_needs(settings)]
+    looked_at = {name for rule in settings.rules for name in rule.connections}
+    needs = [*account_needs(inboxes, looked_at), *lease_needs(settings)]
     for rule in settings.rules:
         needs += _needs_of(rule, settings, known or {})
     return [

@@ -195,7 +195,7 @@ def test_it_pauses_and_goes_on(page: StatusPage, server: StatusServer) -> None:
 
 
 def test_draining(page: StatusPage) -> None:
-    why = "not draining: the sidecar finishes what is in hand and ends"
+    why = "draining: it finishes what is in hand and ends"
     rule = samples.rule("monitor", state="draining", condition="draining", ready=False)
     page.show(samples.document(rule, draining=True, why_not_ready=[why]))
     assert page.text("#headline") == "Draining: it finishes what is in hand"

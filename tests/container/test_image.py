@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import signal
 import stat
@@ -84,9 +85,11 @@ async def test_it_runs_without_rights_on_a_read_only_root_and_ends_when_told(
             assert await container.log.said("sidecar.stopped")
 
 
-async def test_what_is_wrong_is_told_in_lines_and_an_exit_code(image: Image) -> None:
+async def test_what_is_wrong_is_told_in_a_line_and_an_exit_code(image: Image) -> None:
     code, said = await finished(*image.cell().started_by())
-    assert (code, said) == (2, "/etc/nats-bridge/config.yaml: no such file; name the configuration with -c FILE\n")
+    told = json.loads(said)  # one line, for those who collect logs
+    missing = "/etc/nats-bridge/config.yaml: no such file; name the configuration with -c FILE"
+    assert (code, told["event"], told["reason"]) == (2, "sidecar.refused", missing)
 
 
 async def test_every_command_answers(image: Image, dockerfile: Dockerfile) -> None:

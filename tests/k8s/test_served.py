@@ -205,6 +205,28 @@ def manifests_replicas(manifests: tuple[Manifest, ...]) -> int:
     return int(pod.workload["spec"]["replicas"])
 
 
+async def test_a_changed_configmap_is_taken_by_the_running_process(
+    pod_here: Callable[..., PodHere],
+    native_server: Callable[..., NativeServer],
+    raw_peer: Callable[[str], Awaitable[RawPeer]],
+) -> None:
+    manifests = render(OVERLAYS["native-sidecar"])
+    async with native_server("2.10.27") as server:
+        peer = await raw_peer(server.url)
+        await make_streams(peer)
+        here = pod_here(manifests, server.url)
+        async with here.running() as process:
+            await process.ready()
+            await until(lambda: all_at_work(here))
+            copies = await peer.collect("seen.>")
+            here.put(here.text.replace('"monitor.orders.>"', '"seen.orders.>"'))
+            await process.said("reload.applied")
+            await until(lambda: all_at_work(here))
+            await peer.store(b"orders.eu.1", b"an order")
+            await copies.count(1)
+            assert [message[0] for message in copies.messages] == [b"seen.orders.eu.1"]
+
+
 async def test_the_example_application_sees_its_orders_republished(
     pod_here: Callable[..., PodHere],
     native_server: Callable[..., NativeServer],

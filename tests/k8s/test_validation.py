@@ -46,4 +46,4 @@ def test_a_mistake_shows(kind: str, path: tuple[str | int, ...], value: Any) -> 
     for part in path[:-1]:
         place = place[part]
     place[path[-1]] = value
-    assert problems(manifest, "1.33")
+    assert problems(manifest, "1.37")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bridge.leadership.lease_store import Bucket
 from bridge.settings import Settings
 from tests.live.raw_messages import Collected, RawPeer
 from tests.live.until import until
@@ -35,6 +36,7 @@ class Scenario:
     peer: RawPeer
     published: int = 0
     seen: Collected | None = None
+    leads: bool = False
 
     @property
     def stream(self) -> str:
@@ -92,6 +94,7 @@ class Scenario:
     def settings(self, rule: dict[str, Any], url: str, user: Callable[[str], str], password_file: Path) -> Settings:
         """A configuration; `user` names the user of a connection."""
         names = {rule.get("from", "default"), rule.get("to", "default")}
+        names |= {"leases"} if self.leads else set()
         return Settings.model_validate(
             {
                 "name": f"b-{self.name}",
@@ -107,6 +110,7 @@ class Scenario:
                 "http": {"listen": ""},
                 "dialect": "native",
                 "rules": [{"name": "rule", **rule}],
+                **({"leadership": {"connection": "leases", "bucket": f"{self.name}_L"}} if self.leads else {}),
             }
         )
 
@@ -155,6 +159,29 @@ class Republished(Scenario):
         for message in messages:
             self.numbers.add(int(header_block.read(message[2], b"N") or 0))
         return len(self.numbers) == self.published
+
+
+@dataclass(slots=True)
+class Leading(Republished):
+    """A republish rule with a lease; in the end, another process is bound to its consumer."""
+
+    async def make(self) -> None:
+        """The stream, and the bucket."""
+        await Scenario.make(self)
+        bucket = Bucket(f"{self.name}_L")
+        await self.peer.create_stream(**bucket.config(1))
+
+    async def meanwhile(self) -> None:
+        """Somebody takes the consumer."""
+        await Scenario.meanwhile(self)
+        durable = f"{self.stream}.b-{self.name}_rule"
+        config = (await self.peer.api(f"CONSUMER.INFO.{durable}"))["config"]
+        config["deliver_subject"] = f"{self.name}.somebody"
+        await self.peer.collect(config["deliver_subject"])
+        answer = await self.peer.api(
+            f"CONSUMER.DURABLE.CREATE.{durable}", {"stream_name": self.stream, "config": config}
+        )
+        assert "error" not in answer, answer
 
 
 @dataclass(slots=True)
@@ -350,6 +377,7 @@ def every_kind(prefix: str, peer: RawPeer) -> list[Scenario]:
         Republished(f"{prefix}passing", peer, options={"durable": False}),
         Republished(f"{prefix}headers", peer, headers_only=True, earlier=confirmed),
         Republished(f"{prefix}across", peer, options={"to": "other"}, earlier=confirmed),
+        Leading(f"{prefix}leading", peer, options=confirmed, leads=True),
         Interest(f"{prefix}interest", peer, options={"durable": False}),
         Copied(f"{prefix}sources", peer),
         Copied(f"{prefix}several", peer, entries=2, skip=True),

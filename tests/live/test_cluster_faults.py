@@ -6,7 +6,8 @@ The rules publish to a server beside the cluster which nothing happens to, so th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from tests.live.answered_load import AnsweredLoad, answered_load
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Seen
 from tests.live.sidecars import running, settings_for
-from tests.live.until import until
+from tests.live.until import LIMIT, until
 
 RULES: dict[str, dict[str, Any]] = {
     "once": {"delivery": "at_most_once"},
@@ -53,16 +54,18 @@ async def test_republishing_from_clusters(native_server: Callable[..., NativeSer
 async def _losing_leaders_and_servers(
     version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
 ) -> None:
-    async with (
-        NativeCluster(version, config=SYSTEM_ACCOUNT) as cluster,
-        native_server("2.15.1") as target,
-        answered_load(cluster.urls, "S.a") as load,
-    ):
+    async with _storing_cluster(version) as (cluster, load), native_server("2.15.1") as target:
         listener = await raw_peer(target.url)
         seen = {name: await Seen.of(listener, f"{name}.>") for name in RULES}
-        await load.api("STREAM.CREATE.S", {"name": "S", "subjects": ["S.>"], "num_replicas": 3})
         rules = [
-            {"name": name, "stream": "S", "to": "target", "republish": {"src": "S.>", "dest": f"{name}.S.>"}, **more}
+            {
+                "name": name,
+                "stream": "S",
+                "to": "target",
+                "start": "first",
+                "republish": {"src": "S.>", "dest": f"{name}.S.>"},
+                **more,
+            }
             for name, more in RULES.items()
         ]
         connections = {"default": {"servers": cluster.urls}, "target": {"servers": [target.url]}}
@@ -109,6 +112,28 @@ async def _losing_leaders_and_servers(
                 assert counted["recreated_streams"] == 0
         for name, each in seen.items():
             assert each.sequences == list(range(1, load.last + 1)), name
+
+
+@asynccontextmanager
+async def _storing_cluster(version: str) -> AsyncIterator[tuple[NativeCluster, AnsweredLoad]]:
+    """A cluster with a stream S, and what stores messages there.
+
+    Now and then a server never hears of the stream's leader, and no message is ever stored: another cluster then.
+    """
+    for _ in range(5):
+        async with (
+            NativeCluster(version, config=SYSTEM_ACCOUNT) as cluster,
+            answered_load(cluster.urls, "S.a") as load,
+        ):
+            try:
+                async with asyncio.timeout(LIMIT / 3):
+                    await load.api("STREAM.CREATE.S", {"name": "S", "subjects": ["S.>"], "num_replicas": 3})
+                    await load.store(1)
+            except TimeoutError:
+                continue
+            yield cluster, load
+            return
+    raise AssertionError(f"no cluster of {version} takes messages")
 
 
 def _forget_the_end_for_a_moment(bridge: Sidecar) -> None:

@@ -179,4 +179,6 @@ async def test_draining(rule: tuple[str, dict[str, Any]]) -> None:
         async with asyncio.timeout(LIMIT):
             await bridge.finished.wait()
         assert (await ask(bridge, "GET", "/readyz")).status == 503
+        why = json.loads((await ask(bridge, "GET", "/status")).text)["why_not_ready"]
+        assert why == ["draining: it finishes what is in hand and ends"]
         assert (await ask(bridge, "GET", "/livez")).status == 200

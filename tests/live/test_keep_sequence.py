@@ -13,6 +13,7 @@ import pytest
 from bridge.errors import RuleRefusedError
 from conformance.servers import SharedServers
 from tests.live.copies import Copies
+from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Load, sidecar_processes
 from tests.live.sidecars import failure_of, running, settings_for
@@ -111,6 +112,26 @@ async def test_kills_keep_the_numbers(
 
         await until(purged)
         assert await process.stop() == 0, process.log
+    await are_equal(here)
+
+
+async def test_cuts_keep_the_numbers(
+    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(twin_version)
+    here = await Copies.make(await raw_peer(url), unique_name("cuts"))
+    load = Load(await raw_peer(url), here.name)
+    chance = random.Random(twin_version)
+    async with cut_wire(url) as wire, running(settings_for(wire.url, mirror(here))) as bridge:
+        for _ in range(6):
+            before = load.published
+            burst = asyncio.create_task(load.burst(2000))
+            await here.holds(before + chance.randrange(1, 1500))
+            wire.cut()
+            await burst
+            await until(lambda: bridge.runs[0].ready)
+        await here.holds(load.published)
+        assert bridge.error is None
     await are_equal(here)
 
 

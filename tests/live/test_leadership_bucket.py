@@ -89,9 +89,10 @@ async def test_a_standby_is_ready_and_does_not_lead(
 ) -> None:
     url = await servers.url("2.10.27")
     here = await Scene.make(await raw_peer(url), unique_name("standby"))
-    async with running(settings(url, here.name, here.rule())) as leader:
+    chosen = settings_for(url, here.rule(), leadership={"bucket": here.name, "ttl": 2})
+    async with running(chosen) as leader:
         await until(lambda: leader.seats[0].state == "ready")
-        async with running(settings(url, here.name, here.rule())) as standby:
+        async with running(chosen) as standby:
             seat = standby.seats[0]
             assert (seat.state, seat.ready, seat.leader) == ("standby", True, False)
             assert seat.waiting_for is not None
@@ -104,7 +105,7 @@ async def test_a_bucket_that_is_deleted_is_made_again_by_the_leader(
 ) -> None:
     url = await servers.url(version)
     here = await Scene.make(await raw_peer(url), unique_name("deleted"))
-    async with running(settings(url, here.name, here.rule())) as sidecar:
+    async with running(settings(url, here.name, here.rule(delivery="at_least_once"))) as sidecar:
         await until(lambda: sidecar.seats[0].state == "ready")
         assert (await here.peer.api(f"STREAM.DELETE.KV_{here.name}"))["success"]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bridge import replay
 from conformance.servers import SharedServers
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
@@ -81,3 +82,34 @@ async def test_a_sealed_target_stops_the_rule_and_nothing_is_taken_for_rejected(
         assert f"stream '{here.target}' is sealed: it takes no more messages" in str(bridge.error)
     assert await here.origin_sequences() == list(range(1, 101))
     assert (await here.peer.api(f"STREAM.INFO.{letters}"))["state"]["messages"] == 0
+
+
+@pytest.mark.parametrize("kind", ["republish", "sources"])
+async def test_an_ephemeral_consumer_that_is_deleted_is_made_again(
+    kind: str,
+    twin_version: str,
+    servers: SharedServers,
+    unique_name: Name,
+    raw_peer: OpenPeer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(replay, "HEARTBEAT", 0.2)
+    url = await servers.url(twin_version)
+    peer = await raw_peer(url)
+    here = await Copies.make(peer, unique_name("fleeting"))
+    load = Load(peer, here.name)
+    republish = {"stream": here.name, "durable": False, "republish": {"src": ">", "dest": f"out{here.name}.>"}}
+    rule = {"name": "rule", **republish} if kind == "republish" else here.rule()
+    async with running(settings_for(url, rule)) as bridge:
+        (run,) = bridge.runs
+        for turn in range(1, 3):
+            await load.burst(500)
+            (consumer,) = (await peer.api(f"CONSUMER.LIST.{here.name}"))["consumers"]
+            assert (await peer.api(f"CONSUMER.DELETE.{here.name}.{consumer['name']}"))["success"]
+            await load.burst(500)
+            await until(lambda turn=turn: run.counters.as_dict()["recreated_consumers"] == turn)  # type: ignore[misc]
+            await until(lambda: run.counters.as_dict()["received"] == load.published)
+        await until(lambda: run.ready)
+        assert run.counters.as_dict()["lost"] == 0
+    if kind == "sources":
+        await here.are_exact()

@@ -147,6 +147,20 @@ def test_two_connections_each_have_their_own(tmp_path: Path) -> None:
     assert '"_IN_side.>" ' in west, "to see whether both reach the same account"
 
 
+def test_leases_need_their_bucket_and_the_connections_of_rules_nothing_of_it(tmp_path: Path) -> None:
+    path = _file(tmp_path, MONITOR)
+    path.write_text(path.read_text("utf-8") + "leadership: {connection: west, bucket: L}\n", "utf-8")
+    default, west = grants_of(load(path, {}))
+    assert [subject for subject in default.subjects("publish") if "KV_L" in subject or "$KV" in subject] == []
+    assert west.subjects("publish", optional=False) == [
+        "$KV.L.lease.side.*",
+        "$JS.API.STREAM.INFO.KV_L",
+        "$JS.API.STREAM.MSG.GET.KV_L",
+    ]
+    assert west.subjects("subscribe", optional=False) == ["_INBOX.>"]
+    assert "$JS.API.STREAM.CREATE.KV_L" in west.subjects("publish")
+
+
 def test_a_configuration_that_is_wrong_is_said(tmp_path: Path) -> None:
     path = _file(tmp_path, MONITOR.replace("kind: republish", "kind: repblish"))
     result = CliRunner().invoke(check_command, ["-c", str(path), "--permissions", "--json"], standalone_mode=False)

@@ -28,11 +28,11 @@ CONSUMER = RuleConsumer(cast("JetStreamApi", None), PLAN)  # nothing is asked of
     [
         (
             b"$JS.ACK.S.ephemeral.1.17.3.1700000000000000009.42",
-            b"$JS.ACK.S.sidecar_rule.1.17.117.1700000000000000009.0",
+            b"$JS.ACK.S.sidecar_rule.1.17.117.1700000000000000009.42",
         ),
         (
             b"$JS.ACK.hub.AbCdEf.S.ephemeral.1.17.3.1700000000000000009.42.r4nd",
-            b"$JS.ACK.hub.AbCdEf.S.sidecar_rule.1.17.117.1700000000000000009.0.r4nd",
+            b"$JS.ACK.hub.AbCdEf.S.sidecar_rule.1.17.117.1700000000000000009.42.r4nd",
         ),
     ],
 )

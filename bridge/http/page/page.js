@@ -258,7 +258,7 @@ function showRule(node, rule) {
   const isLate = isNumber(measures.lag_seconds) && measures.lag_seconds >= LATE_FROM;
   parts.lag.classList.toggle("care", isLate);
   const [behind, isBehind] = behindText(rule, measures);
-  parts.lag.show(behind, isNumber(measures.lag_seconds) && isBehind ? seconds(measures.lag_seconds) : "", series("lag_messages"));
+  parts.lag.show(behind, measures.lag_seconds > 0 && isBehind ? seconds(measures.lag_seconds) : "", series("lag_messages"));
   const late = measures.end_to_end_ms;
   parts.late.show(late ? milliseconds(late.p50) : "–", late ? `p99 ${milliseconds(late.p99)}` : "", series("end_to_end_ms"));
   setText(parts.says, says(rule));
@@ -391,7 +391,7 @@ function showTotals() {
   setText(byId("total-in"), sum("rate_in") === null ? "–" : `${count(sum("rate_in"))}/s`);
   setText(byId("total-out"), sum("rate_out") === null ? "–" : `${count(sum("rate_out"))}/s`);
   const stale = rules.some((rule) => !isAtWork(rule) && isNumber(rule.measures?.lag_messages));
-  setText(byId("total-lag"), sum("lag_messages") === null ? "–" : `${stale ? "≥ " : ""}${count(sum("lag_messages"))}`);
+  setText(byId("total-lag"), sum("lag_messages") === null ? "–" : stale ? (sum("lag_messages") ? `≥ ${count(sum("lag_messages"))}` : "?") : count(sum("lag_messages")));
 }
 
 function showRules() {
