@@ -204,7 +204,7 @@ class Intake:
 
     async def end_at_once(self) -> None:
         """Stop and leave the consumer as it is: somebody else may read through it by now."""
-        self.link.forget(self._disconnected, self._reconnected)
+        self.link.forget(self._disconnected, self._reconnected, self._refused)
         await end_tasks(self._watcher, self._worker)
         self._queue.clear()
         if self._subscription is not None:

@@ -160,7 +160,8 @@ def _remarks(rule: Mapping[str, Any], width: int) -> list[str]:
     known = rule.get("error") or rule.get("waiting_for")
     if errors and not (known and known in (errors[-1].get("reason") or "")):
         last = errors[-1]
-        remarks.append((f"last error {clock(last['at'])} {last['event']}: {last.get('reason') or ''}", None))
+        why = f": {last['reason']}" if last.get("reason") else ""
+        remarks.append((f"last error {clock(last['at'])} {last['event']}{why}", None))
     return [_cut([("  " + printable(text), colour)], width) for text, colour in remarks]
 
 

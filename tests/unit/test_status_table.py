@@ -163,3 +163,9 @@ def test_a_frame_says_that_nobody_answers_and_keeps_what_was_known() -> None:
     assert lines[0] == "http://x: no sidecar answers"
     assert any(line.startswith("one ") for line in lines)
     assert plain(status._frame(None, "http://x: no sidecar answers", 12, 20))[0] == "http://x: no"
+
+
+def test_an_error_without_a_reason_is_its_name() -> None:
+    errors = [{"at": "2026-11-21T11:59:00.000Z", "event": "rule.ended_at_once", "reason": ""}]
+    lines = plain(status_lines(samples.document({**samples.rule("monitor"), "last_errors": errors}), 150))
+    assert lines[-1].endswith(" rule.ended_at_once")
