@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import promql_parser
 import pytest
+import yaml
 
 from bridge.copying.copy_run import CopyRun
 from bridge.jetstream_api import JetStreamApi
@@ -44,6 +48,20 @@ async def told(bridge: Sidecar, kind: str) -> dict[str, float]:
         name: seen.samples.get((f"nats_bridge_{name}", frozenset({("rule", "rule"), ("kind", kind)}))) for name in names
     }
     return {name: value for name, value in found.items() if value is not None}
+
+
+async def the_alert_would_fire(bridge: Sidecar, kind: str, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether what is told would satisfy the alert rule for lag, were it as much later as that asks for."""
+    (group,) = yaml.safe_load((Path(__file__).parents[2] / "dashboards" / "alerts.yaml").read_text("utf-8"))["groups"]
+    (text,) = [alert["expr"] for alert in group["rules"] if alert.get("alert") == "NatsBridgeLagging"]
+    expression = promql_parser.parse(text)
+    assert isinstance(expression, promql_parser.BinaryExpr)
+    assert (expression.lhs.name, str(expression.op)) == ("nats_bridge_lag_seconds", ">"), text
+    limit, clock = expression.rhs.val, time.time_ns
+    assert (await told(bridge, kind))["lag_seconds"] < limit
+    with monkeypatch.context() as later:
+        later.setattr(time, "time_ns", lambda: clock() + int(limit * 1e9))
+        return (await told(bridge, kind))["lag_seconds"] > limit
 
 
 @contextmanager
@@ -94,8 +112,8 @@ async def test_a_copying_rule_whose_target_is_away(
         here = await Copies.make(peer, "S", target_peer=await raw_peer(target.url))
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
         rule = here.rule(
-            target_connection="target",
-            entry={"connection": "default", "subject_transforms": [{"src": "S.a.>", "dest": "TS.a.>"}]},
+            to="target",
+            entry={"subject_transforms": [{"src": "S.a.>", "dest": "TS.a.>"}]},
         )
         async with running(settings_for(source.url, rule, connections=connections, **FREE)) as bridge:
             measures = bridge.seats[0].measures
@@ -120,7 +138,9 @@ async def test_a_copying_rule_whose_target_is_away(
             await here.holds(59)
 
 
-async def test_a_full_target(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:
+async def test_a_full_target(
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     url = await servers.url("2.15.1")
     peer = await raw_peer(url)
     here = await Copies.make(peer, unique_name("full"), target={"discard": "new", "max_msgs": 10})
@@ -133,6 +153,7 @@ async def test_a_full_target(servers: SharedServers, unique_name: Name, raw_peer
             await until(lambda: (measures.lag_messages() or 0) + measures.in_flight() == wanted - 10)  # noqa: B023
         assert (await told(bridge, "sources"))["lag_messages"] > 0
         await grows(measures)
+        assert await the_alert_would_fire(bridge, "sources", monkeypatch)
         await peer.api(f"STREAM.UPDATE.{here.target}", (await config_of(here)) | {"max_msgs": -1})
         await until(lambda: measures.lag_messages() == 0 and measures.in_flight() == 0)
         assert measures.lag_seconds() == 0
@@ -170,7 +191,7 @@ async def test_a_replica_that_took_over_knows_what_waits(
             peer, "S", target_peer=await raw_peer(target.url), target={"discard": "new", "max_msgs": 1}
         )
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
-        rule = here.rule(target_connection="target", entry={"connection": "default"})
+        rule = here.rule(to="target")
         settings = settings_for(source.url, rule, connections=connections, leadership={"bucket": "LEASES"}, **FREE)
         async with running(settings) as first:
             await until(lambda: first.seats[0].state == "ready")
