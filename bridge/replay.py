@@ -20,7 +20,8 @@ from transforms import header_block
 __all__ = ["HEARTBEAT", "Replay", "ephemeral_config", "filter_members"]
 
 HEARTBEAT = 2.0  # seconds between two signs of life of an idle consumer
-_SILENT_BEATS = 3  # without a message, after which a replay's consumer is taken for lost
+_SILENT_BEATS = 3  # without a message, after which a replay's consumer is taken for lost, or has no more
+_LOST = "deliveries of a replay were lost: the connection broke meanwhile"
 
 
 def ephemeral_config(inbox: str, *, filters: Sequence[str], headers_only: bool, direct: bool) -> Json:
@@ -143,7 +144,7 @@ class Replay:
             # Nothing pending may also mean that everything is already on its way to us.
             if not created.get("num_pending") and not created["delivered"]["consumer_seq"] and arrived.empty():
                 return
-            seen = 0
+            seen = quiet = 0
             while True:
                 item = await self._next(arrived)
                 if isinstance(item, tuple):
@@ -151,13 +152,19 @@ class Replay:
                     if reply:
                         client.write_raw(b"PUB %b 0\r\n\r\n" % reply)
                     delivered = header_block.read(block, b"Nats-Last-Consumer")
-                    if delivered is not None and int(delivered) == seen:
+                    if delivered is None:
+                        continue
+                    if int(delivered) != seen:
+                        raise self._broken(_LOST)
+                    # A slow server may still have something for us; what it had may also be deleted by now.
+                    quiet += 1
+                    if quiet == _SILENT_BEATS:
                         return
                     continue
                 end = AckReply.parse(item[-1][1])
                 if end.consumer_sequence != seen + len(item):
-                    raise self._broken("deliveries of a replay were lost: the connection broke meanwhile")
-                seen = end.consumer_sequence
+                    raise self._broken(_LOST)
+                seen, quiet = end.consumer_sequence, 0
                 yield item
                 if end.pending == 0:
                     return

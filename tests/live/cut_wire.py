@@ -22,6 +22,7 @@ class CutWire:
         self._through.set()
         self._passable = asyncio.Event()
         self._passable.set()
+        self._last_words = b""
         self.url = ""
         self.connections = 0
 
@@ -42,6 +43,10 @@ class CutWire:
     def fall_silent(self) -> None:
         """Keep every connection, and what comes through it: nobody is told anything, until `speak_again`."""
         self._passable.clear()
+
+    def fall_silent_after(self, words: bytes) -> None:
+        """Fall silent behind the next read that holds these words of the server's."""
+        self._last_words = words
 
     def speak_again(self) -> None:
         """Pass on what has come meanwhile, and whatever comes."""
@@ -83,6 +88,9 @@ class CutWire:
             while data := await reader.read(65536):
                 await self._passable.wait()
                 writer.write(data)
+                if self._last_words and self._last_words in data:
+                    self._last_words = b""
+                    self.fall_silent()
                 await writer.drain()
         except OSError:
             pass  # cut
