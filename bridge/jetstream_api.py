@@ -34,6 +34,7 @@ CONSUMER_NOT_FOUND = 10014
 CONSUMER_IN_USE = 10013
 NOT_ENABLED = 10039
 _MESSAGE_NOT_FOUND = 10037
+_ALONE = {"leader": "a server without a cluster"}
 
 
 def _passing(error: BaseException) -> bool:
@@ -118,6 +119,15 @@ class JetStreamApi:
                 description=str(error.get("description", "")),
                 # Waiting gives a cluster its leader, but no account its JetStream.
                 retriable=code == 503 and error.get("err_code") != NOT_ENABLED,
+            )
+        if subject.startswith("$JS.API.CONSUMER.INFO.") and not (reply.get("cluster") or _ALONE).get("leader"):
+            # A server that was just started answers with what it knew when it ended, before it has found the leader.
+            raise ApiError(
+                f"connection '{self.connection}': {subject}: the consumer has no leader yet",
+                http_code=503,
+                err_code=0,
+                description="consumer without a leader",
+                retriable=True,
             )
         return reply
 

@@ -155,3 +155,28 @@ async def _home_of_the_fleeting(load: AnsweredLoad) -> str:
     listed = (await load.api("CONSUMER.LIST.S"))["consumers"]
     (fleeting,) = (consumer for consumer in listed if "durable_name" not in consumer["config"])
     return str(fleeting["cluster"]["leader"])
+
+
+async def test_a_server_that_was_just_started_is_not_asked_where_a_consumer_stands(raw_peer: OpenPeer) -> None:
+    """It answers with what it knew when it ended, until it has found the consumer's leader."""
+    async with _storing_cluster("2.10.27") as (cluster, load):
+        await load.store(9)
+        config = {"durable_name": "c", "ack_policy": "none", "max_waiting": 10}
+        await load.api("CONSUMER.DURABLE.CREATE.S.c", {"stream_name": "S", "config": config})
+        stays = cluster.nodes[0]
+        peer = await raw_peer(stays.url)
+        api = JetStreamApi(peer.client, "default")
+        for taken in (3, 6, 9):
+            info = await api.consumer_info("S", "c")
+            assert info is not None
+            goes = next(node for node in cluster.nodes if node is not stays and node.name != info["cluster"]["leader"])
+            await asyncio.to_thread(goes.kill)
+            arrived = await peer.collect(f"taken{taken}")
+            body = b'{"batch": 3, "expires": 60000000000}'
+            peer.publish(b"$JS.API.CONSUMER.MSG.NEXT.S.c", body, b"", b"taken%d" % taken)
+            await arrived.count(3)
+            await asyncio.to_thread(goes.start)
+            for _ in range(100):
+                info = await api.consumer_info("S", "c")
+                assert info is not None
+                assert info["delivered"]["stream_seq"] == taken
