@@ -176,7 +176,7 @@ async def test_a_server_that_was_just_started_is_not_asked_where_a_consumer_stan
             peer.publish(b"$JS.API.CONSUMER.MSG.NEXT.S.c", body, b"", b"taken%d" % taken)
             await arrived.count(3)
             await asyncio.to_thread(goes.start)
-            for _ in range(100):
+            for _ in range(1000):  # until it has found the leader, and longer
                 info = await api.consumer_info("S", "c")
                 assert info is not None
                 assert info["delivered"]["stream_seq"] == taken
