@@ -112,8 +112,10 @@ class Changeover:
             seat.take(rule, self._new)
         try:
             await self._start(*plan.changed, *plan.added)
-        except BridgeError as error:
+        except Exception as error:
             await self._roll_back()
+            if not isinstance(error, BridgeError):
+                raise
             raise RolledBackError(
                 f"{error}; it was found at the start only, so rules were stopped and started again as they were",
                 retriable=error.retriable,

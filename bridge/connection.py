@@ -105,7 +105,8 @@ class Link:
         down: asyncio.Future[Any] = asyncio.create_task(self._down.wait())
         try:
             await asyncio.wait([pong, down], return_when=asyncio.FIRST_COMPLETED)
-            return pong.done() and not down.done()
+            # A loss that is told right behind the PONG is known before the task that waits for it has run.
+            return pong.done() and not down.done() and not self._down.is_set()
         finally:
             down.cancel()
 

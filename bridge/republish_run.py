@@ -15,6 +15,7 @@ from bridge.delivery import Delivery
 from bridge.errors import ApiError, BridgeError, ConfigError, RuleRefusedError
 from bridge.intake import Intake
 from bridge.jetstream_api import STREAM_NOT_FOUND, Json
+from bridge.lag import LagWatch
 from bridge.landing import covering_filter, is_within_one
 from bridge.missing_streams import existing_stream
 from bridge.refused_subjects import refused_publication, refused_subscription
@@ -179,6 +180,7 @@ class RepublishRun(FailingRun):
         handled = await seeding.seed(self._info, rule.start, resumed)
         await self._learn_removed(handled)
         await self._intake.open(handled, self._info["created"])
+        self._tasks.append(asyncio.create_task(LagWatch(self._source, self._intake, self._backlog).run()))
         self._say_side_effects()
         if retention.limits.uncertain:
             self._log.warning(

@@ -189,6 +189,7 @@ class RuleSeat:
                 await self._wait_for_streams()
                 term = await self._lead()
                 if not await self._work(term):
+                    self.error = None  # of a start that is over
                     continue
                 if self.error is not None:  # of a message that was met on the way
                     self._ended_by(self.error)
@@ -208,6 +209,7 @@ class RuleSeat:
         if self._missing is None:
             return
         self._phase = "waiting"
+        await self._end_term()
         self._has_begun()
         await appeared(self._assembly.links[self._missing.connection], self._missing.stream)
         self._missing = None
@@ -232,6 +234,8 @@ class RuleSeat:
                 return await self._start_run(term)
             except BridgeError as error:
                 await self._end_run()
+                if term.lost.is_set():
+                    break  # whoever leads by now may be what was in the way
                 if not error.passing or self._is_awaited:
                     raise
                 if self._leadership.shared:
@@ -249,7 +253,6 @@ class RuleSeat:
         if run is None or self._leadership.shared:
             run = self._new_run(term.gate)
             if not await self._checked(run):
-                await self._end_term()
                 return False
         if self._looks_for_loops:
             await self._assembly.refuse_loops({self.rule.name})
@@ -306,6 +309,9 @@ class RuleSeat:
         if run is None or not self._at_work:
             return True
         if self._term is not None and self._term.lost.is_set():
+            # Of a drain that whoever waited for it has given up.
+            await end_tasks(self._ending)
+            self._ending = None
             await run.end_at_once()
             finished = False
         else:
@@ -331,7 +337,7 @@ class RuleSeat:
         if ending.done():
             if error := ending.exception():
                 self._log.error("rule.drain_failed", reason=str(error) or type(error).__name__)
-            return True
+            return error is None
         self._log.error("rule.drain_timeout", seconds=_DRAIN)
         await end_tasks(ending)
         try:
@@ -361,6 +367,8 @@ class RuleSeat:
         """A run says that it cannot go on. What becomes of that is decided where it starts, or ends, just now."""
         if run is not self.run or run.error is None or self.error is not None:
             return
+        if self._term is not None and self._term.lost.is_set():
+            return  # it is ended just now, and whoever leads by then may be what was in its way
         self.error = run.error
         if self._phase not in ("starting", "draining"):
             self._phase = "failed"

@@ -65,11 +65,11 @@ async def run(settings: Settings, config_path: Path, config_hash: str | None = N
     starting = asyncio.create_task(sidecar.start())
     waiting = asyncio.create_task(sidecar.finished.wait())
     await asyncio.wait({starting, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    if not starting.done():
+    if starting.done():
+        await starting
+        await waiting
+    else:
         await end_tasks(starting)
-        return 0 if sidecar.error is None else _ended(sidecar.error)
-    await starting
-    await waiting
     finished = await sidecar.stop()
     await end_tasks(*reloads)
     if sidecar.error is not None:

@@ -88,6 +88,8 @@ class Sidecar:
     async def start(self) -> None:
         """Connect, check every rule, and only then start them; on an error nothing is left running.
 
+        Whoever cancels it stops the sidecar: some rules may be at work already, and have something in hand.
+
         Raises:
             BridgeError: what is wrong, in one or two lines.
         """
@@ -112,7 +114,7 @@ class Sidecar:
             await assembly.refuse_loops({rule.name for rule in settings.rules})
             for seat in self._seats:
                 await seat.start()
-        except BaseException:
+        except Exception:
             await self.stop()
             raise
         states = Counter(seat.state for seat in self._seats)

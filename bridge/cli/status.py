@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import sys
 import time
@@ -18,6 +19,7 @@ from bridge.status.table import heading_lines, rule_blocks, status_lines
 __all__ = ["status_command"]
 
 _PLAIN_WIDTH = 160  # columns where there is no terminal
+_LONGEST_INTERVAL = 3600  # seconds
 
 
 @click.command("status")
@@ -37,7 +39,7 @@ _PLAIN_WIDTH = 160  # columns where there is no terminal
 @click.option("--watch", is_flag=True, help="Show it again and again, until q or Ctrl-C.")
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0.1),
+    type=click.FloatRange(min=0.1, max=_LONGEST_INTERVAL),
     default=1.0,
     show_default=True,
     metavar="SECONDS",
@@ -56,6 +58,8 @@ def status_command(
       nats-bridge status --watch
       nats-bridge status -c config/republish-monitor.yaml --json
     """
+    if math.isnan(interval):  # which no range leaves out
+        raise click.UsageError("--interval: 'nan' is no number of seconds")
     if live and (watch or as_json):
         raise click.UsageError("--live goes with neither --watch nor --json: it is one look at /livez")
     address = _address(url, config)
@@ -75,7 +79,7 @@ def _address(url: str | None, config: Path | None) -> str:
     if url is not None and config is not None:
         raise click.UsageError("--url and -c are two ways to say the same: give one")
     if config is None:
-        return status_url(url or DEFAULT_URL)
+        return status_url(DEFAULT_URL if url is None else url)
     from bridge.settings import load
 
     return status_url(url_of_listener(load(config).http.address))

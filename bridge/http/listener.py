@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
@@ -83,8 +85,11 @@ class Listener:
             await site.start()
         except OSError as error:
             await self.stop()
+            # asyncio puts the address into the text once more; an unknown name has a number that is no errno.
+            number = error.errno or 0
+            reason = os.strerror(number) if number in errno.errorcode else error.strerror or str(error)
             raise ConfigError(
-                f"http.listen: cannot listen on {wanted}:{wanted_port} ({error.strerror or error}):"
+                f"http.listen: cannot listen on {wanted}:{wanted_port} ({reason.lower()}):"
                 ' choose another port, or "" to turn it off'
             ) from None
         self._watch.start()

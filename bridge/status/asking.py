@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.error
 import urllib.request
@@ -96,6 +97,8 @@ def _get(url: str, good: tuple[int, ...]) -> tuple[int, bytes]:
         raise ServerUnreachableError(
             f"{shown}: answers {error.code}, which is not a sidecar's state: {_hint}"
         ) from None
+    except http.client.HTTPException:
+        raise ServerUnreachableError(f"{shown}: answers, but not in HTTP: {_hint}") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         said = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__

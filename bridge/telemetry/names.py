@@ -190,7 +190,7 @@ FACTS: Mapping[str, Metric] = MappingProxyType(
 EVENTS = _counter("events", "Everything else that rules count, by name.", unit="{event}", labels=(*_BY_RULE, "event"))
 LAG_MESSAGES = _gauge(
     "lag_messages",
-    "Messages that wait in the rule's streams, as of the newest delivery.",
+    "Messages that wait in the rule's streams and were not taken; absent while that is unknown.",
     otel="lag.messages",
     unit="{message}",
 )
@@ -204,7 +204,7 @@ PROGRESS = _gauge(
 IN_FLIGHT = _gauge(
     "in_flight_messages", "Messages taken, and neither confirmed nor dropped.", otel="in_flight", unit="{message}"
 )
-RULE_READY = _gauge("rule_ready", "1 while the rule does its work.")
+RULE_READY = _gauge("rule_ready", "1 while the rule does its work, or stands by for another replica that does.")
 RULE_STATE = _gauge("rule_state", "1 for the state that the rule is in.", labels=(*_BY_RULE, "state"))
 LEADER = _gauge("leader", "1 where this replica runs the rule, 0 where it stands by; absent without leadership.")
 PUBLISH = _histogram(

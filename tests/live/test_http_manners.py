@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import aiohttp
 import pytest
 import structlog
 
+from bridge.errors import ConfigError
 from bridge.settings import load
 from bridge.sidecar import Sidecar
 from conformance.servers import SharedServers
@@ -170,6 +172,13 @@ async def test_reloading_says_what_happened(rule: tuple[str, dict[str, Any]], tm
         assert (await ask(bridge, "POST", "/-/reload", Origin="https://evil.example")).status == 403
     finally:
         await bridge.stop()
+
+
+async def test_an_address_that_cannot_be_used(rule: tuple[str, dict[str, Any]]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        at = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ConfigError, match=rf"^http.listen: cannot listen on {at} \(address already in use\): "):
+            await Sidecar(settings_for(rule[0], rule[1], http={"listen": at})).start()
 
 
 async def test_draining(rule: tuple[str, dict[str, Any]]) -> None:

@@ -13,12 +13,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from bridge.clean import clean
-from bridge.errors import ConfigError, NotPermittedError
+from bridge.errors import ConfigError, NotPermittedError, RuleRefusedError
 from bridge.permissions import grants_of
 from bridge.rule_consumer import marker_name
+from bridge.rule_run import RuleRun
 from bridge.settings import Settings
 from bridge.sidecar import Sidecar
 from conformance.servers import NativeServer, SharedServers
+from tests.live.copies import Copies
 from tests.live.raw_messages import Collected, OpenPeer, RawPeer
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for
@@ -254,3 +256,35 @@ async def test_a_durable_consumer_is_taken_from_a_process_that_is_bound_to_it(
         assert len([m for m in heard.messages if m[3]]) == (50 if delivery == "at_least_once" else 0)
     assert here.bridged.sequences == list(range(1, 151))
     assert [consumer["name"] for consumer in await here.consumers()] == ["nats-bridge_rule"]
+
+
+async def test_a_lead_that_is_lost_leaves_nothing_on_the_connections(
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what a rule meets when somebody else leads already ends nobody's sidecar."""
+    url = await servers.url("2.15.1")
+    peer = await raw_peer(url)
+    here = await Scene.make(peer, unique_name("lost"))
+    copies = await Copies.make(peer, unique_name("lost"))
+    rules = [here.rule(delivery="at_least_once"), copies.rule(name="copies")]
+    leadership = {"bucket": here.name, "ttl": TTL}
+    async with running(settings_for(url, *rules, leadership=leadership)) as sidecar:
+        await until(lambda: all(seat.state == "ready" for seat in sidecar.seats))
+        for seat in sidecar.seats:
+            run, term = seat.run, seat._term
+            assert run is not None
+            assert term is not None
+
+            def lose(run: RuleRun = run, tell: Callable[[], None] = term.lost.set) -> None:
+                tell()
+                run._fail(RuleRefusedError("somebody else is bound to the consumer"))  # type: ignore[attr-defined]
+
+            monkeypatch.setattr(term.lost, "set", lose)
+            other = {"holder": "other", "term": 99, "beat": 1, "ttl": 3600, "released": False}
+            subject = f"$KV.{here.name}.lease.nats-bridge.{seat.rule.name}"
+            assert "error" not in await peer.store(subject.encode(), json.dumps(other).encode())
+        await until(lambda: all(seat.state == "standby" and not seat._at_work for seat in sidecar.seats))
+        assert [seat.error for seat in sidecar.seats] == [None, None]
+        assert not sidecar.finished.is_set()
+        # The sidecar's own is left: it wants to know when the connection ends for good.
+        assert sidecar.links["default"].listeners == 1

@@ -17,12 +17,14 @@ from bridge import file_watch, sidecar
 from bridge import reloading as reloading_module
 from bridge.changeover import Changeover
 from bridge.file_watch import content_hash
+from bridge.rule_seat import RuleSeat
 from conformance.servers import NativeServer, SharedServers
 from tests.live.copies import Copies
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer
 from tests.live.reloading import reloading
 from tests.live.sidecar_process import Load, Scene, Seen, differing
+from tests.live.stopped_process import stands_still
 from tests.live.until import LIMIT, until
 
 Name = Callable[[str], str]
@@ -412,6 +414,27 @@ async def test_a_start_that_fails_after_all_is_undone(
     assert (first.sequences, second.sequences) == ([1, 2], [])
 
 
+async def test_a_start_that_meets_a_fault_of_the_program_is_undone(
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = await servers.url("2.15.1")
+    here = await Scene.make(await raw_peer(url), unique_name("fault"))
+
+    class Broken(RuleSeat):
+        async def start(self) -> None:
+            if self.rule.name == "other":
+                raise OSError("too many open files")
+            await super().start()
+
+    monkeypatch.setattr(sidecar, "RuleSeat", Broken)
+    async with reloading(url, tmp_path, here.rule()) as bridge:
+        facts = await bridge.reload(here.rule(exclude=[f"{here.name}.never"]), to(here, unique_name("never")))
+        assert (facts.result, facts.reason) == ("refused", "unexpected OSError: too many open files")
+        await until(lambda: [seat.ready for seat in bridge.sidecar.seats] == [True])
+        await here.peer.store(f"{here.name}.x".encode())
+        await here.bridged.until_sequence(1)
+
+
 async def test_a_rule_whose_server_is_away_is_not_stopped_for_a_change(
     native_server: Servers, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
@@ -516,12 +539,6 @@ async def test_the_end_comes_in_the_middle_of_a_reload(
         facts = await reload
         assert (facts.result, facts.reason) == ("refused", "the sidecar is draining")
         assert (await bridge.sidecar.reload("late")).result == "refused"
-
-
-def stands_still(pid: int) -> bool:
-    """Whether a process that was told to stop has stopped: with few processors one thread hears it first."""
-    stats = [(thread / "stat").read_text() for thread in Path(f"/proc/{pid}/task").iterdir()]
-    return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
 
 
 async def test_the_end_comes_while_a_changed_rule_drains(

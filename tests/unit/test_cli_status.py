@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,37 @@ def test_the_listeners_own_address() -> None:
 def test_url_and_configuration_together(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "--url", "http://h:1", "-c", "x.yaml")
     assert (code, "give one" in err) == (2, True)
+
+
+def test_a_listener_that_speaks_something_else(capsys: pytest.CaptureFixture[str]) -> None:
+    """The port of a NATS server, of all ports the likeliest mistake."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def greet() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(b'INFO {"server_id":"X","version":"2.10.27"}\r\n')
+                connection.recv(65536)
+
+        greeting = threading.Thread(target=greet)
+        greeting.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        code, out, err = run(capsys, "--url", url)
+        greeting.join(LIMIT)
+    assert (code, out) == (3, "")
+    assert err.startswith(f"{url}/status: answers, but not in HTTP: is nats-bridge running")
+
+
+@pytest.mark.parametrize("interval", ["nan", "inf", "1e300", "0"])
+def test_an_interval_that_is_none(interval: str, server: StatusServer, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "--url", server.url, "--watch", "--interval", interval)
+    assert (code, out) == (2, "")
+    assert "--interval" in err
+
+
+def test_an_empty_address_is_not_the_usual_one(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "--url", "")
+    assert (code, err.splitlines()[0][:5]) == (2, "--url")
 
 
 def test_watching_without_a_terminal_prints_one_state_after_the_other(server: StatusServer) -> None:

@@ -1,0 +1,13 @@
+"""Processes that were told to stop for a while."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["stands_still"]
+
+
+def stands_still(pid: int) -> bool:
+    """Whether a process that was told to stop has stopped: with few processors one thread hears it first."""
+    stats = [(thread / "stat").read_text() for thread in Path(f"/proc/{pid}/task").iterdir()]
+    return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)

@@ -1,0 +1,109 @@
+"""The end of a sidecar at bad moments: while it starts, with something in hand, and where a rule's end goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from bridge import cancelling
+from bridge import running as running_module
+from bridge import sidecar as sidecar_module
+from bridge.connection import open_link
+from bridge.rule_seat import RuleSeat
+from bridge.running import run
+from bridge.sidecar import Sidecar
+from conformance.servers import NativeServer, SharedServers
+from tests.live.raw_messages import OpenPeer
+from tests.live.sidecar_process import Scene
+from tests.live.sidecars import running, settings_for
+from tests.live.stopped_process import stands_still
+from tests.live.until import until
+
+Name = Callable[[str], str]
+
+
+async def test_the_end_comes_while_one_rule_works_and_another_one_starts(
+    native_server: Callable[..., NativeServer], raw_peer: OpenPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in hand is finished as at any other time, however long that takes."""
+    seats: list[RuleSeat] = []
+    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
+        here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
+
+        class Held(RuleSeat):
+            async def start(self) -> None:
+                if self.rule.name == "rule":
+                    await super().start()
+                    seats.append(self)
+                    return
+                os.kill(target.pid, signal.SIGSTOP)
+                await until(lambda: stands_still(target.pid))
+                await here.load.burst(100)
+                await until(lambda: seats[0].has_work)
+                made[0].drain("SIGTERM")
+                await asyncio.Event().wait()
+
+        class Made(Sidecar):
+            async def start(self) -> None:
+                made.append(self)
+                await super().start()
+
+        made: list[Sidecar] = []
+        monkeypatch.setattr(sidecar_module, "RuleSeat", Held)
+        monkeypatch.setattr(running_module, "Sidecar", Made)
+        monkeypatch.setattr(running_module, "configure_logs", lambda _: None)
+        monkeypatch.setattr(running_module.gc, "set_threshold", lambda *_: None)
+        monkeypatch.setattr(cancelling, "_PATIENCE", 0.001)  # a drain that could be cancelled would be
+        connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
+        rules = [here.rule(to="target", delivery="at_least_once"), here.rule(name="other")]
+        running = asyncio.create_task(run(settings_for(source.url, *rules, connections=connections), tmp_path / "none"))
+        try:
+            await until(lambda: bool(seats) and seats[0].run is not None and seats[0].run.state == "draining")
+        finally:
+            os.kill(target.pid, signal.SIGCONT)
+        assert await running == 0
+        assert seats[0].state == "stopped"
+        assert (await here.durable())["ack_floor"]["stream_seq"] == 100
+        await here.bridged.until_sequence(100)
+
+
+async def test_an_end_that_goes_wrong_is_not_a_good_one(
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = await servers.url("2.15.1")
+    here = await Scene.make(await raw_peer(url), unique_name("wrong"))
+    async with running(settings_for(url, here.rule())) as sidecar:
+        run = sidecar.runs[0]
+
+        async def goes_wrong() -> None:
+            await run.end_at_once()
+            raise OSError("no more files")
+
+        monkeypatch.setattr(run, "stop", goes_wrong)
+        with capture_logs() as log:
+            assert not await sidecar.stop()
+        assert [line["reason"] for line in log if line["event"] == "rule.drain_failed"] == ["no more files"]
+
+
+async def test_a_connection_that_is_lost_right_behind_a_pong(servers: SharedServers) -> None:
+    """Whoever hears of the loss has nothing left that this PONG could confirm."""
+    link = await open_link("default", {"servers": [await servers.url("2.15.1")]}, client_name="test")
+    flushed, loop = link.client.flushed, asyncio.get_running_loop()
+
+    def lost() -> None:
+        loop.create_task(link._on_disconnected())
+
+    def flushed_and_lost() -> asyncio.Future[object]:
+        pong = flushed()
+        pong.add_done_callback(lambda _: lost())
+        return pong
+
+    link.client.flushed = flushed_and_lost  # type: ignore[method-assign, assignment]
+    assert not await link.flush()
+    await link.close()
