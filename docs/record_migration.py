@@ -20,9 +20,9 @@ from typing import Any
 
 import click
 
+from bridge.links import close_links, open_links
 from bridge.replay import Replay
 from bridge.settings import Settings
-from bridge.links import close_links, open_links
 from conformance.servers import NativeServer
 from transforms import header_block
 from transforms.dialect import NEWEST
