@@ -30,6 +30,7 @@ from bridge.counters import IntakeCounters
 from bridge.errors import ApiError, RuleRefusedError
 from bridge.gate import ALWAYS_OPEN, Gate
 from bridge.jetstream_api import STREAM_NOT_FOUND, Json
+from bridge.lag import Standpoint
 from bridge.pacing import Pace
 from bridge.refused_subjects import refused_publication
 from bridge.replay import Replay
@@ -214,6 +215,25 @@ class Intake:
     def has_work(self) -> bool:
         """Whether something that has arrived is not handed on."""
         return self._worker is not None or bool(self._queue)
+
+    @property
+    def standpoint(self) -> Standpoint:
+        """Where it stands in the stream; see `bridge.lag`."""
+        plan = self.plan
+        return Standpoint(plan.stream, self._created, plan.filters, self.handled, plan.direct)
+
+    async def not_taken(self) -> int | None:
+        """How many messages were not handed on, whether they are here or with the server; see `bridge.lag`.
+
+        Raises:
+            ApiError: the server refuses, or does not answer.
+        """
+        if not self.attached:
+            return None  # the consumer may be another's, or have numbers that we do not know
+        info = await self.consumer.info(patience=0)
+        if info is None or not self.consumer.delivers_here(info):
+            return None
+        return int(info["num_pending"]) + max(int(info["delivered"]["consumer_seq"]) + 1 - self._next, 0)
 
     async def idle(self) -> None:
         """Wait until everything that has arrived is handed on."""

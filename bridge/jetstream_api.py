@@ -275,7 +275,7 @@ class JetStreamApi:
         low, high = first, last
         while low <= high:
             middle = (low + high) // 2
-            found = await self._next_of(stream, subject, middle)
+            found, _ = await self.next_message(stream, subject, middle) or (0, 0)
             if found and found <= last:
                 best = found
                 low = found + 1
@@ -283,11 +283,16 @@ class JetStreamApi:
                 high = middle - 1
         return best
 
-    async def _next_of(self, stream: str, subject: str, sequence: int) -> int:
+    async def next_message(self, stream: str, subject: str, sequence: int) -> tuple[int, int] | None:
+        """The first message from a sequence on whose subject matches, which may have wildcards.
+
+        Returns:
+            Its sequence, and when it was stored, nanoseconds since 1970; None if there is none.
+        """
         reply = await self._unless(
             _MESSAGE_NOT_FOUND, f"STREAM.MSG.GET.{stream}", {"seq": sequence, "next_by_subj": subject}
         )
-        return int(reply["message"]["seq"]) if reply else 0
+        return (int(reply["message"]["seq"]), nanoseconds_of(reply["message"]["time"])) if reply else None
 
     async def _unless(
         self,

@@ -2,8 +2,8 @@
 
 Theory of operation. Measures belong to the rule, not to one run of it: when a run is replaced, the next one `follow`s
 and all totals go on growing. Runs tell once per batch, never per message; what is a matter of the moment (how much is
-in flight) is not told but asked for, when somebody looks. Lag is free: each delivered message's reply subject says
-how many more the stream holds for the consumer.
+in flight) is not told but asked for, when somebody looks. Lag is free while messages come: each one's reply
+subject says how many more the stream holds for the consumer. While none comes, `bridge.lag` asks.
 
 Everything here is written by the event loop and only read elsewhere.
 """
@@ -55,19 +55,39 @@ def nothing_in_flight() -> InFlight:
 
 @dataclass(slots=True)
 class Backlog:
-    """What one stream still holds for a rule, as the newest delivered message said.
+    """What one stream still holds for a rule, as the newest delivery said, or the server when it was asked since.
 
     Attributes:
-        messages: how many follow it; None before the first one.
-        newest_ns: when it was stored, nanoseconds since 1970.
+        messages: how many wait; None while that is not known.
+        since_ns: none of them was stored before, nanoseconds since 1970; 0 while that is not known.
+        batches: how many have come, to see whether one has.
     """
 
     messages: int | None = None
-    newest_ns: int = 0
+    since_ns: int = 0
+    batches: int = 0
 
     def seconds(self, now_ns: int) -> float:
         """How old the next message can be at most; 0 where none is waiting."""
-        return max(now_ns - self.newest_ns, 0) / 1e9 if self.messages else 0.0
+        return max(now_ns - self.since_ns, 0) / 1e9 if self.messages else 0.0
+
+    def asked(self, messages: int, oldest_ns: int, asked_ns: int) -> None:
+        """The server has said how many messages wait.
+
+        Args:
+            messages: how many.
+            oldest_ns: when the oldest of them was stored, nanoseconds since 1970; 0 if nobody knows.
+            asked_ns: when it was asked, in the same way.
+        """
+        self.messages = messages
+        if not messages:
+            self.since_ns = asked_ns
+        elif oldest_ns or not self.since_ns:
+            self.since_ns = oldest_ns or asked_ns
+
+    def unknown(self) -> None:
+        """Nobody can say at this moment."""
+        self.messages = None
 
 
 class _Sample(NamedTuple):
@@ -130,6 +150,8 @@ class Measures:
     def ended(self) -> None:
         """The run that was followed has ended: it has nothing in hand, and nobody knows what its streams hold."""
         self._in_flight = nothing_in_flight
+        for backlog in self._backlogs:
+            backlog.unknown()
         self._backlogs.clear()
 
     def backlog(self) -> Backlog:
@@ -144,8 +166,9 @@ class Measures:
             When its oldest message was stored, nanoseconds since 1970.
         """
         self.bytes_in += sum([len(block) + len(payload) for _, _, block, payload in batch])
-        backlog.newest_ns, backlog.messages = _time_and_pending(batch[-1][1])
-        return _time_and_pending(batch[0][1])[0] if len(batch) > 1 else backlog.newest_ns
+        backlog.batches += 1
+        backlog.since_ns, backlog.messages = _time_and_pending(batch[-1][1])
+        return _time_and_pending(batch[0][1])[0] if len(batch) > 1 else backlog.since_ns
 
     def took_published(self, batch: Sequence[Delivered]) -> None:
         """A batch was taken that no stream had stored."""
@@ -175,18 +198,26 @@ class Measures:
         return self._in_flight().messages
 
     def lag_messages(self) -> int | None:
-        """How many messages wait in the rule's streams, as of what was delivered last; None if nothing was."""
-        known = [backlog.messages for backlog in tuple(self._backlogs) if backlog.messages is not None]
-        return sum(known) if known else None
+        """How many messages wait in the rule's streams; None where there is none, or one of them cannot be asked."""
+        waiting = [backlog.messages for backlog in tuple(self._backlogs)]
+        known = [messages for messages in waiting if messages is not None]
+        return sum(known) if known and len(known) == len(waiting) else None
 
     def lag_seconds(self) -> float | None:
-        """How old the oldest message can be that is not done; None where there is no stream, or nothing came."""
+        """How old the oldest message can be that is not done.
+
+        Returns:
+            Seconds; what is known to be late counts, also where another stream cannot be asked. None where there is no
+            stream, or nobody knows.
+        """
         now_ns = time.time_ns()
-        in_flight = self._in_flight()
-        ages = [backlog.seconds(now_ns) for backlog in tuple(self._backlogs) if backlog.messages is not None]
+        in_flight, backlogs = self._in_flight(), tuple(self._backlogs)
+        ages = [backlog.seconds(now_ns) for backlog in backlogs if backlog.messages is not None]
+        has_unknown = len(ages) < len(backlogs)
         if in_flight.oldest_ns:
             ages.append(max(now_ns - in_flight.oldest_ns, 0) / 1e9)
-        return max(ages) if ages else None
+        oldest = max(ages, default=0.0)
+        return oldest if oldest or (ages and not has_unknown) else None
 
     def seconds_since_progress(self) -> float | None:
         """Since something was brought to its end; None if nothing was yet."""

@@ -101,6 +101,11 @@ class Replay:
         """How many messages of the stream the filters let pass."""
         return int((await self._standing({"deliver_policy": "all"}))["num_pending"])
 
+    async def after(self, sequence: int) -> int:
+        """How many messages behind a sequence the filters let pass."""
+        policy = {"deliver_policy": "by_start_sequence", "opt_start_seq": sequence + 1}
+        return int((await self._standing(policy))["num_pending"])
+
     async def _standing(self, policy: Json) -> Json:
         """What the server tells of a pull consumer that nobody pulls from, gone afterwards."""
         config = ephemeral_config("", filters=self.filters, headers_only=True, direct=False)

@@ -11,7 +11,7 @@ AT = "2026-11-21T12:00:00.000Z"
 SAMPLES = 120
 
 
-def measures(rate: float, *, lag: int = 0, lag_seconds: float = 0.0, in_flight: int = 0) -> dict[str, Any]:
+def measures(rate: float, *, lag: int | None = 0, lag_seconds: float = 0.0, in_flight: int = 0) -> dict[str, Any]:
     wave = [max(rate * (1 + 0.35 * math.sin(at / 7) + 0.1 * math.sin(at * 1.7)), 0) for at in range(SAMPLES)]
     return {
         "messages_in": int(rate * 3600),
@@ -30,7 +30,7 @@ def measures(rate: float, *, lag: int = 0, lag_seconds: float = 0.0, in_flight: 
             "interval_s": 5.0,
             "rate_in": wave,
             "rate_out": [value * 0.97 for value in wave],
-            "lag_messages": [lag * at / SAMPLES for at in range(SAMPLES)],
+            "lag_messages": [None if lag is None else lag * at / SAMPLES for at in range(SAMPLES)],
             "end_to_end_ms": [None if at < 20 else 2 + math.cos(at / 5) for at in range(SAMPLES)] if rate else [],
         },
     }
@@ -66,7 +66,7 @@ def waiting(name: str = "settings") -> dict[str, Any]:
         "ready": False,
         "condition": "waiting",
         "waiting_for": reason,
-        "measures": measures(0),
+        "measures": measures(0, lag=None) | {"lag_seconds": None},
     }
     return rule(
         name, 0, **nothing | {"kind": "kv_sources", "stream": "KV_SETTINGS_EU", "counters": {}, "position": None}
@@ -90,8 +90,8 @@ def failed(name: str = "copy") -> dict[str, Any]:
 
 def lagging(name: str = "across") -> dict[str, Any]:
     sources = [
-        {"name": "ORDERS", "position": 910_002, "target_is_full": False},
-        {"name": "LEGACY", "position": 12, "target_is_full": True},
+        {"name": "ORDERS", "position": 910_002, "lag_messages": 4, "target_is_full": False},
+        {"name": "LEGACY", "position": 12, "lag_messages": 1_204_413, "target_is_full": True},
     ]
     late = {"measures": measures(310, lag=1_204_417, lag_seconds=5_412.0, in_flight=8192), "sources": sources}
     return rule(name, kind="sources", stream="ORDERS_EU", **late)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ from bridge.errors import ApiError, BridgeError, RuleRefusedError
 from bridge.gate import ALWAYS_OPEN, Gate
 from bridge.intake import Intake
 from bridge.jetstream_api import STREAM_NOT_FOUND, Json
+from bridge.lag import LagWatch, Standpoint
 from bridge.measures import InFlight, Measures, nothing_in_flight
 from bridge.missing_streams import appeared
 from bridge.rule_consumer import ConsumerPlan, RuleConsumer
@@ -96,7 +97,9 @@ class CopyEntry:
         self._publisher: Publisher | None = None
         self._loop: CopyLoop | None = None
         self._keeper: SequenceKeeper | None = None
+        self._standpoint: Standpoint | None = None  # up to where everything is known to be stored, between two rounds
         self._living: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
         self._log = _log.bind(rule=plan.rule, stream=plan.stream, origin=plan.source.name)
 
     # -- life --------------------------------------------------------------------------------------------------------
@@ -109,10 +112,11 @@ class CopyEntry:
         """
         await self._begin_round()
         self._living = asyncio.create_task(self._live())
+        self._watching = asyncio.create_task(LagWatch(self._origin, self, self._backlog).run())
 
     async def stop(self) -> None:
         """Stop reading, and wait for the answers to what was sent, if the target takes it."""
-        await end_tasks(self._living)
+        await end_tasks(self._living, self._watching)
         if self._intake is not None:
             await self._intake.abandon(held=False)
         if self._publisher is not None:
@@ -127,12 +131,12 @@ class CopyEntry:
 
     async def abandon(self) -> None:
         """Stop at once; what is under way stands in the target or is copied by the next start."""
-        await end_tasks(self._living)
+        await end_tasks(self._living, self._watching)
         await self._end_round()
 
     async def end_at_once(self) -> None:
         """Stop at once; the origin's server removes the consumer by itself when nobody listens any more."""
-        await end_tasks(self._living)
+        await end_tasks(self._living, self._watching)
         if self._publisher is not None:
             await self._publisher.close()
         if self._intake is not None:
@@ -170,6 +174,7 @@ class CopyEntry:
         return {
             "name": self.plan.source.name,
             "position": self._intake.handled if self._intake is not None else None,
+            "lag_messages": self._backlog.messages,
             "target_is_full": self._publisher is not None and self._publisher.waiting,
         }
 
@@ -177,6 +182,19 @@ class CopyEntry:
     def in_flight(self) -> InFlight:
         """What is sent and not stored yet."""
         return self._publisher.in_flight if self._publisher is not None else nothing_in_flight()
+
+    @property
+    def standpoint(self) -> Standpoint | None:
+        """Where it stands in the origin; see `bridge.lag`."""
+        return self._intake.standpoint if self._intake is not None else self._standpoint
+
+    async def not_taken(self) -> int | None:
+        """What the round's consumer has that was not taken; see `bridge.lag`.
+
+        Raises:
+            ApiError: the server refuses, or does not answer.
+        """
+        return await self._intake.not_taken() if self._intake is not None else None
 
     def begin_anew(self, reason: str) -> None:
         """Begin another round, which sees what has changed; also when one is just beginning."""
@@ -272,6 +290,7 @@ class CopyEntry:
                 description=f" copying into {plan.stream}",
             ),
         )
+        self._standpoint = Standpoint(plan.source.name, created, filters, resume.handled)
         self._intake = Intake(self._origin, consumer, _Round(self, publisher), self._counters, self._fail)
         await self._intake.open(resume.handled, created)
         self._log.info("copying.begins", after_sequence=resume.handled, already_there=len(resume.there))
@@ -281,6 +300,9 @@ class CopyEntry:
         self._intake = self._publisher = None
         if publisher is not None:
             self._resuming.remember(*publisher.confirmed)
+            stored = publisher.confirmed[0]
+            if stored and intake is not None:
+                self._standpoint = replace(intake.standpoint, handled=stored)
             await publisher.close()
         if intake is not None:
             with contextlib.suppress(BridgeError, OSError):

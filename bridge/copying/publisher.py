@@ -118,6 +118,7 @@ class Publisher:
         self._failed = failed
         self._pending: deque[Operation] = deque()
         self._pending_bytes = 0
+        self._left: Collection[Operation] = ()  # of a batch that waits
         self._groups: deque[_Group] = deque()
         self._grouping = alone and target.counts_copies
         self._subjects = target.subjects
@@ -185,9 +186,10 @@ class Publisher:
 
     @property
     def in_flight(self) -> InFlight:
-        """What is sent and not known to be stored."""
+        """What is to be sent, or sent and not known to be stored."""
         expected = tuple(self._expected)
-        return InFlight(len(self._pending), expected[0][1] if expected and self._pending else 0)
+        messages = len(self._pending) + len(self._left)
+        return InFlight(messages, expected[0][1] if expected and messages else 0)
 
     def send(self, operations: list[Operation]) -> Awaitable[None] | None:
         """Publish, in order.
@@ -274,7 +276,7 @@ class Publisher:
 
     async def _send_carefully(self, operations: list[Operation]) -> None:
         """Send when nothing is in the way; one by one after the target was full."""
-        left = deque(operations)
+        left = self._left = deque(operations)
         while left and not self._over:
             while self._mending is not None and not self._over:
                 await self._next_answer()

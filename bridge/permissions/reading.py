@@ -44,9 +44,14 @@ def passing_consumers(connection: str, stream: str, *, rule: str, looked_after: 
         connection: the connection that holds the stream.
         stream: its name.
         rule: the rule.
-        looked_after: whether it is looked at after an interruption; others are replaced unseen.
+        looked_after: whether it is looked at after an interruption; others are replaced unseen then.
     """
     yield from replays(connection, stream, rule=rule)
-    if looked_after:
-        yield write(connection, api_subject("CONSUMER.INFO", stream, "*"), "looks after its consumer", rule=rule)
+    yield write(
+        connection,
+        api_subject("CONSUMER.INFO", stream, "*"),
+        "looks after its consumer" if looked_after else "sees how far behind it is",
+        rule=rule,
+        without="" if looked_after else "lag is known only while messages are delivered",
+    )
     yield write(connection, api_subject("CONSUMER.DELETE", stream, "*"), "removes its consumer", rule=rule)

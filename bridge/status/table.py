@@ -16,6 +16,7 @@ __all__ = ["heading_lines", "rule_blocks", "status_lines"]
 
 _COLOURS: Final = {"ready": "green", "standby": "cyan", "failed": "red", "wedged": "red"}
 _AT_WORK = ("ready", "standby")
+_READ_NO_STREAM = ("subject_transform", "advisories")
 _LATE = 60.0  # seconds behind that are marked
 _SPARK = 20  # characters
 _GAP = "  "
@@ -47,13 +48,15 @@ def _leader(rule: Mapping[str, Any]) -> str:
 
 
 def _behind(rule: Mapping[str, Any]) -> str:
-    """How far behind; what a rule that is not at work was told last is the least that it can be by now."""
+    """How far behind; with a rule that cannot get on, what it has in hand is behind, too."""
     messages, seconds = _measure(rule, "lag_messages"), _measure(rule, "lag_seconds")
-    if _condition(rule) not in _AT_WORK:
-        least = (messages or 0) + (_measure(rule, "in_flight") or 0)
-        told = f">={count(least)}" if least else "?" if messages is not None else "-"
-        return f"{told} ({duration(seconds)})" if least and seconds else told
-    return f"{count(messages)} ({duration(seconds)})" if messages and seconds else count(messages)
+    held = 0 if _condition(rule) in _AT_WORK else _measure(rule, "in_flight") or 0
+    has_lag = rule.get("measures") and rule.get("kind") not in _READ_NO_STREAM and _condition(rule) != "standby"
+    if messages is None and not has_lag:
+        return "-"
+    least = (messages or 0) + held
+    told = count(least) if messages is not None else f">={count(least)}" if least else "?"
+    return f"{told} ({duration(seconds)})" if least and seconds else told
 
 
 def _latency(rule: Mapping[str, Any]) -> str:

@@ -190,7 +190,7 @@ FACTS: Mapping[str, Metric] = MappingProxyType(
 EVENTS = _counter("events", "Everything else that rules count, by name.", unit="{event}", labels=(*_BY_RULE, "event"))
 LAG_MESSAGES = _gauge(
     "lag_messages",
-    "Messages that wait in the rule's streams, as of the newest delivery.",
+    "Messages that wait in the rule's streams and were not taken; absent while that is unknown.",
     otel="lag.messages",
     unit="{message}",
 )

@@ -109,6 +109,25 @@ def test_a_rule_that_is_far_behind_is_marked(page: StatusPage) -> None:
     assert marked == ["1.2M 90 min"]
 
 
+def test_a_lag_that_nobody_knows_is_no_nought(page: StatusPage) -> None:
+    assert page.part("settings", ".measure:has(.spark.lag) .value") == "?"
+    assert page.text("#total-lag") == "≥ 1.2M"
+    held, known = samples.waiting("held"), samples.waiting("known")
+    held["measures"] |= {"in_flight": 3}
+    known["measures"] |= {"in_flight": 3, "lag_messages": 39}
+    ingress = samples.rule("ingress", kind="subject_transform")
+    ingress["measures"] |= {"lag_messages": None}
+    page.show(samples.document(held, known, ingress))
+    assert [page.part(name, ".measure:has(.spark.lag) .value") for name in ("held", "known", "ingress")] == [
+        "≥ 3",
+        "42",
+        "–",
+    ]
+    assert page.text("#total-lag") == "≥ 45"
+    page.show(samples.document(known, ingress))
+    assert page.text("#total-lag") == "42"
+
+
 def test_connections_and_configuration(page: StatusPage) -> None:
     told = [each.text.splitlines() for each in page.all(".connection")]
     assert told[0] == ["✓", "default: nats-server 2.15.1", "nats://default.example:4222"]
@@ -125,7 +144,7 @@ def test_a_rule_opens_and_shows_everything(page: StatusPage) -> None:
     facts = page.facts("across")
     assert facts["State"] == "at work"
     assert facts["Leader"] == "this replica"
-    assert facts["From LEGACY"] == "position 12, target is full"
+    assert facts["From LEGACY"] == "position 12, lag messages 1,204,413, target is full"
     assert facts["In flight"] == "8,192"
     assert "received4,182,731" in page.part("across", ".counters")
     assert "lost" not in page.part("across", ".counters")  # noughts are left out

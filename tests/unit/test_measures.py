@@ -31,9 +31,9 @@ def test_a_batch_tells_its_bytes_and_what_is_behind_it(domain: bool) -> None:
     oldest = measures.took([delivered(n, n * SECOND, 9 - n, domain=domain) for n in (1, 2, 3)], backlog)
     assert oldest == SECOND
     assert measures.bytes_in == 3 * (12 + 7)
-    assert backlog == Backlog(6, 3 * SECOND)
+    assert backlog == Backlog(6, 3 * SECOND, 1)
     assert measures.lag_messages() == 6
-    assert measures.took([delivered(9, time.time_ns(), 0, domain=domain)], backlog) == backlog.newest_ns
+    assert measures.took([delivered(9, time.time_ns(), 0, domain=domain)], backlog) == backlog.since_ns
     assert (measures.lag_messages(), measures.lag_seconds()) == (0, 0.0)
 
 
@@ -42,8 +42,8 @@ def test_lag_is_that_of_all_streams_and_of_what_is_in_hand() -> None:
     measures.follow("sources", RuleCounters(), lambda: in_hand)
     first, second = measures.backlog(), measures.backlog()
     now = time.time_ns()
-    first.messages, first.newest_ns = 3, now - 20 * SECOND
-    second.messages, second.newest_ns = 4, now - 10 * SECOND
+    first.messages, first.since_ns = 3, now - 20 * SECOND
+    second.messages, second.since_ns = 4, now - 10 * SECOND
     assert measures.lag_messages() == 7
     assert measures.lag_seconds() == pytest.approx(20, abs=5)
     in_hand = InFlight(5, now - 100 * SECOND)

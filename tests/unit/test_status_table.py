@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from typing import Any
 
 import click
 import pytest
@@ -70,16 +71,21 @@ def test_columns_are_left_out_where_there_is_no_room_and_the_state_is_the_last_o
     assert heads(24) == ["STATE"]
 
 
-def test_what_a_rule_that_is_not_at_work_was_told_last_is_the_least_that_it_is_behind() -> None:
-    def behind(**measured: int | None) -> str:
-        waiting = samples.waiting()
-        waiting["measures"] |= {"lag_messages": 0, "in_flight": 0, "lag_seconds": 30.0} | measured
-        return re.split(" {2,}", plain(status_lines(samples.document(waiting), 150))[-2])[4]
+def test_with_a_rule_that_cannot_get_on_what_it_has_in_hand_is_behind_too_and_what_is_unknown_is_said() -> None:
+    def behind(of: dict[str, Any] | None = None, **measured: int | None) -> str:
+        rule = of or samples.waiting()
+        rule["measures"] |= {"lag_messages": 0, "in_flight": 0, "lag_seconds": 30.0} | measured
+        line = next(line for line in plain(status_lines(samples.document(rule), 150)) if line.startswith(rule["name"]))
+        return re.split(" {2,}", line)[4]
 
-    assert behind() == "?"
-    assert behind(in_flight=3) == ">=3 (30 s)"
-    assert behind(lag_messages=40, in_flight=2) == ">=42 (30 s)"
-    assert behind(lag_messages=None) == "-"
+    assert behind() == "0"
+    assert behind(in_flight=3) == "3 (30 s)"
+    assert behind(lag_messages=40, in_flight=2) == "42 (30 s)"
+    assert behind(lag_messages=None) == "?"
+    assert behind(lag_messages=None, in_flight=3) == ">=3 (30 s)"
+    assert behind(samples.rule("busy"), lag_messages=40, in_flight=2) == "40 (30 s)"
+    assert behind(samples.rule("busy"), lag_messages=None) == "?"
+    assert behind(samples.rule("ingress") | {"kind": "subject_transform"}, lag_messages=None) == "-"
 
 
 def test_an_error_is_not_told_twice() -> None:

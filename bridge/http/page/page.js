@@ -237,12 +237,18 @@ function says(rule) {
 
 const isAtWork = (rule) => rule.condition === "ready" || rule.condition === "standby";
 
-/** How far behind; what a rule that is not at work was told last is the least that it can be by now. */
-function behindText(rule, { lag_messages: lag, in_flight: held }) {
-  if (isAtWork(rule) || !isNumber(lag)) return [count(lag), lag > 0];
-  const least = lag + (isNumber(held) ? held : 0);
-  return [least ? `≥ ${count(least)}` : "?", least > 0];
+const hasLag = (rule) => rule.measures && !["subject_transform", "advisories"].includes(rule.kind) && rule.condition !== "standby";
+
+/** How many messages a rule is behind; with one that cannot get on, what it has in hand is behind, too. */
+function behind(rule) {
+  const { lag_messages: lag, in_flight: held } = rule.measures || {};
+  return (isNumber(lag) ? lag : 0) + (!isAtWork(rule) && isNumber(held) ? held : 0);
 }
+
+const isLagUnknown = (rule) => hasLag(rule) && !isNumber(rule.measures?.lag_messages);
+
+/** So many messages behind, as a text; if not all is known, at least so many. */
+const behindText = (messages, isUnknown) => isUnknown ? (messages ? `≥ ${count(messages)}` : "?") : count(messages);
 
 function showRule(node, rule) {
   const { parts, line, more } = node;
@@ -257,15 +263,15 @@ function showRule(node, rule) {
   parts.out.show(isNumber(measures.rate_out) ? `${count(measures.rate_out)}/s` : "–", "", series("rate_out"));
   const isLate = isNumber(measures.lag_seconds) && measures.lag_seconds >= LATE_FROM;
   parts.lag.classList.toggle("care", isLate);
-  const [behind, isBehind] = behindText(rule, measures);
-  parts.lag.show(behind, measures.lag_seconds > 0 && isBehind ? seconds(measures.lag_seconds) : "", series("lag_messages"));
+  const told = hasLag(rule) ? behindText(behind(rule), isLagUnknown(rule)) : "–";
+  parts.lag.show(told, measures.lag_seconds > 0 && behind(rule) ? seconds(measures.lag_seconds) : "", series("lag_messages"));
   const late = measures.end_to_end_ms;
   parts.late.show(late ? milliseconds(late.p50) : "–", late ? `p99 ${milliseconds(late.p99)}` : "", series("end_to_end_ms"));
   setText(parts.says, says(rule));
   setHidden(parts.says, !says(rule));
   setAttribute(line, "aria-label", [`${rule.name}: ${WORDS[rule.condition] || rule.condition}`, says(rule),
     isNumber(measures.rate_in) ? `${count(measures.rate_in)} in and ${count(measures.rate_out)} out per second` : "",
-    isNumber(measures.lag_messages) ? `${behind} behind` : ""].filter(Boolean).join(", "));
+    hasLag(rule) && isNumber(measures.lag_messages) ? `${told} behind` : ""].filter(Boolean).join(", "));
   const isOpen = opened.has(rule.name);
   setAttribute(line, "aria-expanded", String(isOpen));
   setHidden(more, !isOpen);
@@ -390,8 +396,8 @@ function showTotals() {
   setText(byId("total-standing"), standing ? `${standing} ${standing === 1 ? "stands" : "stand"} by` : "");
   setText(byId("total-in"), sum("rate_in") === null ? "–" : `${count(sum("rate_in"))}/s`);
   setText(byId("total-out"), sum("rate_out") === null ? "–" : `${count(sum("rate_out"))}/s`);
-  const stale = rules.some((rule) => !isAtWork(rule) && isNumber(rule.measures?.lag_messages));
-  setText(byId("total-lag"), sum("lag_messages") === null ? "–" : stale ? (sum("lag_messages") ? `≥ ${count(sum("lag_messages"))}` : "?") : count(sum("lag_messages")));
+  const all = rules.reduce((messages, rule) => messages + behind(rule), 0);
+  setText(byId("total-lag"), rules.some(hasLag) ? behindText(all, rules.some(isLagUnknown)) : "–");
 }
 
 function showRules() {

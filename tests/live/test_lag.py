@@ -1,0 +1,233 @@
+"""Lag is what the source holds, also where nothing is delivered; what nobody can say is not told."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import promql_parser
+import pytest
+import yaml
+
+from bridge.copying.copy_run import CopyRun
+from bridge.jetstream_api import JetStreamApi
+from bridge.lag import Standpoint, waiting_behind
+from bridge.measures import Measures
+from bridge.sidecar import Sidecar
+from conformance.servers import NativeServer, SharedServers
+from tests.live.conftest import Connect
+from tests.live.copies import Copies
+from tests.live.metrics_endpoint import scrape
+from tests.live.raw_messages import OpenPeer
+from tests.live.sidecar_process import Scene
+from tests.live.sidecars import running, settings_for
+from tests.live.until import until
+
+Name = Callable[[str], str]
+
+FREE = {"http": {"listen": "127.0.0.1:0"}}
+VERSIONS = ["2.9.10", "2.15.1"]
+
+
+async def grows(measures: Measures) -> None:
+    """Wait until it is known that something waits, and for longer and longer."""
+    await until(lambda: bool(measures.lag_seconds()))
+    first = measures.lag_seconds() or 0.0
+    await until(lambda: (measures.lag_seconds() or 0.0) > first + 0.01)
+
+
+async def told(bridge: Sidecar, kind: str) -> dict[str, float]:
+    """The rule's lag as Prometheus gets it."""
+    seen = await scrape(bridge)
+    names = ("lag_messages", "lag_seconds", "in_flight_messages")
+    found = {
+        name: seen.samples.get((f"nats_bridge_{name}", frozenset({("rule", "rule"), ("kind", kind)}))) for name in names
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+async def the_alert_would_fire(bridge: Sidecar, kind: str, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether what is told would satisfy the alert rule for lag, were it as much later as that asks for."""
+    (group,) = yaml.safe_load((Path(__file__).parents[2] / "dashboards" / "alerts.yaml").read_text("utf-8"))["groups"]
+    (text,) = [alert["expr"] for alert in group["rules"] if alert.get("alert") == "NatsBridgeLagging"]
+    expression = promql_parser.parse(text)
+    assert isinstance(expression, promql_parser.BinaryExpr)
+    assert (expression.lhs.name, str(expression.op)) == ("nats_bridge_lag_seconds", ">"), text
+    limit, clock = expression.rhs.val, time.time_ns
+    assert (await told(bridge, kind))["lag_seconds"] < limit
+    with monkeypatch.context() as later:
+        later.setattr(time, "time_ns", lambda: clock() + int(limit * 1e9))
+        return (await told(bridge, kind))["lag_seconds"] > limit
+
+
+@contextmanager
+def stopped(server: NativeServer) -> Iterator[None]:
+    server.stop()
+    try:
+        yield
+    finally:
+        server.start()
+
+
+@pytest.mark.parametrize(("version", "delivery"), [("2.9.10", "at_most_once"), ("2.15.1", "at_least_once")])
+async def test_a_republish_rule_whose_target_is_away(
+    version: str, delivery: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+) -> None:
+    async with native_server(version) as source, native_server("2.15.1") as target:
+        peer = await raw_peer(source.url)
+        here = await Scene.make(peer, "S", await raw_peer(target.url))
+        connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
+        rule = here.rule(to="target", delivery=delivery)
+        async with running(settings_for(source.url, rule, connections=connections, **FREE)) as bridge:
+            measures = bridge.seats[0].measures
+            await until(lambda: measures.lag_messages() == 0)  # though nothing was ever delivered
+            await asyncio.to_thread(target.stop)
+            await until(lambda: not bridge.links["target"].client.is_connected)
+            for wanted in (300, 2000):
+                while (await peer.store(b"S.a", bytes(1000)))["seq"] < wanted:
+                    pass
+                await until(lambda: (measures.lag_messages() or 0) + measures.in_flight() == wanted)  # noqa: B023
+            assert (measures.lag_messages() or 0) > 0
+            await grows(measures)
+            seen = await told(bridge, "republish")
+            assert seen["lag_messages"] + seen["in_flight_messages"] == 2000
+            assert seen["lag_seconds"] > 0
+            await asyncio.to_thread(target.start)
+            await until(lambda: measures.lag_messages() == 0 and measures.in_flight() == 0)
+            assert measures.lag_seconds() == 0
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_copying_rule_whose_target_is_away(
+    version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+) -> None:
+    """There no consumer is left to be asked: the stream is, what was deleted or is not meant left out."""
+    async with native_server(version) as source, native_server("2.15.1") as target:
+        peer = await raw_peer(source.url)
+        here = await Copies.make(peer, "S", target_peer=await raw_peer(target.url))
+        connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
+        rule = here.rule(
+            to="target",
+            entry={"subject_transforms": [{"src": "S.a.>", "dest": "TS.a.>"}]},
+        )
+        async with running(settings_for(source.url, rule, connections=connections, **FREE)) as bridge:
+            measures = bridge.seats[0].measures
+            await until(lambda: measures.lag_messages() == 0)
+            for _ in range(10):
+                await peer.store(b"S.a.b")
+            await here.holds(10)
+            await asyncio.to_thread(target.stop)
+            await until(lambda: not bridge.seats[0].ready)
+            for number in range(100):
+                await peer.store(b"S.a.b" if number % 2 else b"S.other")
+            await until(lambda: measures.lag_messages() == 50)
+            await peer.api("STREAM.MSG.DELETE.S", {"seq": 110})
+            await until(lambda: measures.lag_messages() == 49)
+            await grows(measures)
+            run = bridge.seats[0].run
+            assert isinstance(run, CopyRun)
+            assert [entry["lag_messages"] for entry in run.status()["sources"]] == [49]
+            await asyncio.to_thread(target.start)
+            await until(lambda: measures.lag_messages() == 0 and measures.in_flight() == 0)
+            here.target_peer = await raw_peer(target.url)
+            await here.holds(59)
+
+
+async def test_a_full_target(
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = await servers.url("2.15.1")
+    peer = await raw_peer(url)
+    here = await Copies.make(peer, unique_name("full"), target={"discard": "new", "max_msgs": 10})
+    subject = f"{here.name}.a".encode()
+    async with running(settings_for(url, here.rule(), **FREE)) as bridge:
+        measures = bridge.seats[0].measures
+        for wanted in (30, 60):
+            while (await peer.store(subject))["seq"] < wanted:
+                pass
+            await until(lambda: (measures.lag_messages() or 0) + measures.in_flight() == wanted - 10)  # noqa: B023
+        assert (await told(bridge, "sources"))["lag_messages"] > 0
+        await grows(measures)
+        assert await the_alert_would_fire(bridge, "sources", monkeypatch)
+        await peer.api(f"STREAM.UPDATE.{here.target}", (await config_of(here)) | {"max_msgs": -1})
+        await until(lambda: measures.lag_messages() == 0 and measures.in_flight() == 0)
+        assert measures.lag_seconds() == 0
+        await here.are_exact()
+
+
+async def config_of(here: Copies) -> dict[str, Any]:
+    config: dict[str, Any] = (await here.peer.api(f"STREAM.INFO.{here.target}"))["config"]
+    return config
+
+
+async def test_a_source_that_cannot_be_asked_has_no_lag_instead_of_none(
+    native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+) -> None:
+    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
+        here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
+        connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
+        async with running(settings_for(source.url, here.rule(to="target"), connections=connections, **FREE)) as bridge:
+            measures = bridge.seats[0].measures
+            await here.load.burst(5)
+            await until(lambda: measures.lag_messages() == 0 and measures.in_flight() == 0)
+            with stopped(source):
+                await until(lambda: measures.lag_messages() is None)
+                assert await told(bridge, "republish") == {"in_flight_messages": 0}
+                assert measures.as_dict()["lag_seconds"] is None
+            await until(lambda: measures.lag_messages() == 0)
+
+
+async def test_a_replica_that_took_over_knows_what_waits(
+    native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+) -> None:
+    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
+        peer = await raw_peer(source.url)
+        here = await Copies.make(
+            peer, "S", target_peer=await raw_peer(target.url), target={"discard": "new", "max_msgs": 1}
+        )
+        connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
+        rule = here.rule(to="target")
+        settings = settings_for(source.url, rule, connections=connections, leadership={"bucket": "LEASES"}, **FREE)
+        async with running(settings) as first:
+            await until(lambda: first.seats[0].state == "ready")
+            async with running(settings) as second:
+                for _ in range(41):
+                    await peer.store(b"S.a")
+                await until(lambda: not first.seats[0].ready)
+                assert second.seats[0].measures.lag_messages() is None
+                await first.stop()
+                measures = second.seats[0].measures
+                await until(lambda: (measures.lag_messages() or 0) + measures.in_flight() == 40)
+                await grows(measures)
+                assert first.seats[0].measures.lag_messages() is None
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_what_waits_behind_a_sequence_is_counted(
+    version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, connect: Connect
+) -> None:
+    url = await servers.url(version)
+    peer, name = await raw_peer(url), unique_name("behind")
+    created = await peer.create_stream(name=name, subjects=[f"{name}.>"])
+    api = JetStreamApi((await raw_peer(url)).client, "default")
+
+    async def behind(handled: int, *filters: str, since: str = "", direct: bool = False) -> int | None:
+        return await waiting_behind(api, Standpoint(name, since or created["created"], filters, handled, direct))
+
+    assert [await behind(0), await behind(3)] == [0, None]
+    for number in range(10):
+        await peer.store(f"{name}.{'ab'[number % 2]}".encode())
+    assert [await behind(handled) for handled in (0, 4, 10)] == [10, 6, 0]
+    assert [await behind(handled, f"{name}.a") for handled in (0, 4, 9)] == [5, 3, 0]
+    assert await behind(8, since="2020-01-01T00:00:00Z") == 10
+    await peer.api(f"STREAM.PURGE.{name}", {"seq": 3})
+    assert [await behind(0), await behind(4)] == [8, 6]
+    await peer.api(f"STREAM.MSG.DELETE.{name}", {"seq": 6})
+    assert [await behind(4), await behind(4, direct=True)] == [5, None]
+    assert await api.next_message(name, ">", 6) == await api.next_message(name, f"{name}.*", 7)
+    assert await api.next_message(name, ">", 11) is None
+    assert (await peer.api(f"CONSUMER.NAMES.{name}"))["total"] == 0
