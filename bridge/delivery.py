@@ -143,9 +143,10 @@ class Delivery:
         self._refused = self._acknowledge is not None
 
     async def stop(self) -> None:
-        """Stop confirming; nothing is written again."""
+        """Stop confirming; nothing is written again. What was written once and not confirmed stays in doubt."""
         self._target.forget(self._disconnected, self._reconnected)
         await end_tasks(self._confirmer)
+        self._doubt()
 
     def _write(self, operations: list[bytes], reply: bytes, oldest_ns: int) -> None:
         data = b"".join(operations)
@@ -232,6 +233,10 @@ class Delivery:
 
     def _disconnected(self) -> None:
         self._broken = True
+        self._doubt()
+
+    def _doubt(self) -> None:
+        """Count what was written once and is not confirmed; nobody will ever know."""
         if self._acknowledge is None:
             self._counters.in_doubt += sum(written.messages for written in self._unconfirmed)
             self._unconfirmed.clear()

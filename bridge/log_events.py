@@ -134,6 +134,11 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "rule.message_too_large": LogEvent(
         "warning", "With its new headers a message exceeds what the server takes.", ("max_payload", "so_far")
     ),
+    "rule.position_can_jump": LogEvent(
+        "warning",
+        "A crash may lose messages behind which the stream removed one: kd/messages/removed-in-hand.",
+        ("max_msgs_per_subject",),
+    ),
     "rule.side_effects": LogEvent("warning", "Watching changes what the stream holds, as was allowed."),
     "rule.predecessor_not_seen": LogEvent(
         "warning", "A message's predecessor could not be asked for; it waits.", ("reason",)

@@ -182,6 +182,13 @@ class RepublishRun(FailingRun):
         await self._intake.open(handled, self._info["created"])
         self._tasks.append(asyncio.create_task(LagWatch(self._source, self._intake, self._backlog).run()))
         self._say_side_effects()
+        if at_least_once and rule.durable and int(config.get("max_msgs_per_subject", -1)) > 0:
+            self._log.warning(
+                "rule.position_can_jump",
+                max_msgs_per_subject=config["max_msgs_per_subject"],
+                meaning="if the sidecar is killed while a message that it has in hand is pushed out by a newer one, the"
+                " server counts those before it as acknowledged (kd/messages/removed-in-hand)",
+            )
         if retention.limits.uncertain:
             self._log.warning(
                 "rule.last_sequence_inexact",

@@ -98,8 +98,12 @@ class _WideTransport(TcpTransport):
         self.release()
         async with asyncio.timeout(connect_timeout):
             self._socket, self._drops = None, False
-            self._socket = await GatedSocket.connect_to(uri.hostname, uri.port)
-            reader, writer = await asyncio.open_connection(sock=self._socket, limit=max(buffer_size, READ_SIZE))
+            gated = self._socket = await GatedSocket.connect_to(uri.hostname, uri.port)
+            try:
+                reader, writer = await asyncio.open_connection(sock=gated, limit=max(buffer_size, READ_SIZE))
+            except BaseException:
+                gated.close()
+                raise
         # As nats-py does: TLS replaces the second of each pair.
         self._bare_io_reader = self._io_reader = reader
         self._bare_io_writer = self._io_writer = writer

@@ -120,6 +120,11 @@ class Story:
         """Whether the run removed this message of a stream, or tried to."""
         return 0 < sequence <= self.purged[stream] or sequence in self.removed[stream]
 
+    def removed_behind(self, stream: str, sequence: int, begin: float, end: float) -> bool:
+        """Whether the run removed a later message of a stream in a stretch of time, or tried to."""
+        later = any(removed > sequence for removed in self.removed[stream]) or self.purged[stream] > sequence
+        return later and any(each.kind in _REMOVALS and each.meets(begin, end) for each in self.disturbances)
+
     def originals(self, stream: str) -> dict[int, Original]:
         """Every message that a stream is known to have held, by sequence; also those that are gone by now."""
         known = {sequence: stored.message for sequence, stored in self.final[stream].items()}
@@ -143,13 +148,13 @@ class Story:
 
 
 CLEAN_STOP = "sidecar stopped"
+_REMOVALS = {"messages deleted", "origin purged"}
 _HARMLESS = {
     CLEAN_STOP,
     "sidecar restarted",
     "configuration reloaded",
     "target full",
-    "messages deleted",
-    "origin purged",
+    *_REMOVALS,
 }
 """What excuses nothing: a rule has to get over it without losing or doubling."""
 _DOUBTS = ("in_doubt", "lost")

@@ -20,9 +20,9 @@ from typing import Any
 
 import click
 
+from bridge.links import close_links, open_links
 from bridge.replay import Replay
 from bridge.settings import Settings
-from bridge.sidecar import close_links, open_links
 from conformance.servers import NativeServer
 from transforms import header_block
 from transforms.dialect import NEWEST
@@ -100,7 +100,7 @@ class Shop:
                 region = ("eu", "us", "eu")[self.orders % 3]
                 await links["default"].client.request(f"orders.{region}.{self.orders % 11}", b"%d" % self.orders)
         finally:
-            await close_links(links)
+            await close_links(links.values())
 
     async def api(self, subject: str, body: dict[str, Any]) -> None:
         """One request to the JetStream API."""
@@ -108,7 +108,7 @@ class Shop:
         try:
             await links["default"].api.request(subject, body)
         finally:
-            await close_links(links)
+            await close_links(links.values())
 
     async def copied(self) -> tuple[list[tuple[bytes, bytes]], list[tuple[bytes, bytes]], list[str]]:
         """What should be in the target, what is, and who put it there."""
@@ -130,7 +130,7 @@ class Shop:
                             by.append("the bridge" if ours else "the server")
                             assert header_block.read(block, HEADER) is not None
         finally:
-            await close_links(links)
+            await close_links(links.values())
         return expected, found, by
 
     async def complete(self) -> None:

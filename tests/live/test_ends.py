@@ -107,3 +107,22 @@ async def test_a_connection_that_is_lost_right_behind_a_pong(servers: SharedServ
     link.client.flushed = flushed_and_lost  # type: ignore[method-assign, assignment]
     assert not await link.flush()
     await link.close()
+
+
+async def test_what_was_written_once_is_in_doubt_when_the_lead_is_lost(
+    native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+) -> None:
+    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
+        here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
+        connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
+        async with running(settings_for(source.url, here.rule(to="target"), connections=connections)) as sidecar:
+            run = sidecar.runs[0]
+            os.kill(target.pid, signal.SIGSTOP)
+            try:
+                await until(lambda: stands_still(target.pid))
+                await here.load.burst(100)
+                await until(lambda: run.counters.as_dict()["republished"] == 100)
+                await run.end_at_once()
+            finally:
+                os.kill(target.pid, signal.SIGCONT)
+            assert run.counters.as_dict()["in_doubt"] == 100

@@ -370,6 +370,20 @@ def test_at_least_once_may_double_behind_a_crash_and_never_lose() -> None:
     assert _found(events + _crash(6.0, 7.5), "never-lost") == {"lost (violation)": 1}
 
 
+def test_a_message_removed_in_hand_takes_those_before_it_along() -> None:
+    """For the server that acknowledges them (kd/messages/removed-in-hand); without a crash they come all the same."""
+    events = _fine()
+    events.remove(_heard(events, "never-lost")[5])
+    removal: list[Event] = [{"t": 6.7, "event": "removing", "stream": "ORDERS", "sequences": [8]}]
+    for phase, at in (("begin", 6.7), ("healed", 6.8), ("end", 6.9)):
+        removal.append({"t": at, "event": "fault", "number": 1, "kind": "messages deleted", "phase": phase})
+    crash = _crash(6.0, 7.5)
+    assert _found(events + removal, "never-lost")["lost (violation)"] == 1
+    assert _found(events + crash + removal, "never-lost")["lost (allowed)"] == 1
+    removal[0]["sequences"] = [3]
+    assert _found(events + crash + removal, "never-lost")["lost (violation)"] == 1
+
+
 def test_only_with_replicas_a_pause_may_cost_what_was_in_hand() -> None:
     events = _fine()
     events.remove(_heard(events, "once")[5])

@@ -1,0 +1,66 @@
+"""The sidecar's clock jumps, forward and back, at work and between two starts: nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from conformance.servers import SharedServers
+from tests.live.copies import Copies
+from tests.live.cut_wire import cut_wire
+from tests.live.raw_messages import OpenPeer
+from tests.live.sidecar_process import Load, Seen
+from tests.live.sidecars import running, settings_for
+from tests.live.until import until
+
+_DAY_NS = 24 * 3600 * 10**9
+
+
+class _Clock:
+    """The clock of the day, with an error."""
+
+    def __init__(self) -> None:
+        self._true_ns = time.time_ns
+        self.error_ns = 0
+
+    def time_ns(self) -> int:
+        return self._true_ns() + self.error_ns
+
+
+@pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])
+async def test_jumps_of_the_clock(
+    delivery: str,
+    twin_version: str,
+    servers: SharedServers,
+    unique_name: Callable[[str], str],
+    raw_peer: OpenPeer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url = await servers.url(twin_version)
+    peer = await raw_peer(url)
+    here = await Copies.make(peer, unique_name("clock"))
+    seen = await Seen.of(peer, f"out.{here.name}.>")
+    republish = {"src": f"{here.name}.>", "dest": f"out.{here.name}.>"}
+    rules = [
+        {"name": "seen", "stream": here.name, "republish": republish, "start": "first", "delivery": delivery},
+        here.rule(),
+    ]
+    clock = _Clock()
+    monkeypatch.setattr(time, "time_ns", clock.time_ns)
+    load = Load(peer, here.name)
+    async with cut_wire(url) as wire:
+        for days in (0, 2, -3):
+            async with running(settings_for(wire.url, *rules)) as bridge:
+                for jump in (days, days - 1):
+                    clock.error_ns = jump * _DAY_NS
+                    await load.burst(500)
+                    await here.holds(load.published)
+                    await seen.until_sequence(load.published)
+                    cuts = bridge.seats[0].counters()["reconnects"]
+                    wire.cut()
+                    await until(lambda cuts=cuts: bridge.seats[0].counters()["reconnects"] > cuts)  # type: ignore[misc]
+    await here.are_exact()
+    everything = list(range(1, load.published + 1))
+    assert (seen.sequences if delivery == "at_most_once" else sorted(set(seen.sequences))) == everything
