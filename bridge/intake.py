@@ -166,8 +166,14 @@ class Intake:
             await self._subscription.unsubscribe()
             await self.link.flush()
         await self.idle()
-        if self.link.client.is_connected and self.plan.position == "sent":
-            await self._hand_on_sent()
+        if self.plan.position == "sent":
+            if self.link.client.is_connected:
+                await self._hand_on_sent()
+            else:
+                self._log.error(
+                    "rule.drain_incomplete",
+                    reason="the server is away: what it had sent and what did not arrive is not published",
+                )
         await self._subscription.release()
 
     async def _hand_on_sent(self) -> None:

@@ -136,11 +136,15 @@ class Story:
     def crashed(self, begin: float, end: float) -> bool:
         """Whether a sidecar crashed in a stretch of time, or another may have taken over what it had in hand.
 
+        One that is stopped while its server is away cannot ask for what was on its way (`rule.drain_incomplete`).
         A replica that loses its lease, paused or cut off, is not allowed to publish what it had received.
         """
         if int(self.run.get("replicas", 1)) > 1:
             return self.broken(begin, end)
-        return any(each.crash and each.meets(begin, end) for each in self.disturbances)
+        return any(
+            (each.crash or (each.kind == CLEAN_STOP and self.broken(each.begin, each.end))) and each.meets(begin, end)
+            for each in self.disturbances
+        )
 
     def broken(self, begin: float, end: float) -> bool:
         """Whether a sidecar crashed, or a connection or a server failed, in a stretch of time."""

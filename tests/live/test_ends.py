@@ -126,3 +126,19 @@ async def test_what_was_written_once_is_in_doubt_when_the_lead_is_lost(
             finally:
                 os.kill(target.pid, signal.SIGCONT)
             assert run.counters.as_dict()["in_doubt"] == 100
+
+
+@pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])
+async def test_an_end_without_the_source_says_what_may_be_lost(
+    delivery: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+) -> None:
+    """What was sent counts as done where nothing is acknowledged, and nobody is there to be asked for it."""
+    async with native_server("2.15.1") as server:
+        here = await Scene.make(await raw_peer(server.url), "S")
+        async with running(settings_for(server.url, here.rule(delivery=delivery))) as sidecar:
+            server.kill()
+            await until(lambda: not sidecar.seats[0].ready)
+            with capture_logs() as log:
+                await sidecar.stop()
+        incomplete = [line for line in log if line["event"] == "rule.drain_incomplete"]
+        assert len(incomplete) == (delivery == "at_most_once")

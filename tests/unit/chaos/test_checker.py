@@ -370,6 +370,31 @@ def test_at_least_once_may_double_behind_a_crash_and_never_lose() -> None:
     assert _found(events + _crash(6.0, 7.5), "never-lost") == {"lost (violation)": 1}
 
 
+def test_a_stop_while_the_server_is_away_may_lose_what_was_on_its_way() -> None:
+    events = _fine()
+    events.remove(_heard(events, "once")[5])
+    stop: list[Event] = [
+        {"t": 5.8, "event": "sidecar", "replica": 0, "pid": 1, "what": "asked to stop"},
+        {
+            "t": 5.9,
+            "event": "sidecar",
+            "replica": 0,
+            "pid": 1,
+            "what": "ended",
+            "code": 0,
+            "expected": "asked to stop",
+            "last": {"counters": {}, "error": ""},
+        },
+        {"t": 7.4, "event": "sidecar", "replica": 0, "pid": 2, "what": "ready"},
+    ]
+    away: list[Event] = [
+        {"t": at, "event": "fault", "number": 1, "kind": "lame duck", "phase": phase}
+        for phase, at in (("begin", 5.5), ("healed", 6.5), ("end", 6.6))
+    ]
+    assert _found(events + stop, "once") == {"lost (violation)": 1}
+    assert _found(events + stop + away, "once") == {"lost (allowed)": 1}
+
+
 def test_a_message_removed_in_hand_takes_those_before_it_along() -> None:
     """For the server that acknowledges them (kd/messages/removed-in-hand); without a crash they come all the same."""
     events = _fine()
