@@ -26,7 +26,7 @@ from bridge.pacing import Pace
 from bridge.queue_group import queue_group
 from bridge.refused_subjects import refused_publication, refused_subscription
 from bridge.republish_run import rule_dialect
-from bridge.rule_run import GATE, FailingRun, RunState, missing_connection
+from bridge.rule_run import FailingRun, RunState
 from bridge.target_streams import TargetStreams
 
 if TYPE_CHECKING:
@@ -168,13 +168,7 @@ class AdvisoriesRun(FailingRun):
         """The connections of advisories and target."""
         return (self._source,) if self._target is self._source else (self._source, self._target)
 
-    @property
-    def waiting_for(self) -> str | None:
-        """The connection or the stream that it cannot work without; see `RuleRun`."""
-        if away := missing_connection(self.links):
-            return away
-        if not self._context.gate.is_open:
-            return GATE
+    def _waits_for(self) -> str | None:
         if self._publisher is None:
             return "its subscription"
         silent = self._publisher.waits_for or self._fetch.waits_for

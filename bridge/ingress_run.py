@@ -27,7 +27,7 @@ from bridge.pacing import Pace
 from bridge.queue_group import queue_group
 from bridge.refused_subjects import refused_publication, refused_subscription
 from bridge.republish_run import rule_dialect
-from bridge.rule_run import GATE, FailingRun, RunState, missing_connection
+from bridge.rule_run import FailingRun, RunState
 from bridge.stream_events import StreamEvents
 from transforms.subject import matches
 
@@ -178,13 +178,7 @@ class IngressRun(FailingRun):
         """The connection of publishers and stream."""
         return (self._link,)
 
-    @property
-    def waiting_for(self) -> str | None:
-        """The connection or the stream that it cannot work without; see `RuleRun`."""
-        if away := missing_connection(self.links):
-            return away
-        if not self._context.gate.is_open:
-            return GATE
+    def _waits_for(self) -> str | None:
         if self._paused_because:
             return f"its stream: {self._paused_because}"
         return self._delivery.waiting_for if self._delivery is not None else "its subscription"

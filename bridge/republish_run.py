@@ -24,7 +24,7 @@ from bridge.replay import Replay
 from bridge.republish_loop import RepublishLoop, Suspect
 from bridge.retention import Retention, StreamLimits
 from bridge.rule_consumer import ConsumerPlan, RuleConsumer, consumer_owner, durable_name
-from bridge.rule_run import GATE, FailingRun, RunState, missing_connection
+from bridge.rule_run import FailingRun, RunState
 from bridge.seeding import Seeding
 from bridge.side_effects import CONSUMER_RETENTIONS, reason_against_watching
 from transforms.dialect import Dialect, dialect
@@ -287,13 +287,7 @@ class RepublishRun(FailingRun):
         """The connections of stream and target."""
         return (self._source,) if self._target is self._source else (self._source, self._target)
 
-    @property
-    def waiting_for(self) -> str | None:
-        """The connection, the consumer or the lease that it cannot work without; see `RuleRun`."""
-        if away := missing_connection(self.links):
-            return away
-        if not self._context.gate.is_open:
-            return GATE
+    def _waits_for(self) -> str | None:
         if self._intake is None:
             return f"its starting point in stream '{self.rule.stream}'"
         if not self._intake.attached or self._intake.waits_for:

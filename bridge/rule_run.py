@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from bridge.errors import BridgeError
@@ -13,9 +14,9 @@ if TYPE_CHECKING:
     from bridge.rule_context import RuleContext
     from bridge.settings import Rule
 
-__all__ = ["GATE", "Counters", "FailingRun", "RuleRun", "RunState", "missing_connection"]
+__all__ = ["Counters", "FailingRun", "RuleRun", "RunState"]
 
-GATE = "the certainty that nobody else writes for the rule"
+_GATE = "the certainty that nobody else writes for the rule"
 """What a rule waits for whose gate is closed; see `bridge.gate`."""
 
 RunState: TypeAlias = Literal["starting", "waiting", "ready", "draining", "stopped", "failed"]
@@ -95,13 +96,8 @@ class RuleRun(Protocol):
         """Where it stands, as plain data: `stream`, `position` and what else its kind has to tell."""
 
 
-def missing_connection(links: Iterable[Link]) -> str | None:
-    """The first connection that is down, as what a rule waits for."""
-    return next((f"connection '{link.name}'" for link in links if not link.client.is_connected), None)
-
-
-class FailingRun:
-    """What every kind of run does when it cannot go on, and what it tells at its end."""
+class FailingRun(ABC):
+    """What every kind of run does when it cannot go on, what keeps it waiting, and what it tells at its end."""
 
     state: RunState
     error: BaseException | None
@@ -114,6 +110,23 @@ class FailingRun:
     def measures(self) -> Measures:
         """What the rule tells of its work beside its counters."""
         return self._context.measures
+
+    @property
+    @abstractmethod
+    def links(self) -> tuple[Link, ...]:
+        """The connections that the rule works with; the kind's own."""
+
+    @property
+    def waiting_for(self) -> str | None:
+        """A connection, the lease, or what the kind cannot work without; see `RuleRun`."""
+        away = next((f"connection '{link.name}'" for link in self.links if not link.client.is_connected), None)
+        if away is None and not self._context.gate.is_open:
+            return _GATE
+        return away or self._waits_for()
+
+    @abstractmethod
+    def _waits_for(self) -> str | None:
+        """What the rule cannot work without, beside connections and lease; the kind's own."""
 
     def _fail(self, error: BaseException) -> None:
         """End with an error; only the first one counts."""

@@ -24,7 +24,7 @@ from bridge.missing_streams import existing_stream
 from bridge.refused_subjects import refused_publication
 from bridge.rule_consumer import consumer_owner
 from bridge.rule_context import RuleContext
-from bridge.rule_run import GATE, FailingRun, RunState, missing_connection
+from bridge.rule_run import FailingRun, RunState
 from bridge.settings import KvSourcesRule, MirrorRule, Source, SourcesRule
 from bridge.stream_events import StreamEvents
 from transforms.dialect import Dialect, dialect
@@ -184,13 +184,7 @@ class CopyRun(FailingRun):
         """The connections of origins and target."""
         return tuple({self._target, *(self._links[plan.source.connection] for plan in self._plans)})
 
-    @property
-    def waiting_for(self) -> str | None:
-        """What an entry waits for; see `RuleRun`."""
-        if away := missing_connection(self.links):
-            return away
-        if not self._context.gate.is_open:
-            return GATE
+    def _waits_for(self) -> str | None:
         return next((reason for entry in self._entries if (reason := entry.waiting_for)), None)
 
     @property
