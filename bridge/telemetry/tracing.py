@@ -37,7 +37,7 @@ from opentelemetry.trace import (
 from bridge.telemetry import names
 from bridge.wire import Delivered
 
-__all__ = ["RuleTracing", "TraceMode", "end", "producer_context", "start_tracing"]
+__all__ = ["RuleTracing", "TraceMode", "end", "start_tracing"]
 
 _log = structlog.get_logger("bridge.telemetry")
 
@@ -155,13 +155,8 @@ async def _finish(waiting: Awaitable[None], spans: Sequence[Span]) -> None:
         end(spans)
 
 
-def producer_context(block: bytes) -> SpanContext | None:
-    """The producer's context in a raw header block, by W3C's rules; None if there is none or it is not valid."""
-    found = _PARENT.search(block)
-    return _context_of(found, block) if found is not None else None
-
-
 def _context_of(found: re.Match[bytes], block: bytes) -> SpanContext | None:
+    """The producer's context in a raw header block, by W3C's rules; None if what was found is not valid."""
     version, trace, span, flags = (int(part, 16) for part in found.groups()[:4])
     # What comes after version 0 may have more behind the flags.
     if version == 0xFF or not trace or not span or (version == 0 and found.group(5)):

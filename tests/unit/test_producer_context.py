@@ -8,9 +8,9 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import SpanKind
+from opentelemetry.trace import SpanContext, SpanKind
 
-from bridge.telemetry.tracing import RuleTracing, TraceMode, producer_context
+from bridge.telemetry.tracing import RuleTracing, TraceMode
 from bridge.wire import Delivered
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -24,7 +24,7 @@ def block(*lines: str) -> bytes:
 @pytest.mark.parametrize("before", [(), ("A: 1",)])
 @pytest.mark.parametrize("spaces", ["", " ", "\t"])
 def test_it_is_found(name: str, before: tuple[str, ...], spaces: str) -> None:
-    context = producer_context(block(*before, f"{name}:{spaces}00-{TRACE}-{SPAN}-01", "tracestate: a=1,b=2", "Z: 1"))
+    context = context_in(block(*before, f"{name}:{spaces}00-{TRACE}-{SPAN}-01", "tracestate: a=1,b=2", "Z: 1"))
     assert context is not None
     assert (f"{context.trace_id:032x}", f"{context.span_id:016x}", context.is_remote) == (TRACE, SPAN, True)
     assert context.trace_flags.sampled
@@ -46,13 +46,13 @@ def test_it_is_found(name: str, before: tuple[str, ...], spaces: str) -> None:
     ],
 )
 def test_what_is_not_valid_is_none(value: str) -> None:
-    assert producer_context(block(f"traceparent: {value}")) is None
+    assert context_in(block(f"traceparent: {value}")) is None
 
 
 def test_a_later_version_may_say_more() -> None:
-    assert producer_context(block(f"traceparent: 01-{TRACE}-{SPAN}-01-more")) is not None
-    assert producer_context(b"") is None
-    assert producer_context(block("x-traceparent: 00-" + TRACE)) is None
+    assert context_in(block(f"traceparent: 01-{TRACE}-{SPAN}-01-more")) is not None
+    assert context_in(b"") is None
+    assert context_in(block("x-traceparent: 00-" + TRACE)) is None
 
 
 def made(mode: TraceMode, batch: list[Delivered]) -> list[ReadableSpan]:
@@ -64,6 +64,12 @@ def made(mode: TraceMode, batch: list[Delivered]) -> list[ReadableSpan]:
     assert tracing.around(batch, lambda: handled.append(1)) is None
     assert handled == [1]
     return list(spans.get_finished_spans())
+
+
+def context_in(header_block: bytes) -> SpanContext | None:
+    """What the span of one message with these headers is linked to."""
+    spans = made("link", [(b"orders.a", b"", header_block, b"")])
+    return spans[0].links[0].context if spans else None
 
 
 def message(number: int, flags: str = "01") -> Delivered:
