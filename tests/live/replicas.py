@@ -256,3 +256,15 @@ async def under_load(here: EveryKind) -> AsyncIterator[None]:
         await end_tasks(*tasks)
     for task in tasks:
         assert task.cancelled(), task
+
+
+@contextlib.asynccontextmanager
+async def one_behind_another(
+    directory: Path, url: str, here: EveryKind, first_url: str = ""
+) -> AsyncIterator[tuple[Replicas, SidecarProcess, SidecarProcess]]:
+    """A replica that leads every rule (by a way of its own to the server, if given), and one that stands by."""
+    async with replicas(directory, url, here.name, here.rules) as group:
+        await group.free(here.peer)
+        first = await group.start(first_url)
+        await group.leads(first)
+        yield group, first, await group.start()

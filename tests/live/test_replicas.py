@@ -9,7 +9,7 @@ from pathlib import Path
 from conformance.servers import NativeServer, SharedServers
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer
-from tests.live.replicas import EveryKind, replicas, under_load
+from tests.live.replicas import EveryKind, one_behind_another, replicas, under_load
 from tests.live.until import until
 
 Name = Callable[[str], str]
@@ -20,11 +20,7 @@ async def test_a_clean_stop_hands_over_under_load(
 ) -> None:
     url = await servers.url(twin_version)
     here = await EveryKind.make(await raw_peer(url), unique_name("handover"))
-    async with replicas(tmp_path, url, here.name, here.rules) as group:
-        await group.free(here.peer)
-        first = await group.start()
-        await group.leads(first)
-        second = await group.start()
+    async with one_behind_another(tmp_path, url, here) as (group, first, second):
         async with under_load(here):
             await here.least.count(500)
             await here.tell()
@@ -42,11 +38,7 @@ async def test_a_killed_leader_is_replaced(
 ) -> None:
     url = await servers.url(twin_version)
     here = await EveryKind.make(await raw_peer(url), unique_name("killed"))
-    async with replicas(tmp_path, url, here.name, here.rules) as group:
-        await group.free(here.peer)
-        first = await group.start()
-        await group.leads(first)
-        second = await group.start()
+    async with one_behind_another(tmp_path, url, here) as (group, first, second):
         async with under_load(here):
             await here.least.count(500)
             await first.kill()
@@ -62,11 +54,7 @@ async def test_a_paused_leader_writes_nothing_after_it_was_replaced(
 ) -> None:
     url = await servers.url(twin_version)
     here = await EveryKind.make(await raw_peer(url), unique_name("paused"))
-    async with replicas(tmp_path, url, here.name, here.rules) as group:
-        await group.free(here.peer)
-        first = await group.start()
-        await group.leads(first)
-        second = await group.start()
+    async with one_behind_another(tmp_path, url, here) as (group, first, second):
         async with under_load(here):
             await here.least.count(500)
             first.send(signal.SIGSTOP)
@@ -89,11 +77,10 @@ async def test_a_leader_that_is_cut_off_is_replaced_and_stands_by_when_it_is_bac
 ) -> None:
     url = await servers.url(twin_version)
     here = await EveryKind.make(await raw_peer(url), unique_name("cut"))
-    async with replicas(tmp_path, url, here.name, here.rules) as group, cut_wire(url) as wire:
-        await group.free(here.peer)
-        first = await group.start(wire.url)
-        await group.leads(first)
-        second = await group.start()
+    async with (
+        cut_wire(url) as wire,
+        one_behind_another(tmp_path, url, here, wire.url) as (group, first, second),
+    ):
         async with under_load(here):
             await here.least.count(500)
             wire.hold_back()
