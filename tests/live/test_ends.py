@@ -45,7 +45,7 @@ async def test_the_end_comes_while_one_rule_works_and_another_one_starts(
                 os.kill(target.pid, signal.SIGSTOP)
                 await until(lambda: stands_still(target.pid))
                 await here.load.burst(100)
-                await until(lambda: seats[0].has_work)
+                await until(lambda: seats[0].counters()["received"] == 100 and seats[0].has_work)
                 made[0].drain("SIGTERM")
                 await asyncio.Event().wait()
 
