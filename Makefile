@@ -17,12 +17,13 @@ CHAOS_REPORT ?= build/chaos
 # Of the smoke run: bounded by messages and faults, not by time.
 SMOKE := --seed smoke --minutes 0 --faults 5 --messages 3000
 
-.PHONY: help install demo test browser-test container-test manifests conform chaos chaos-smoke soak audit lint format types \
+.PHONY: help install spark demo test spark-test browser-test container-test manifests conform chaos chaos-smoke soak audit lint format types \
 	bench lock clean
 
 help:
 	@echo "make demo    a server, a stream, native republish beside the bridge's, and whether they agree"
 	@echo "make test    all tests, on real servers (fetched once, kept in a cache)"
+	@echo "make spark-test    the data source and the jobs on Spark (needs Java 17 or newer; installs PySpark)"
 	@echo "make browser-test    the conformance report's page and the status page, in a headless Chromium that is installed already"
 	@echo "make container-test    the Dockerfile's own steps and its entry point, without a container engine (as root, on Linux)"
 	@echo "make manifests    the Kubernetes manifests rendered, validated, and held against the program (needs kubectl)"
@@ -49,6 +50,13 @@ demo: install
 test: install
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
 	$(BIN)/python -m pytest
+
+spark: install
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/spark.lock
+
+spark-test: spark
+	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
+	$(BIN)/python -m pytest tests/spark
 
 browser-test: install
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/browser.lock
@@ -92,7 +100,7 @@ format: install
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-types: install
+types: spark
 	$(BIN)/mypy
 
 bench: install
@@ -103,6 +111,7 @@ lock: install
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header pyproject.toml -o requirements/run.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group dev pyproject.toml -o requirements/dev.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group dev --group browser pyproject.toml -o requirements/browser.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --extra spark --group dev pyproject.toml -o requirements/spark.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group dev --group kubernetes pyproject.toml -o requirements/kubernetes.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group build -o requirements/build.lock
 

@@ -1,0 +1,34 @@
+"""The columns of a stored message, in Spark's words and in Arrow's."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["CAPTURED", "COLUMNS", "DEFAULT", "ddl"]
+
+COLUMNS: Final[dict[str, str]] = {
+    "stream": "string",
+    "subject": "string",
+    "sequence": "bigint",
+    "time": "timestamp",
+    "time_ns": "bigint",
+    "headers": "array<struct<name:string,value:string>>",
+    "header_block": "binary",
+    "data": "binary",
+}
+"""Every column that a stream can be read into, with its type as Spark's DDL writes it.
+
+`time` is in microseconds, as Spark's time stamps are; `time_ns` has the nanoseconds since 1970 that the server stored.
+`headers` keeps order, repetitions and case; `header_block` is the block as it is stored, byte for byte.
+"""
+
+DEFAULT: Final = ("stream", "subject", "sequence", "time", "time_ns", "headers", "data")
+"""What a read without a schema of the user's own gives."""
+
+CAPTURED: Final = ("stream", "subject", "sequence", "time", "time_ns", "header_block", "data")
+"""What a capture holds."""
+
+
+def ddl(names: tuple[str, ...]) -> str:
+    """A schema in Spark's DDL with these columns, in this order."""
+    return ", ".join(f"{name} {COLUMNS[name]}" for name in names)

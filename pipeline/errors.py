@@ -1,0 +1,117 @@
+"""What can go wrong in the pipelines, one class per kind of answer; see `bridge.errors` for what the members mean.
+
+An error that a task raises reaches the driver as text inside of Spark's own exception: `told` finds it there again.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from bridge.errors import EXIT_NO, EXIT_UNREACHABLE, EXIT_USAGE, BridgeError
+
+__all__ = [
+    "DataLostError",
+    "JobFailedError",
+    "OptionError",
+    "PipelineError",
+    "RowError",
+    "SchemaError",
+    "SparkMissingError",
+    "UnreachableError",
+    "told",
+]
+
+_MARK: Final = "nats-bridge says: "
+_SAID: Final = re.compile(re.escape(_MARK) + r"\[(?P<kind>\w+)\] (?P<text>.*?) \|\|", re.DOTALL)
+
+
+class PipelineError(BridgeError):
+    """Base of everything the pipelines raise on purpose.
+
+    Its text is marked, so that the driver can find it in what Spark makes of a failed task.
+    """
+
+    code = "pipeline"
+    exit_code = EXIT_NO
+
+    def __reduce__(self) -> tuple[type[PipelineError], tuple[str]]:
+        return type(self), (self.message,)
+
+    @property
+    def marked(self) -> PipelineError:
+        """The same error with a text that `told` finds; what tasks and data sources raise."""
+        if self.message.startswith(_MARK):
+            return self
+        return type(self)(f"{_MARK}[{type(self).__name__}] {self.message} ||")
+
+
+class SparkMissingError(PipelineError):
+    """PySpark or Java is not there, or cannot be used."""
+
+    code = "spark_missing"
+    exit_code = EXIT_USAGE
+
+
+class OptionError(PipelineError):
+    """An option of the data source or of a job is missing or wrong."""
+
+    code = "option"
+    exit_code = EXIT_USAGE
+
+
+class SchemaError(PipelineError):
+    """Columns are missing, unknown or of another type."""
+
+    code = "schema"
+    exit_code = EXIT_USAGE
+
+
+class DataLostError(PipelineError):
+    """What was to be read is gone: a range that the stream holds no more, a stream that was created anew."""
+
+    code = "data_lost"
+
+
+class RowError(PipelineError):
+    """A row cannot be written; the message names it."""
+
+    code = "row"
+
+
+class UnreachableError(PipelineError):
+    """A task found no server, or lost it for good."""
+
+    code = "unreachable"
+    exit_code = EXIT_UNREACHABLE
+    retriable = True
+
+
+class JobFailedError(PipelineError):
+    """Spark gave a job up for another reason than one of ours: a lost executor, no memory, a full disk."""
+
+    code = "job_failed"
+    retriable = True
+
+
+_KINDS: Final = {
+    kind.__name__: kind
+    for kind in (
+        DataLostError,
+        JobFailedError,
+        OptionError,
+        PipelineError,
+        RowError,
+        SchemaError,
+        SparkMissingError,
+        UnreachableError,
+    )
+}
+
+
+def told(error: BaseException) -> PipelineError | None:
+    """The error that a task or data source raised with `marked`, found in Spark's exception; None if it is not ours."""
+    if isinstance(error, PipelineError) and not error.message.startswith(_MARK):
+        return error
+    said = _SAID.search(str(error))
+    return _KINDS.get(said["kind"], PipelineError)(said["text"]) if said else None

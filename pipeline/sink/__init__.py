@@ -1,0 +1,1 @@
+"""Writing rows to streams: batch and streaming."""

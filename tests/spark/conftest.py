@@ -1,0 +1,34 @@
+"""Real servers, as for the live tests, and one Spark session for all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipeline.session import spark_session
+from tests.live.conftest import *  # noqa: F403  # the fixtures of real servers
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session on two cores, whose failed tasks are tried again."""
+    place = tmp_path_factory.mktemp("spark")
+    session = spark_session(
+        "nats-bridge tests",
+        master="local[2,3]",
+        settings={
+            "spark.driver.memory": "1g",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.warehouse.dir": str(place / "warehouse"),
+            "spark.local.dir": str(place / "local"),
+            "spark.sql.session.timeZone": "UTC",
+        },
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
