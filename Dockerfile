@@ -22,6 +22,8 @@ COPY transforms transforms
 COPY marked_yaml marked_yaml
 COPY conformance conformance
 COPY bridge bridge
+COPY pipeline pipeline
+COPY pyspark_jetstream pyspark_jetstream
 RUN python -m pip wheel --no-deps --no-index --no-build-isolation --wheel-dir /wheels .
 # Bytecode that pip writes would hold the time of the files; this does not.
 RUN python -m venv --without-pip /opt/nats-bridge \
