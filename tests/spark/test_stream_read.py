@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class Injected(Exception):
+class InjectedError(Exception):
     """What a test makes a query fail with."""
 
 
@@ -45,7 +45,7 @@ class Query:
 
     def _keep(self, batch: DataFrame, number: int) -> None:
         if number == self.fails_before:
-            raise Injected
+            raise InjectedError
         self.batches.append(sorted(row.sequence for row in batch.select("sequence").collect()))
 
     async def run(self) -> list[list[int]]:
@@ -85,7 +85,7 @@ async def test_batches_are_limited_and_a_query_that_failed_goes_on_where_it_was(
     await filled(peer, stream, 250)
     first = Query(spark, url, stream, tmp_path, maxRowsPerTrigger=100)
     first.fails_before = 1
-    with pytest.raises(Exception, match="Injected"):
+    with pytest.raises(Exception, match="InjectedError"):
         await first.run()
     assert first.batches == [list(range(1, 101))]
     await store(peer, stream, 10)
