@@ -6,6 +6,8 @@ An error that a task raises reaches the driver as text inside of Spark's own exc
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from bridge.errors import EXIT_NO, EXIT_UNREACHABLE, EXIT_USAGE, BridgeError
@@ -20,6 +22,7 @@ __all__ = [
     "SchemaError",
     "SparkMissingError",
     "UnreachableError",
+    "marking",
     "told",
 ]
 
@@ -109,6 +112,18 @@ class JobStoppedError(PipelineError):
     def __init__(self, message: str, *, exit_code: int = 130) -> None:
         super().__init__(message)
         self.exit_code = exit_code  # type: ignore[misc]  # the signal decides it, not the class
+
+
+@contextmanager
+def marking() -> Iterator[None]:
+    """What tasks and data sources do: errors of ours leave it with a text that `told` finds."""
+    try:
+        yield
+    except PipelineError as error:
+        raise error.marked from None
+    except BridgeError as error:
+        kind = UnreachableError if error.exit_code == EXIT_UNREACHABLE else PipelineError
+        raise kind(str(error)).marked from None
 
 
 _KINDS: Final = {
