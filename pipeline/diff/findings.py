@@ -129,8 +129,10 @@ def _payloads(left: bytes, right: bytes) -> tuple[str, str]:
 def _payload(data: bytes, at: int) -> str:
     some = data[at : at + _AROUND]
     more = "…" if len(data) > at + _AROUND else ""
-    shown = some.decode("utf-8", "backslashreplace") if some else "the end"
-    return f"{len(data)} bytes, at byte {at}: {shown}{more}"
+    if not some:
+        return f"{len(data)} bytes, ends at byte {at}"
+    words = some.decode("utf-8", "backslashreplace")
+    return f"{len(data)} bytes, at byte {at}: {words if words.isprintable() else f'0x{some.hex()}'}{more}"
 
 
 def _first_difference(left: bytes, right: bytes) -> int:
