@@ -1,7 +1,7 @@
 """A transform applied to a whole Arrow array of subjects.
 
 Theory of operation: the engine's own function, in a loop over the array, is the meaning of everything here. Profiles
-asked for two shorter ways (docs/spark.md has the figures): `partition` hashes byte by byte, which Python does slowly and
+asked for two shorter ways (docs/spark.md has the figures): `partition` hashes byte by byte, slowly in Python, and with
 numpy for all subjects at once; and where a destination is made of literals, wildcards, `>` and partitions alone, Arrow
 cuts, compares and joins whole columns of tokens. Every subject must have the same answer in both ways, whatever its
 bytes are; tests/spark/test_subject_batch.py holds one against the other. Other functions take the loop.
@@ -96,7 +96,7 @@ class _Batch:
         self.lengths = np.diff(self.starts)
 
     def matching(self, count: int, *, or_more: bool, literals: Sequence[tuple[int, bytes]]) -> _Rows:
-        """The subjects that have `count` tokens (or more), these literals among them, and no empty token, `*` or `>`."""
+        """The subjects that have `count` tokens (or more), these literals among them, and none of "", `*` and `>`."""
         counts = np.diff(self.first)  # null has no token, every subject has one
         fits = counts >= count if or_more else counts == count
         short = np.flatnonzero(self.lengths <= 1)

@@ -75,22 +75,22 @@ def compiled(src: str | bytes, dest: str | bytes, version: str | Dialect) -> Tra
 def subject_function(transform: Transform) -> Any:
     """The transform as a function of Spark's, from a column of strings or of binary to one of strings."""
     import pyarrow as pa
-    from pyspark.sql.functions import arrow_udf
+    from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # made public by a star
 
     from pipeline.subject_batch import batch_function
 
     text = pa.string()
     made = None
 
-    def subjects(array: Array) -> Array:
+    def transformed(array: Array) -> Array:
         nonlocal made
         if made is None:  # once in each task, on the executor
             made = batch_function(transform)
         return made(array).view(text)  # without a look at the bytes, which need not be UTF-8
 
     # What kind of function it is, Spark reads from its annotations, which it cannot resolve as text.
-    subjects.__annotations__.update({"array": pa.Array, "return": pa.Array})
-    function = arrow_udf(subjects, _RETURNS)
+    transformed.__annotations__.update({"array": pa.Array, "return": pa.Array})
+    function = arrow_udf(transformed, _RETURNS)
     return function.asNondeterministic() if transform.is_random else function
 
 

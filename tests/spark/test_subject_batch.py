@@ -71,7 +71,9 @@ def test_most_subjects_match_some_transform(subjects: list[bytes], source: bytes
     end = b".>" if source.endswith(b">") else b""
     inner = b"{{partition(11,1)}}.x.$1" if b"*" in source else b"x"
     transform = compile_transform(source, inner + end)
-    assert batch_function(transform)(pa.array(subjects, pa.binary())).to_pylist() == list(map(transform.apply, subjects))
+    assert batch_function(transform)(pa.array(subjects, pa.binary())).to_pylist() == list(
+        map(transform.apply, subjects)
+    )
 
 
 @given(st.lists(st.binary(max_size=40), max_size=20))
