@@ -6,6 +6,8 @@ An error that a task raises reaches the driver as text inside of Spark's own exc
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from bridge.errors import EXIT_NO, EXIT_UNREACHABLE, EXIT_USAGE, BridgeError
@@ -13,12 +15,14 @@ from bridge.errors import EXIT_NO, EXIT_UNREACHABLE, EXIT_USAGE, BridgeError
 __all__ = [
     "DataLostError",
     "JobFailedError",
+    "JobStoppedError",
     "OptionError",
     "PipelineError",
     "RowError",
     "SchemaError",
     "SparkMissingError",
     "UnreachableError",
+    "marking",
     "told",
 ]
 
@@ -92,6 +96,34 @@ class JobFailedError(PipelineError):
 
     code = "job_failed"
     retriable = True
+
+
+class JobStoppedError(PipelineError):
+    """A signal ended a job; the message says what is kept, and how to go on.
+
+    Args:
+        message: one or two lines for a person.
+        exit_code: 130 after SIGINT, 143 after SIGTERM.
+    """
+
+    code = "stopped"
+    retriable = True
+
+    def __init__(self, message: str, *, exit_code: int = 130) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # type: ignore[misc]  # the signal decides it, not the class
+
+
+@contextmanager
+def marking() -> Iterator[None]:
+    """What tasks and data sources do: errors of ours leave it with a text that `told` finds."""
+    try:
+        yield
+    except PipelineError as error:
+        raise error.marked from None
+    except BridgeError as error:
+        kind = UnreachableError if error.exit_code == EXIT_UNREACHABLE else PipelineError
+        raise kind(str(error)).marked from None
 
 
 _KINDS: Final = {
