@@ -43,7 +43,9 @@ _BY: Final = ("auto", "sequence", "provenance", "provenance:right", "id")
 @click.option("--subject", "subjects", metavar="PATTERN", multiple=True, help="Only these subjects, on both sides.")
 @click.option("--left-subject", "left_subjects", metavar="PATTERN", multiple=True, help="Only these of the left.")
 @click.option("--right-subject", "right_subjects", metavar="PATTERN", multiple=True, help="Only these of the right.")
-@click.option("--from-sequence", "first", type=click.IntRange(1), metavar="N", help="From this sequence, on both sides.")
+@click.option(
+    "--from-sequence", "first", type=click.IntRange(1), metavar="N", help="From this sequence, on both sides."
+)
 @click.option("--to-sequence", "last", type=click.IntRange(1), metavar="N", help="Up to this sequence, on both sides.")
 @click.option("--left-from-sequence", "left_first", type=click.IntRange(1), metavar="N", help="The left from here.")
 @click.option("--left-to-sequence", "left_last", type=click.IntRange(1), metavar="N", help="The left up to here.")
@@ -78,8 +80,8 @@ def diff_command(left: str, right: str, **given: Any) -> int:
     """Compare two streams or captures, message by message.
 
     LEFT and RIGHT are streams (NAME or stream:NAME) or directories of captures. Messages are the same if they have
-    the same sequence, come from the same message of the same stream, or have the same Nats-Msg-Id; which of these holds is
-    found out, or said with --by. Exit code 0: equal, 1: different.
+    the same sequence, come from the same message of the same stream, or have the same Nats-Msg-Id; which of these
+    holds is found out, or said with --by. Exit code 0: equal, 1: different.
 
     \b
     Example:
@@ -135,7 +137,9 @@ def _connection(side: str, text: str, given: dict[str, Any]) -> Connection:
     own = {name: given[f"{side}_{name}"] for name in ("server", "context", "creds")}
     if given["config"] is not None and not any(own.values()) and not given["server"] and not given["context"]:
         own_connection = given[f"{side}_connection"]
-        return connection_named(server=None, creds=None, context=None, config=given["config"], connection=own_connection)
+        return connection_named(
+            server=None, creds=None, context=None, config=given["config"], connection=own_connection
+        )
     if not own["server"] and not own["context"]:
         own = {"server": given["server"], "context": given["context"], "creds": own["creds"] or given["creds"]}
     if not own["server"] and not own["context"]:
@@ -172,7 +176,10 @@ def _rule(left: Place, given: dict[str, Any]) -> Any:
         from bridge.settings import load
 
         return rule_of(load(given["config"]), given["rule"], stream)
-    return transform_of(*given["transform"], stream or "ORIGIN") if given["transform"] else None
+    if given["transform"]:
+        source, destination = given["transform"]
+        return transform_of(source, destination, stream or "ORIGIN")
+    return None
 
 
 def _write(result: Result, folder: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -64,8 +65,8 @@ def _origins(blocks: list[bytes]) -> set[bytes]:
     return {each.origin for each in found if each is not None} if _share(found) >= _MOST else set()
 
 
-def _share(found: object) -> float:
-    values = list(found)  # type: ignore[call-overload]
+def _share(found: Iterable[object]) -> float:
+    values = list(found)
     return sum(bool(value) for value in values) / len(values) if values else 0.0
 
 
@@ -83,7 +84,7 @@ def _is_numbered_alike(left: OpenSide, right: OpenSide) -> bool:
     if not here:
         return False
     there = some(right).where(F.col("sequence").isin(list(here))).select("sequence", F.xxhash64(payloads)).collect()
-    alike = sum(here[sequence] == digest for sequence, digest in there)
+    alike = sum(1 for sequence, digest in there if here[sequence] == digest)
     return alike * 2 > len(here)
 
 

@@ -28,10 +28,13 @@ FINDINGS: Final = (
 )
 """The columns of the result."""
 
+_PER_TASK: Final = 20_000  # identities
 _AT_ONCE: Final = 500  # findings in a batch
 
 
-def findings(left: DataFrame, right: DataFrame, odd: DataFrame, comparison: Comparison, *, doubled: bool) -> DataFrame:
+def findings(
+    left: DataFrame, right: DataFrame, odd: DataFrame, comparison: Comparison, *, number: int, doubled: bool
+) -> DataFrame:
     """What is to be said of the identities that must be looked at; columns `FINDINGS`.
 
     Args:
@@ -39,6 +42,7 @@ def findings(left: DataFrame, right: DataFrame, odd: DataFrame, comparison: Comp
         right: the right side's.
         odd: the rows of `matching.matched` that are odd.
         comparison: what is compared.
+        number: how many rows these are.
         doubled: whether a side has more than one message of an identity.
     """
     sides = []
@@ -48,8 +52,8 @@ def findings(left: DataFrame, right: DataFrame, odd: DataFrame, comparison: Comp
             wanted = wanted.union(_of_doubled(frame, odd, comparison, right=is_right)).distinct()
         sides.append(_messages(frame.join(wanted, "sequence", "left_semi"), comparison, right=is_right))
     keys = ["origin", "number"]
-    tasks = left.sparkSession.sparkContext.defaultParallelism
-    together = sides[0].unionByName(sides[1]).repartition(tasks * 4, *keys).sortWithinPartitions(*keys, "right", "sequence")
+    tasks = -(-number // _PER_TASK)
+    together = sides[0].unionByName(sides[1]).repartition(tasks, *keys).sortWithinPartitions(*keys, "right", "sequence")
 
     def told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from _in_batches(_findings(_rows(batches)))

@@ -3,8 +3,8 @@
 Theory of operation: where messages are compared as they are and by sequence, Spark does all of it. Otherwise the header
 blocks go through Python, where the engine reads them; payloads never do, of them the digest is enough.
 
-A digest is xxHash of subject, header block and payload. Two messages that differ have the same one with a probability of
-2⁻⁶⁴, so out of a million billion differences one would stay unseen.
+A digest is xxHash of subject, header block and payload, 64 bits. It is no cryptographic one: it finds what happens, not
+what somebody forges.
 """
 
 from __future__ import annotations

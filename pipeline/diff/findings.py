@@ -2,7 +2,7 @@
 
 Theory of operation: usually one message on either side has an identity, and the two are compared field by field. Where
 there are more, those that the same entry copied belong together, as when two entries copy one message on purpose; of
-what one entry made, the first counts and every other one is doubled.
+what one entry made, one counts (one that is equal to its counterpart, if there is one) and every other one is doubled.
 """
 
 from __future__ import annotations
@@ -83,11 +83,23 @@ def found(lefts: Sequence[Side], rights: Sequence[Side]) -> Iterator[Finding]:
     left, right = _by_entry(lefts, apart=entries), _by_entry(rights, apart=entries)
     for entry in dict.fromkeys([*left, *right]):
         here, there = left.get(entry, []), right.get(entry, [])
-        yield from _pair(here[0] if here else None, there[0] if there else None)
-        for side in here[1:]:
-            yield Finding("doubled", side.sequence, None, "left", text(side.subject), None)
-        for side in there[1:]:
-            yield Finding("doubled", None, side.sequence, "right", None, text(side.subject))
+        pair = _counterparts(here, there)
+        yield from _pair(*pair)
+        for side in here:
+            if side is not pair[0]:
+                yield Finding("doubled", side.sequence, None, "left", text(side.subject), None)
+        for side in there:
+            if side is not pair[1]:
+                yield Finding("doubled", None, side.sequence, "right", None, text(side.subject))
+
+
+def _counterparts(lefts: list[Side], rights: list[Side]) -> tuple[Side | None, Side | None]:
+    """The first two that are equal; else the first of each."""
+    for left in lefts:
+        for right in rights:
+            if (left.subject, left.block, left.data) == (right.subject, right.block, right.data):
+                return left, right
+    return (lefts[0] if lefts else None), (rights[0] if rights else None)
 
 
 def text(value: bytes) -> str:

@@ -118,13 +118,15 @@ def counts(found: DataFrame, comparison: Comparison) -> Counts:
     row: dict[str, Any] = found.agg(*(column.alias(name) for name, column in columns.items())).collect()[0].asDict()
     told = {name: int(value or 0) for name, value in row.items()}
     every = ignored_of(comparison)
+    ignored = {every[bit]: (told[f"left_{bit}"], told[f"right_{bit}"]) for bit in bits}
     return Counts(
-        *(told[name] for name in ("left", "right", "equal", "common", "odd", "doubled")),
-        ignored={
-            every[bit]: (told[f"left_{bit}"], told[f"right_{bit}"])
-            for bit in bits
-            if told[f"left_{bit}"] or told[f"right_{bit}"]
-        },
+        left=told["left"],
+        right=told["right"],
+        equal=told["equal"],
+        common=told["common"],
+        odd=told["odd"],
+        doubled=told["doubled"],
+        ignored={what: messages for what, messages in ignored.items() if any(messages)},
     )
 
 

@@ -5,10 +5,11 @@ longest subsequence whose sequences on the right increase; that is, the fewest t
 different origins (or entries of a rule) have no order among each other, so each such group is looked at by itself.
 
 Theory of operation: the left's sequences are cut into equal ranges, and each is sorted by itself: the highest sequence
-on the right before a message (in its range, or in those before it) tells whether it is overtaken. If none is, all is in
-order. Else the lowest sequence behind each message tells whether it overtakes one. A message that neither is done to is in order with every other one, so it is in every
-longest subsequence. What is left is usually little, and is decided in one place; where it is more than `MOST`, each
-message that comes after a later one is counted instead, and that is said.
+on the right before a message (in its range, or in those before it) tells whether it is overtaken. If none is, all is
+in order. Else the lowest sequence behind each message tells whether it overtakes one. A message to which neither is
+done is in order with every other one, so it is in every longest subsequence. What is left is usually little, and is
+decided in one place; where it is more than `MOST`, each message that comes after a later one is counted instead, and
+that is said.
 """
 
 from __future__ import annotations

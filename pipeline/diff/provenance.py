@@ -23,6 +23,7 @@ _REPUBLISHED = re.compile(
     rb"\nNats-Stream: ([^\r\n]+)\r\nNats-Subject: [^\r]*\r\nNats-Sequence: ([0-9]{1,20})\r\n"
     rb"(?:Nats-Time-Stamp: [^\r\n]*\r\n)?Nats-Last-Sequence: [0-9]+\r\n(?:Nats-Msg-Size: [0-9]+\r\n)?\r\n\Z"
 )
+_LARGEST = 2**63 - 1  # of what a column of Spark holds; no stream comes near
 _HASHED = re.compile(rb":[0-9A-Za-z]{8}")
 
 
@@ -48,17 +49,20 @@ def provenance(block: bytes) -> Provenance | None:
         return Provenance(found[1], int(found[2]), found[3] or b"")
     if b"\nNats-" not in block or b"\r\n" not in block:
         return None
+    told = _last_step(block)
+    return told if told is not None and told.sequence <= _LARGEST else None
+
+
+def _last_step(block: bytes) -> Provenance | None:
     record, at = _record(block)
     republished = republished_from(block)
     if republished is not None and (record is None or block.rfind(b"\nNats-Stream:") > at):
         return republished
-    if record is None:
-        return None
-    return Provenance(record.origin, record.sequence, _entry(record))
+    return None if record is None else Provenance(record.origin, record.sequence, _entry(record))
 
 
 def republished_from(block: bytes) -> Provenance | None:
-    """The last lines of a republished message: `Nats-Stream` and `Nats-Sequence`; None where they are not both there."""
+    """What `Nats-Stream` and `Nats-Sequence` of a republished message say; None where they are not both there."""
     stream, sequence = header_block.read(block, b"Nats-Stream"), header_block.read(block, b"Nats-Sequence")
     if not stream or not sequence or not sequence.isdigit() or len(sequence) > 20:
         return None

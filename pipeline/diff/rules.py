@@ -38,7 +38,9 @@ def rule_of(settings: Settings, name: str, stream: str) -> Sourcing | Republish:
         except EngineError as error:
             raise ConfigError(f"--rule {name}: republish: {error}") from None
     if not isinstance(rule, CopyingRule):
-        raise ConfigError(f"--rule {name}: is of kind {rule.kind}; copies are made by sources, mirror, kv_sources, republish")
+        raise ConfigError(
+            f"--rule {name}: is of kind {rule.kind}; copies are made by sources, mirror, kv_sources, republish"
+        )
     entries = [entry for entry in rule.entries if not stream or entry.name == stream]
     if len(entries) != 1:
         names = ", ".join(dict.fromkeys(entry.name for entry in rule.entries))

@@ -1,7 +1,7 @@
 """One comparison from its two sides to its result.
 
-Both sides become digests, which are brought together by identity (`matching`); whether the common messages have the same
-order is found out from their sequences (`ordering`); what must be looked at is fetched and compared (`details`).
+Both sides become digests, which are brought together by identity (`matching`); whether the common messages have the
+same order is found out from their sequences (`ordering`); what must be looked at is fetched and compared (`details`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from pipeline.diff.comparing import By, Comparison
 from pipeline.diff.deciding import Decision, decide
 from pipeline.diff.details import FINDINGS, findings
-from pipeline.diff.findings import KINDS, text
+from pipeline.diff.findings import text
 from pipeline.diff.matching import Counts, counts, matched
 from pipeline.diff.ordering import out_of_order
+from pipeline.diff.overview import Example, overview_of
 from pipeline.diff.sides import OpenSide, Place, open_side
 from pipeline.errors import OptionError, PipelineError
 from pipeline.progress import Progress
@@ -26,7 +27,7 @@ from transforms.sourcing import Sourcing
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Example", "Result", "Wanted", "compared"]
+__all__ = ["Result", "Wanted", "compared"]
 
 Like: TypeAlias = Literal["auto", "exact", "bridged"]
 
@@ -53,19 +54,6 @@ class Wanted:
     origin: str = ""
     rule: Sourcing | Republish | None = None
     examples: int = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Example:
-    """A finding, as the summary and the report show it; see `details.FINDINGS`."""
-
-    kind: str
-    identity: str
-    left_sequence: int | None
-    right_sequence: int | None
-    field: str
-    left: str | None
-    right: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +95,6 @@ class Result:
         return not any(number for kind, number in self.kinds.items() if kind not in self.allowed)
 
 
-_MOST_HEADERS: Final = 20
-
-
 @contextmanager
 def compared(
     spark: SparkSession, left: Place, right: Place, wanted: Wanted, progress: Progress | None = None
@@ -140,7 +125,7 @@ def compared(
 
 @contextmanager
 def _compared(left: OpenSide, right: OpenSide, wanted: Wanted, progress: Progress) -> Iterator[Result]:
-    decision = decide(left, right) if wanted.by == "auto" else Decision(wanted.by, "")
+    decision = _decision(left, right, wanted)
     comparison = _comparison(left, decision.by, wanted)
     messages = left.messages + right.messages
     progress.enter("bringing both sides together", total=messages)
@@ -152,7 +137,10 @@ def _compared(left: OpenSide, right: OpenSide, wanted: Wanted, progress: Progres
             raise PipelineError(_nothing_in_common(left, right, found, comparison))
         exact = True
         odd = found.where("odd")
-        parts = [findings(left.frame, right.frame, odd, comparison, doubled=counted.doubled > 0)] if counted.odd else []
+        parts = []
+        if counted.odd:
+            doubled = counted.doubled > 0
+            parts.append(findings(left.frame, right.frame, odd, comparison, number=counted.odd, doubled=doubled))
         if comparison.by != "sequence":
             progress.enter("looking at the order", total=counted.common)
             moved, exact = out_of_order(_pairs(found), left.first, left.last)
@@ -162,7 +150,7 @@ def _compared(left: OpenSide, right: OpenSide, wanted: Wanted, progress: Progres
         for part in parts[1:]:
             told = told.unionByName(part)
         told = told.persist()
-        kinds, headers = _kinds(told)
+        overview = overview_of(told, wanted.examples)
         progress.messages = messages
         yield Result(
             left=left,
@@ -171,9 +159,9 @@ def _compared(left: OpenSide, right: OpenSide, wanted: Wanted, progress: Progres
             reason=decision.reason,
             counts=counted,
             left_out=(left.messages - counted.left, right.messages - counted.right),
-            kinds=kinds,
-            headers=headers,
-            examples={kind: _examples(told, kind, wanted.examples) for kind in kinds},
+            kinds=overview.kinds,
+            headers=overview.headers,
+            examples=overview.examples,
             order_is_exact=exact,
             allowed=wanted.allowed,
             findings=told,
@@ -182,6 +170,14 @@ def _compared(left: OpenSide, right: OpenSide, wanted: Wanted, progress: Progres
         if told is not None:
             told.unpersist()
         found.unpersist()
+
+
+def _decision(left: OpenSide, right: OpenSide, wanted: Wanted) -> Decision:
+    if wanted.by != "auto":
+        return Decision(wanted.by, "")
+    if wanted.rule is not None:
+        return Decision("provenance:right", "the right side's messages are copies of the left side's")
+    return decide(left, right)
 
 
 def _comparison(left: OpenSide, by: By, wanted: Wanted) -> Comparison:
@@ -194,8 +190,8 @@ def _comparison(left: OpenSide, by: By, wanted: Wanted) -> Comparison:
         raise OptionError("--origin NAME: belongs to --by provenance:right")
     if rule is not None and not (by == "provenance:right" or (by == "sequence" and _keeps_sequences(rule))):
         raise OptionError(
-            f"--by {by}: a rule or transform makes the copies of the left side, so the right side must say what it holds "
-            "copies of: --by provenance:right"
+            f"--by {by}: a rule or transform makes copies of the left side's messages, so the right side must say what "
+            "it holds copies of: --by provenance:right"
         )
     return Comparison(
         by=by,
@@ -241,23 +237,6 @@ def _as_findings(moved: DataFrame, found: DataFrame, comparison: Comparison) -> 
     )
 
 
-def _kinds(told: DataFrame) -> tuple[dict[str, int], dict[tuple[str, str], int]]:
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
-
-    number = {row[0]: row[1] for row in told.groupBy("kind").count().collect()}
-    of_headers = told.where(F.col("kind").startswith("header-")).groupBy("kind", "field").count()
-    headers = of_headers.orderBy(F.desc("count"), "kind", "field").limit(_MOST_HEADERS).collect()
-    return {kind: number[kind] for kind in KINDS if kind in number}, {(row[0], row[1]): row[2] for row in headers}
-
-
-def _examples(told: DataFrame, kind: str, most: int) -> tuple[Example, ...]:
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
-
-    order = F.coalesce("left_sequence", "right_sequence")
-    rows = told.where(F.col("kind") == kind).orderBy(order, "field").limit(most).collect()
-    return tuple(Example(*row) for row in rows)
-
-
 def _nothing_in_common(left: OpenSide, right: OpenSide, found: DataFrame, comparison: Comparison) -> str:
     """Why that may be: an identity of either side."""
 
@@ -273,7 +252,9 @@ def _nothing_in_common(left: OpenSide, right: OpenSide, found: DataFrame, compar
             return f"{origin} {values['number']}" if origin else "none"
         return str(values["number"]) if values["number"] > 0 else "none"
 
-    hint = "; say --origin NAME if the left stream has another name there" if comparison.by == "provenance:right" else ""
+    hint = (
+        "; say --origin NAME if the left stream has another name there" if comparison.by == "provenance:right" else ""
+    )
     return (
         f"{left.place.told} and {right.place.told} have no message in common by {comparison.by} "
         f"(the left one has {some('left')}, the right one {some('right')}){hint}"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from bridge.settings import Connection
+from pipeline.capture.reading import is_capture, read_capture
 from pipeline.columns import CAPTURED, ddl
 from pipeline.connections import options_of
 from pipeline.errors import PipelineError, SchemaError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["OpenSide", "Place", "open_side"]
 
 _COMPARED: Final = ("stream", "subject", "sequence", "header_block", "data")
+_LIVE: Final = ddl(_COMPARED).replace("subject string", "subject binary")  # what is no UTF-8 is compared, too
 _STREAM: Final = "stream:"
 _CAPTURE: Final = "capture:"
 
@@ -133,7 +135,7 @@ def _live(spark: SparkSession, place: Place) -> DataFrame:
         options["endSequence"] = str(place.last)
     if place.subjects:
         options["subjects"] = ",".join(place.subjects)
-    frame = spark.read.format("jetstream").options(**options).schema(ddl(_COMPARED)).load()
+    frame = spark.read.format("jetstream").options(**options).schema(_LIVE).load()
     return frame.persist(StorageLevel.DISK_ONLY)
 
 
@@ -142,7 +144,11 @@ def _captured(spark: SparkSession, place: Place) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
     try:
-        frame = spark.read.parquet(place.name)
+        frame = (
+            read_capture(spark, place.name, first=place.first, last=place.last)
+            if is_capture(spark, place.name)
+            else spark.read.parquet(place.name)
+        )
     except AnalysisException as error:
         first = str(error).splitlines()[0]
         raise PipelineError(f"{place.told}: cannot be read as Parquet: {first}") from None
@@ -169,16 +175,19 @@ def _captured(spark: SparkSession, place: Place) -> DataFrame:
 def _of_subjects(frame: DataFrame, patterns: tuple[str, ...]) -> DataFrame:
     """The messages whose subjects match a pattern, as the engine says."""
     import pyarrow as pa
-    from pyspark.sql.functions import arrow_udf
+    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+    from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # made public by a star
 
     wanted = tuple(pattern.encode() for pattern in patterns)
 
     def is_wanted(subjects: pa.Array) -> pa.Array:
         each = subjects.dictionary_encode()
-        answers = [any(matches(subject.encode(), pattern) for pattern in wanted) for subject in each.dictionary.to_pylist()]
+        answers = [any(matches(subject, pattern) for pattern in wanted) for subject in each.dictionary.to_pylist()]
         return pa.array(answers, pa.bool_()).take(each.indices)
 
-    return frame.where(arrow_udf(is_wanted, "boolean")("subject"))
+    # What kind of function it is, Spark reads from its annotations, which it cannot resolve as text.
+    is_wanted.__annotations__.update({"subjects": pa.Array, "return": pa.Array})
+    return frame.where(arrow_udf(is_wanted, "boolean")(F.col("subject").cast("binary")))
 
 
 def _of_what(place: Place) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 
 from bridge.printable import printable
 from pipeline.diff.findings import KINDS
-from pipeline.diff.run import Example, Result
+from pipeline.diff.overview import Example
+from pipeline.diff.run import Result
 
 __all__ = ["as_json", "example_line", "summary"]
 
