@@ -12,6 +12,7 @@ from nats.aio.client import Client
 
 from conformance.servers import TWIN_VERSIONS, NativeServer, SharedServers, fetch
 from tests.live.raw_messages import RawPeer
+from tests.live.until import LIMIT
 
 Connect = Callable[..., Awaitable[Client]]
 
@@ -90,7 +91,7 @@ async def connect() -> AsyncIterator[Connect]:
         # Not nats.connect: a client whose login is refused leaves its socket open and must be closed too.
         connection = Client()
         opened.append(connection)
-        await connection.connect(url, **options)
+        await connection.connect(url, **{"connect_timeout": int(LIMIT), **options})
         return connection
 
     yield open_connection
