@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from itertools import count
 from typing import Any
@@ -106,4 +107,5 @@ async def _close(connection: Client) -> None:
     while reconnect is not None and not reconnect.done():
         reconnect.cancel()
         await asyncio.wait({reconnect}, timeout=1)
-    await connection.close()
+    with contextlib.suppress(ConnectionError):  # the server ended just now
+        await connection.close()

@@ -13,7 +13,6 @@ from structlog.testing import capture_logs
 
 from bridge.clean import clean
 from bridge.errors import ConfigError, NotPermittedError, RuleRefusedError
-from bridge.leadership.lease_store import Bucket
 from bridge.permissions import grants_of
 from bridge.rule_consumer import marker_name
 from bridge.rule_run import RuleRun
@@ -21,6 +20,7 @@ from bridge.settings import Settings
 from bridge.sidecar import Sidecar
 from conformance.servers import NativeServer, SharedServers
 from tests.live.copies import Copies
+from tests.live.leases import LONG, free
 from tests.live.raw_messages import Collected, OpenPeer, RawPeer
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for
@@ -29,22 +29,11 @@ from tests.live.until import until
 Name = Callable[[str], str]
 TTL = 3.0
 """Seconds of a lease where its renewals matter, of which there are five in that time."""
-LONG = 60.0
-"""Where nobody is to lose a lead, however slow the machine is."""
 
 
 def settings(url: str, bucket: str, rule: dict[str, Any], *, ttl: float = LONG, **more: Any) -> Settings:
     leadership = {"bucket": bucket, "ttl": ttl, **more.pop("leadership", {})}
     return settings_for(url, rule, leadership=leadership, **more)
-
-
-async def free(peer: RawPeer, bucket: str, *rules: str) -> None:
-    """Make the bucket, with leases that were given back: a rule that has none waits until it would be over."""
-    await peer.create_stream(**Bucket(bucket).config(1))
-    record = {"holder": "before", "term": 1, "beat": 1, "ttl": LONG, "released": True}
-    for rule in rules or ("rule",):
-        subject = f"$KV.{bucket}.lease.nats-bridge.{rule}"
-        assert "error" not in await peer.store(subject.encode(), json.dumps(record).encode())
 
 
 async def _bind_elsewhere(here: Scene, other: RawPeer) -> Collected:
