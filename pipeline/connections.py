@@ -84,15 +84,18 @@ def options_of(connection: Connection) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def connected(connection: Connection, *, client_name: str = "nats-bridge-spark") -> AsyncIterator[Link]:
-    """An open link, closed afterwards.
+async def connected(
+    connection: Connection, *, client_name: str = "nats-bridge-spark", no_echo: bool = False
+) -> AsyncIterator[Link]:
+    """An open link, closed afterwards; with `no_echo`, it hears nothing of what it publishes itself.
 
     Raises:
         UnreachableError: no server answers.
         PipelineError: credentials are refused, or TLS is not to be had.
     """
     try:
-        link = await open_link("servers", connect_options(connection, "servers"), client_name=client_name)
+        options = connect_options(connection, "servers")
+        link = await open_link("servers", {**options, "no_echo": no_echo}, client_name=client_name)
     except ServerUnreachableError as error:
         raise UnreachableError(str(error)) from None
     except BridgeError as error:
