@@ -100,9 +100,11 @@ async def test_a_history_is_copied_as_the_sidecar_would(
 async def _selected(live: dict[str, list[Any]], sidecar: Any, before: int) -> int:
     """How many messages the rule selects that are not copied yet."""
     plans = sidecar.runs[0].plans
-    return sum(
-        plan.sourcing.destination(message.subject) is not None
-        and plan.sourcing.refusal(message.subject) is None
-        for plan in plans
-        for message in live[plan.source.name]
-    ) - before
+    return (
+        sum(
+            plan.sourcing.destination(message.subject) is not None and plan.sourcing.refusal(message.subject) is None
+            for plan in plans
+            for message in live[plan.source.name]
+        )
+        - before
+    )
