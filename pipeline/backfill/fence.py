@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+from bridge.cancelling import end_tasks
 from bridge.connection import Link
 from bridge.leadership.leases import open_leases
 from bridge.rule_consumer import consumer_owner
@@ -40,16 +41,19 @@ async def fenced(settings: Settings, rule: Rule, origins: Sequence[tuple[Link, s
         if settings.leadership is not None:
             leases = await open_leases(settings, settings.leadership)
             held.push_async_callback(leases.close)
-            patience = _TIMES * settings.leadership.ttl
+            leading = asyncio.create_task(leases.lead(rule))
             try:
-                async with asyncio.timeout(patience):
-                    term = await leases.lead(rule)
-            except TimeoutError:
+                await asyncio.wait({leading}, timeout=_TIMES * settings.leadership.ttl)
                 holder = leases.holder(rule.name) or "somebody"
+            finally:
+                if not leading.done():
+                    await end_tasks(leading)
+            if leading.cancelled():
                 raise PipelineError(
                     f"rule '{rule.name}': replica '{holder}' holds its lease (bucket '{settings.leadership.bucket}'):"
                     " stop the sidecars, and start them again afterwards"
-                ) from None
+                )
+            term = leading.result()
             held.push_async_callback(term.end)
         for link, stream in origins:
             await held.enter_async_context(_announced(link, stream, consumer_owner(settings.name, rule.name)))

@@ -53,9 +53,7 @@ def live_history(
 
 def captured_history(spark: SparkSession, path: str, stream: str, first: int, last: int | None) -> DataFrame:
     """What a capture holds of a stream's range of sequences, in any order; see `live_history`."""
-    from pipeline.capture.reading import read_capture
-
-    rows = read_capture(spark, path)
+    rows = spark.read.parquet(path)
     rows = rows.filter((rows["stream"] == stream) & (rows["sequence"] >= first))
     if last is not None:
         rows = rows.filter(rows["sequence"] <= last)

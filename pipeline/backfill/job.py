@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from bridge.connection import Link
 from bridge.links import close_links, open_links
 from bridge.settings import (
     AdvisoriesRule,
@@ -21,11 +20,11 @@ from bridge.settings import (
 from pipeline.backfill.copy_planning import EntryBackfill, entry_backfill, entry_plans
 from pipeline.backfill.copy_task import TOLD, told_of
 from pipeline.backfill.fence import fenced
-from pipeline.backfill.following import following
 from pipeline.backfill.history import captured_history, in_order, live_history
 from pipeline.backfill.request import Request
 from pipeline.backfill.summary import EntrySummary
-from pipeline.errors import JobFailedError, OptionError, told
+from pipeline.errors import JobFailedError, OptionError
+from pipeline.failures import failure
 from pipeline.progress import watched
 from pipeline.source.loop_thread import LoopThread
 
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["backfill", "rule_of"]
+
+_KEPT: Final = "what was copied stays: run the same command again"
 
 
 def rule_of(settings: Settings, name: str) -> Rule:
@@ -89,13 +90,11 @@ def backfill(
         summaries = []
         for plan in plans:
             entry = loop.run(entry_backfill(plan, rule, settings, links, request))
-            summaries.append(_copied(spark, loop, links[rule.target_connection], entry, request, quiet=quiet))
+            summaries.append(_copied(spark, entry, request, quiet=quiet))
         return summaries
 
 
-def _copied(
-    spark: SparkSession, loop: LoopThread, target: Link, entry: EntryBackfill, request: Request, *, quiet: bool
-) -> EntrySummary:
+def _copied(spark: SparkSession, entry: EntryBackfill, request: Request, *, quiet: bool) -> EntrySummary:
     plan, began = entry.plan, time.monotonic()
     name = f"backfill {plan.source.name} → {plan.stream}"
     nothing = EntrySummary(
@@ -103,12 +102,11 @@ def _copied(
     )
     if entry.first > entry.last and request.capture is None:
         return nothing
-    rows = history_of(spark, entry, request)
-    with watched(spark, name, total=entry.messages, quiet=quiet) as progress:
+    with watched(spark, name, total=entry.messages or None, quiet=quiet) as progress:
+        progress.kept = _KEPT
         progress.enter("copying")
-        with following(loop, target, plan.stream, progress):
-            counts = counts_of(rows.mapInArrow(entry.task, TOLD))
-        progress.messages = counts.get("rows", 0)
+        counts = counts_of(name, history_of(spark, entry, request).mapInArrow(entry.task, TOLD))
+        progress.add(counts.get("rows", 0))
     if not counts.get("rows"):
         return nothing
     last = max(entry.last, counts["last"]) if request.capture is None else counts["last"]
@@ -140,7 +138,7 @@ def history_of(spark: SparkSession, entry: EntryBackfill, request: Request) -> D
     )
 
 
-def counts_of(tasks: DataFrame) -> Mapping[str, int]:
+def counts_of(job: str, tasks: DataFrame) -> Mapping[str, int]:
     """Run tasks; what they counted together.
 
     Raises:
@@ -149,17 +147,10 @@ def counts_of(tasks: DataFrame) -> Mapping[str, int]:
     try:
         return told_of([row[0] for row in tasks.collect()])
     except Exception as error:
-        said = told(error)
-        if said is not None:
-            raise said from None
-        if type(error).__module__.split(".")[0] in ("pyspark", "py4j"):
-            raise JobFailedError(_first_line(error)) from None
-        raise
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"Spark gave the job up: {lines[0] if lines else type(error).__name__}; run the same command again"
+        said = failure(job, error)
+        if isinstance(said, JobFailedError):
+            raise JobFailedError(f"{said.message}; {_KEPT}") from None
+        raise said from None
 
 
 def _pushed(subjects: tuple[str, ...]) -> tuple[str, ...]:
