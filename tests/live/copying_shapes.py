@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import random
 import zlib
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from tests.live.copied_messages import everything
+from tests.live.copied_messages import everything, last_sequence
 from tests.live.raw_messages import RawPeer
+from tests.live.until import until
 from transforms.dialect import Dialect
 from transforms.republish import StoredMessage
+from transforms.source_record import HEADER, TWIN_HEADER, first_record
 
 __all__ = ["SHAPES", "TRANSFORMS", "Origins", "Shape", "filled"]
 
@@ -136,6 +140,7 @@ class Origins:
         self._names = [names[letter] for letter in shape.origins]
         self._random = random.Random(zlib.crc32(seed.encode()))
         self._shape = shape
+        self._native = native
         self._published = 0
         self._blocks = list(BLOCKS)
         if native.mirroring_strips_expectations if shape.mirror else native.sourcing_strips_expectations:
@@ -147,7 +152,10 @@ class Origins:
         for name in self._names:
             await self._peer.create_stream(name=name, subjects=[f"{name}.>"], **self._shape.config)
 
-    async def publish(self, messages: int, *, holes: bool = False) -> None:
+    async def publish(self, messages: int, *followed: tuple[RawPeer, str], holes: bool = False) -> None:
+        """Publish; `followed` are targets that copy all of it meanwhile."""
+        # Of what is there already, the last messages may be deleted.
+        newest = (await everything(self._peer, self._names[0]))[-1].sequence if followed else 0
         for _ in range(messages):
             self._published += 1
             name, suffix = self._random.choice(self._names), self._random.choice(SUFFIXES)
@@ -155,9 +163,14 @@ class Origins:
             block = block.replace(b"{id}", b"%d" % self._published).replace(b"{s}", name.encode())
             if self._shape.rollups and self._random.random() < 0.05:
                 block = b"NATS/1.0\r\nNats-Rollup: %b\r\n\r\n" % self._random.choice([b"sub", b"sub", b"all"])
+                if not self._native.stream_fields_of_2_10:
+                    # There consumers now and then skip what they have not delivered: kd/messages/skipped.
+                    for peer, target in followed:
+                        await until(partial(_has_copied, peer, target, newest))
             payload = self._random.choices(PAYLOADS, weights=[4, 8, 4, 4, 4, 8, 1])[0]
             answer = await self._peer.store(f"{name}.{suffix}".encode(), payload, block)
             assert "error" not in answer, answer
+            newest = int(answer["seq"])
             if holes and self._random.random() < 0.08:
                 await self._peer.api(f"STREAM.MSG.DELETE.{name}", {"seq": answer["seq"]})
 
@@ -169,3 +182,14 @@ class Origins:
 
     async def stored(self) -> dict[str, list[StoredMessage]]:
         return {name: await everything(self._peer, name) for name in self._names}
+
+
+async def _has_copied(peer: RawPeer, target: str, sequence: int) -> bool:
+    """Whether the newest copy in a target is of this message of its one origin, or of a later one."""
+    last = await last_sequence(peer, target)
+    answer = await peer.api(f"STREAM.MSG.GET.{target}", {"seq": last})
+    if "message" not in answer:
+        return False
+    block = base64.b64decode(answer["message"].get("hdrs") or "")
+    record = first_record(block, HEADER) or first_record(block, TWIN_HEADER)
+    return record is not None and record.sequence >= sequence

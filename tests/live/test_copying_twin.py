@@ -98,7 +98,8 @@ async def test_a_native_target_and_a_bridged_one_hold_the_same(
             dialect="native" if is_native else "2.15",
         )
         async with running(settings) as sidecar:
-            await origins.publish(DURING)
+            followed = ((far, target), (peer, target)) if is_native else ((far, target),)
+            await origins.publish(DURING, *followed)
             await origins.end()
             stored = await origins.stored()
             engines = engine(entries, stored, shape.mirror)
