@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pyspark.sql.datasource import DataSource
 
 from pipeline.columns import DEFAULT, ddl
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter, DataSourceWriter
+    from pyspark.sql.types import StructType
 
 __all__ = ["JetStreamDataSource"]
 
@@ -20,3 +26,15 @@ class JetStreamDataSource(DataSource):
     def schema(self) -> str:
         """The default columns."""
         return ddl(DEFAULT)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Writes a DataFrame; see `pipeline.sink`."""
+        from pipeline.sink.writer import batch_writer
+
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
+        """Writes micro-batches; see `pipeline.sink`."""
+        from pipeline.sink.writer import stream_writer
+
+        return stream_writer(self.options, schema, overwrite)
