@@ -176,6 +176,8 @@ class OperationBuilder:
             return [b""] * batch.num_rows
         column = batch.column(layout.headers)
         counts = [count or 0 for count in column.value_lengths().to_pylist()]
+        names: list[Any]
+        values: list[bytes | None]
         names, values = (_bytes(part) for part in column.flatten().flatten())
         known = self._names
         blocks: list[bytes] = []
@@ -188,7 +190,7 @@ class OperationBuilder:
             lines = []
             for name, value in zip(names[start:end], values[start:end], strict=True):
                 if name not in known:
-                    self._learn_name(name, row)
+                    known.add(self._checked(name, row))
                 if value is None or b"\n" in value or b"\r" in value:
                     said = "null" if value is None else f"'{_said(value)}'"
                     raise RowError(f"{self._named(row)}: header {_said(name)}: its value {said} is not one line")
@@ -196,13 +198,13 @@ class OperationBuilder:
             blocks.append(b"NATS/1.0\r\n%b\r\n" % b"".join(lines))
         return blocks
 
-    def _learn_name(self, name: bytes | None, row: int) -> None:
+    def _checked(self, name: bytes | None, row: int) -> bytes:
         if not name or name != b"".join(name.split()) or b":" in name or min(name) < 0x21 or max(name) == 0x7F:
             said = "null" if name is None else f"'{_said(name)}'"
             raise RowError(f"{self._named(row)}: {said} cannot be the name of a header: no spaces, no colon, not empty")
         if len(self._names) >= _MOST_NAMES:
             self._names.clear()
-        self._names.add(name)
+        return name
 
     def _learn(self, subject: bytes, row: int) -> _Known:
         if not is_valid_publish(subject) or b"\x00" in subject:
@@ -245,7 +247,7 @@ class OperationBuilder:
         return f"row {row} of partition {self._place.partition}"
 
 
-def _bytes(column: Any) -> list[bytes]:
+def _bytes(column: Any) -> list[Any]:
     kind = column.type
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return list(column.to_pylist())

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-from pipeline.connections import FIELDS, connection_of, options_of
+from bridge.settings import Connection
+from pipeline.connections import connection_of
 from pipeline.errors import OptionError
+from pipeline.options import WRITE, flag, given
 
 __all__ = ["WriteOptions"]
 
 _PATIENCE: Final = 60.0
-_TRUE: Final = frozenset({"true", "yes", "1"})
-_FALSE: Final = frozenset({"false", "no", "0"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class WriteOptions:
     """How to write.
 
     Attributes:
-        connection: the options of the connection, as `pipeline.connections` reads them; paths of secrets, no secrets.
+        connection: where the stream is.
         stream: the stream that must answer.
         ordered: whether one task writes, and so in order.
         id_column: the column with message ids; None for `id` where there is one.
@@ -33,7 +33,7 @@ class WriteOptions:
         check_subjects: whether a subject that is none of the stream's is an error before it is sent.
     """
 
-    connection: tuple[tuple[str, str], ...]
+    connection: Connection = field(repr=False)
     stream: str
     ordered: bool = True
     id_column: str | None = None
@@ -53,42 +53,29 @@ class WriteOptions:
         Raises:
             OptionError: one is missing or cannot be used.
         """
-        given = {name.lower(): value for name, value in options.items()}
-        stream = given.get("stream", "").strip()
+        found = given(options, WRITE)
+        stream = found.get("stream", "").strip()
         if not stream:
             raise OptionError('option stream: missing; say .option("stream", "ORDERS")')
         if any(character in stream for character in " \t\r\n.*>/\\"):
             raise OptionError(f"option stream: '{stream}' cannot be the name of a stream")
-        connection = connection_of({name: value for name, value in given.items() if name in _CONNECTION})
         return cls(
-            connection=tuple(sorted(options_of(connection).items())),
+            connection=connection_of(found),
             stream=stream,
-            ordered=_flag(given, "ordered", True),
-            id_column=given.get("idcolumn") or None,
-            write_id=given.get("writeid") or None,
-            patience=_seconds(given, "patience", _PATIENCE),
-            look_back=_seconds(given, "lookBack", 0.0) or None,
-            allow_speculation=_flag(given, "allowSpeculation", False),
-            check_subjects=_flag(given, "checkSubjects", True),
+            ordered=flag(found, "ordered", default=True),
+            id_column=found.get("idColumn") or None,
+            write_id=found.get("writeId") or None,
+            patience=_seconds(found, "patience") or _PATIENCE,
+            look_back=_seconds(found, "lookBack"),
+            allow_speculation=flag(found, "allowSpeculation", default=False),
+            check_subjects=flag(found, "checkSubjects", default=True),
         )
 
 
-_CONNECTION: Final = frozenset(name.lower() for name in FIELDS)
-
-
-def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:
-    text = given.get(name.lower(), str(default)).strip().lower()
-    if text in _TRUE:
-        return True
-    if text in _FALSE:
-        return False
-    raise OptionError(f"option {name}: '{text}' is neither true nor false")
-
-
-def _seconds(given: Mapping[str, str], name: str, default: float) -> float:
-    text = given.get(name.lower())
+def _seconds(found: Mapping[str, str], name: str) -> float | None:
+    text = found.get(name)
     if text is None:
-        return default
+        return None
     try:
         seconds = float(text)
     except ValueError:

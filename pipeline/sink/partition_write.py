@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
@@ -27,16 +27,17 @@ from bridge.copying.verdict import Verdict
 from bridge.errors import ApiError, BridgeError
 from bridge.jetstream_api import NOT_ENABLED, STREAM_NOT_FOUND, Json
 from bridge.measures import Measures
-from pipeline.connections import connected, connection_of
+from pipeline.connections import connected
 from pipeline.errors import DataLostError, OptionError, PipelineError, RowError, UnreachableError
 from pipeline.sink.earlier_attempts import EarlierAttempts
 from pipeline.sink.operations import ForeignSubjectError, OperationBuilder
 from pipeline.sink.plan import TaskPlace, WritePlan
 from pipeline.sink.row_ids import RowId, RowPlace, write_key
 from pipeline.sink.stored_rows import StoredRows, read_range
+from pipeline.source.stream_state import state_of
 from transforms import header_block
 
-__all__ = ["PartitionWrite", "Written", "missing_stream"]
+__all__ = ["PartitionWrite", "Written"]
 
 _Answer = TypeVar("_Answer")
 
@@ -85,63 +86,75 @@ class PartitionWrite:
         self._reason = ""
         self._interruptions = 0
         self._idle = False  # whether it waits for rows
+        self._rows = 0
+        self._builder: OperationBuilder | None = None
+        self._publishers: list[Publisher] = []  # the present one last
+        self._watcher: asyncio.Task[None] | None = None
+        self._stack = contextlib.AsyncExitStack()
         self._under_way: deque[list[Operation]] = deque()  # sent, and not known to be stored
         self._confirmed = 0  # the name of the last operation that is known to be stored
         self._behind = 0  # of the target's sequences: what is under way is stored behind it
 
-    async def run(self, batches: AsyncIterator[pa.RecordBatch]) -> Written:
-        """Write all rows.
+    async def add(self, batch: pa.RecordBatch) -> None:
+        """Write a batch of rows; returns when it is under way.
 
         Args:
-            batches: the rows, with columns as the plan's layout says.
-
-        Returns:
-            What was done, once every row is known to be stored.
+            batch: the rows, with columns as the plan's layout says.
 
         Raises:
             RowError: a row cannot be written, or the stream refuses it.
             UnreachableError: no server, for longer than the patience allows.
             PipelineError: the stream is missing, full for too long, or another one.
         """
-        rows, already = 0, 0
-        builder: OperationBuilder | None = None
-        async with contextlib.AsyncExitStack() as stack:
-            async for batch in batches:
-                if not batch.num_rows:
-                    continue
-                self._refuse_second_partition()
-                self._idle = False
-                start = 0
-                if builder is None:
-                    options = connection_of(dict(self._plan.options.connection))
-                    name = f"nats-bridge-spark-write {self._stream}"
-                    self._link = await stack.enter_async_context(connected(options, client_name=name, no_echo=True))
-                    stack.push_async_callback(self._close)
-                    builder, start = await self._begin(batch)
-                step = _step(batch)
-                for at in range(start, batch.num_rows, step):
-                    await self._send(await self._built(builder, batch.slice(at, step), rows + at))
-                rows += batch.num_rows
-                self._idle = True
-            if builder is not None:
-                self._idle = False
-                await self._settled()
-                already = builder.already
-                self._earlier.remember()
+        if not batch.num_rows:
+            return
+        self._idle = False
+        start = 0
+        if self._builder is None:
+            self._builder, start = await self._begin(batch)
+        step = _step(batch)
+        for at in range(start, batch.num_rows, step):
+            await self._send(await self._built(self._builder, batch.slice(at, step), self._rows + at))
+        self._rows += batch.num_rows
+        self._idle = True
+
+    async def finish(self) -> Written:
+        """Wait until all rows are known to be stored.
+
+        Returns:
+            What was done. Errors as for `add`.
+        """
+        self._idle = False
+        if self._builder is not None:
+            await self._settled()
+            self._earlier.remember()
         counters = self._counters
-        return Written(rows, already + counters.duplicates, self._interruptions, counters.waits)
+        already = counters.duplicates + (self._builder.already if self._builder else 0)
+        return Written(self._rows, already, self._interruptions, counters.waits)
+
+    async def close(self) -> None:
+        """Close the connection; what is not confirmed stays unknown."""
+        await end_tasks(self._watcher)
+        for publisher in self._publishers:
+            with contextlib.suppress(BridgeError, OSError):
+                await publisher.close()
+        await self._stack.aclose()
 
     # -- beginning ---------------------------------------------------------------------------------------------------
 
     def _refuse_second_partition(self) -> None:
         if self._plan.options.ordered and self._task.partition:
             raise OptionError(
-                f"an ordered write is one task's, and partition {self._task.partition} has rows, too: .coalesce(1) before"
-                ' writing keeps the order; .option("ordered", "false") writes partitions at the same time, in no order'
+                f"an ordered write is one task's, and partition {self._task.partition} has rows, too: .coalesce(1)"
+                ' before it keeps the order; .option("ordered", "false") writes partitions at the same time, unordered'
             )
 
     async def _begin(self, batch: pa.RecordBatch) -> tuple[OperationBuilder, int]:
         """Ready to send; and how many rows of the batch are sent already."""
+        self._refuse_second_partition()
+        name = f"nats-bridge-spark-write {self._stream}"
+        opening = connected(self._plan.options.connection, client_name=name, no_echo=True)
+        self._link = await self._stack.enter_async_context(opening)
         info = await self._info()
         target = self._target = Target.of(info, self._link.server_version)
         builder = OperationBuilder(
@@ -194,7 +207,7 @@ class PartitionWrite:
     async def _open(self, target: Target) -> int:
         """A publisher that is ready; the target's last sequence behind everything that this task has sent."""
         self._trouble.clear()
-        self._publisher = publisher = Publisher(
+        publisher = Publisher(
             self._link,
             target,
             self._counters,
@@ -205,6 +218,7 @@ class PartitionWrite:
             rule=f"write to {self._stream}",
             alone=self._plan.options.ordered,
         )
+        self._publishers = [publisher]
         await publisher.open()
         try:
             async with asyncio.timeout(self._patience):
@@ -312,7 +326,7 @@ class PartitionWrite:
                 return await ask(*args)
             except ApiError as error:
                 if error.err_code == STREAM_NOT_FOUND:
-                    raise missing_stream(self._stream, self._servers) from None
+                    await state_of(self._link, self._stream)  # which says so
                 if not error.passing or error.err_code == NOT_ENABLED:
                     raise
                 if asyncio.get_running_loop().time() > deadline:
@@ -363,25 +377,18 @@ class PartitionWrite:
                 self._publisher.interrupt("out of patience")
                 return
 
-    async def _close(self) -> None:
-        await end_tasks(getattr(self, "_watcher", None))
-        if (publisher := getattr(self, "_publisher", None)) is not None:
-            with contextlib.suppress(BridgeError, OSError):
-                await publisher.close()
+    @property
+    def _publisher(self) -> Publisher:
+        return self._publishers[-1]
 
     @property
     def _servers(self) -> str:
         return ", ".join(self._link.servers)
 
 
-def missing_stream(stream: str, servers: str) -> PipelineError:
-    """The error for a stream that does not exist."""
-    return PipelineError(f"stream '{stream}' does not exist at {servers}: create it first, or name another one")
-
-
 def _step(batch: pa.RecordBatch) -> int:
     """How many rows of a batch become operations together."""
-    each = max(batch.nbytes // batch.num_rows, 1)
+    each: int = max(batch.nbytes // batch.num_rows, 1)
     return max(min(_PIECE, _PIECE_BYTES // each), 1)
 
 

@@ -86,8 +86,8 @@ async def read_back(
 ) -> StoredRows:
     """What the stream's end holds of a task's rows of a micro-batch: read backwards, to a message of an earlier batch.
 
-    All that a query stores of one batch comes behind all of the one before, so nothing can be in front of that. Ids that
-    the rows bring do not tell their batch; where all do, all of the range is read. Arguments as for `read_range`.
+    All that a query stores of one batch comes behind all of the one before, so nothing can be in front of that. Ids
+    that the rows bring do not tell their batch; where all do, all of the range is read. Arguments as for `read_range`.
 
     Raises:
         ApiError: the server cannot be asked.

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -15,14 +13,14 @@ import structlog
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.taskcontext import TaskContext
 
-from bridge.errors import ApiError, BridgeError
-from bridge.jetstream_api import STREAM_NOT_FOUND, Json
-from pipeline.connections import connected, connection_of
-from pipeline.errors import OptionError, PipelineError
+from pipeline.connections import connected
+from pipeline.errors import OptionError, PipelineError, marking
 from pipeline.sink.layout import RowLayout
 from pipeline.sink.options import WriteOptions
-from pipeline.sink.partition_write import PartitionWrite, Written, missing_stream
+from pipeline.sink.partition_write import PartitionWrite, Written
 from pipeline.sink.plan import TaskPlace, WritePlan, named_write
+from pipeline.source.loop_thread import LoopThread
+from pipeline.source.stream_state import state_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,7 +62,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     Raises:
         PipelineError: (marked) something is wrong with options or columns, or the stream is not there.
     """
-    with _told():
+    with marking():
         return JetStreamWriter(asyncio.run(_planned(options, schema, overwrite)))
 
 
@@ -73,7 +71,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
 
     Arguments and errors as for `batch_writer`; nothing is asked of servers.
     """
-    with _told():
+    with marking():
         return JetStreamStreamWriter(_plan_of(options, schema, overwrite, streaming=True))
 
 
@@ -87,20 +85,15 @@ def _plan_of(options: Mapping[str, str], schema: StructType, overwrite: bool, *,
 async def _planned(options: Mapping[str, str], schema: StructType, overwrite: bool) -> WritePlan:
     plan = _plan_of(options, schema, overwrite, streaming=False)
     write_id, after = named_write(plan.options.write_id)
-    async with connected(connection_of(dict(plan.options.connection))) as link:
-        try:
-            info: Json = await link.api.stream_info(plan.options.stream)
-        except ApiError as error:
-            if error.err_code == STREAM_NOT_FOUND:
-                raise missing_stream(plan.options.stream, ", ".join(link.servers)) from None
-            raise
+    async with connected(plan.options.connection) as link:
+        state = await state_of(link, plan.options.stream)
     repeats = plan.options.write_id is not None
     return WritePlan(
         plan.options,
         plan.layout,
         write_id=write_id,
-        after=after if repeats else int(info["state"]["last_seq"]),
-        created=str(info["created"]),
+        after=after if repeats else state.last,
+        created=state.created,
         planned_at=time.time(),
         repeats=repeats,
     )
@@ -172,14 +165,23 @@ def _write(plan: WritePlan, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         wrapper_class=structlog.make_filtering_bound_logger(30),  # warnings
     )
-    with _told():
+    with marking():
         task = _task(plan)
         if task.speculative and not plan.options.allow_speculation:
             raise OptionError(
                 "spark.speculation is on: two tries of a task would write at the same time, and only the stream's"
-                ' duplicate window would keep rows from being doubled; turn it off, or .option("allowSpeculation", "true")'
+                " duplicate window would keep rows from being doubled; turn it off, or say"
+                ' .option("allowSpeculation", "true")'
             )
-        return TaskReport(task.partition, task.attempt, asyncio.run(_run(plan, task, iterator)))
+        with LoopThread() as loop:
+            write = PartitionWrite(plan, task)
+            try:
+                for batch in iterator:
+                    loop.run(write.add(batch))
+                written = loop.run(write.finish())
+            finally:
+                loop.run(write.close())
+        return TaskReport(task.partition, task.attempt, written)
 
 
 def _task(plan: WritePlan) -> TaskPlace:
@@ -205,50 +207,3 @@ def _task(plan: WritePlan) -> TaskPlace:
         run=told("spark.jobGroup.id"),
         batch=int(told("streaming.sql.batchId")),
     )
-
-
-async def _run(plan: WritePlan, task: TaskPlace, iterator: Iterator[pa.RecordBatch]) -> Written:
-    return await PartitionWrite(plan, task).run(_pulled(iterator))
-
-
-async def _pulled(iterator: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
-    """The batches, each fetched in a thread while the one before is sent: waiting for Spark must not stop the loop."""
-    loop = asyncio.get_running_loop()
-    arrived: asyncio.Queue[pa.RecordBatch | BaseException | None] = asyncio.Queue()
-    wanted = threading.Semaphore(2)
-
-    def hand_on(item: pa.RecordBatch | BaseException | None) -> None:
-        loop.call_soon_threadsafe(arrived.put_nowait, item)
-
-    def pull() -> None:
-        try:
-            for batch in iterator:
-                hand_on(batch)
-                wanted.acquire()
-            hand_on(None)
-        except RuntimeError:
-            return  # the loop is closed: the task has failed
-        except BaseException as error:
-            hand_on(error)
-
-    # A thread that nobody waits for: where the task fails, it may wait for rows that never come.
-    threading.Thread(target=pull, name="rows", daemon=True).start()
-    while True:
-        item = await arrived.get()
-        if item is None:
-            return
-        if isinstance(item, BaseException):
-            raise item
-        yield item
-        wanted.release()
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    """Errors of ours carry a mark, by which the driver finds them in Spark's."""
-    try:
-        yield
-    except PipelineError as error:
-        raise error.marked from None
-    except BridgeError as error:
-        raise PipelineError(str(error)).marked from None

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from pipeline.columns import DEFAULT, ddl
+from pipeline.errors import marking
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceStreamArrowWriter, DataSourceWriter
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamArrowWriter, DataSourceWriter
     from pyspark.sql.types import StructType
 
 __all__ = ["JetStreamDataSource"]
@@ -26,6 +27,15 @@ class JetStreamDataSource(DataSource):
     def schema(self) -> str:
         """The default columns."""
         return ddl(DEFAULT)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """What plans and reads a batch."""
+        from pipeline.source.batch_reader import BatchReader
+        from pipeline.source.read_options import ReadOptions
+        from pipeline.source.schema import ReadSchema
+
+        with marking():
+            return BatchReader(ReadOptions.of(self.options), ReadSchema.of(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Writes a DataFrame; see `pipeline.sink`."""
