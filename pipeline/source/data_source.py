@@ -57,7 +57,7 @@ class JetStreamDataSource(DataSource):
 
         return batch_writer(self.options, schema, overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """Writes micro-batches; see `pipeline.sink`."""
         from pipeline.sink.writer import stream_writer
 
