@@ -20,6 +20,7 @@ from pipeline.source.cores import cores
 from pipeline.source.read_options import ReadOptions
 from pipeline.source.sequence_range import SequenceRange
 from pipeline.source.stream_state import StreamState, state_of
+from transforms.timestamp import rfc3339_nano
 
 __all__ = ["check_filters", "cut", "plan", "stored_before"]
 
@@ -164,6 +165,10 @@ async def _bounds(link: Link, options: ReadOptions, state: StreamState) -> tuple
         first = max(first, await stored_before(link, options, options.start_time) + 1)
     if options.end_time:
         last = min(last, await stored_before(link, options, options.end_time))
+    if options.since_ns is not None and state.limits:
+        first = max(first, await stored_before(link, options, rfc3339_nano(options.since_ns).decode()) + 1)
+    if options.until_ns is not None and state.limits:
+        last = min(last, await stored_before(link, options, rfc3339_nano(options.until_ns).decode()))
     return first, last
 
 

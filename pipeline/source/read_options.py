@@ -31,10 +31,13 @@ class ReadOptions:
         end_sequence: the last sequence to read; None for the stream's last.
         start_time: RFC 3339; messages stored then or later.
         end_time: RFC 3339; messages stored before.
+        since_ns: messages stored before, in nanoseconds since 1970, may be left out.
+        until_ns: messages stored after may be left out.
         partitions: how many ranges; None for as many as there are cores.
         rows_per_partition: messages in a range, about.
         max_rows_per_trigger: messages in a batch of a streaming read at most.
         fail_on_data_loss: whether messages that are gone before they were read are an error.
+        patience: seconds that a task waits for a server without getting one message more.
     """
 
     connection: Connection = field(repr=False)
@@ -44,10 +47,13 @@ class ReadOptions:
     end_sequence: int | None = None
     start_time: str | None = None
     end_time: str | None = None
+    since_ns: int | None = None
+    until_ns: int | None = None
     partitions: int | None = None
     rows_per_partition: int | None = None
     max_rows_per_trigger: int | None = None
     fail_on_data_loss: bool = True
+    patience: int = 30
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -76,6 +82,7 @@ class ReadOptions:
             rows_per_partition=number(found, "rowsPerPartition"),
             max_rows_per_trigger=number(found, "maxRowsPerTrigger"),
             fail_on_data_loss=flag(found, "failOnDataLoss", default=True),
+            patience=number(found, "patience") or 30,
         )
 
 
