@@ -32,6 +32,8 @@ _AT_LEAST: Final = (GreaterThan, GreaterThanOrEqual, *_EQUAL)
 _AT_MOST: Final = (LessThan, LessThanOrEqual, *_EQUAL)
 _SLACK_NS: Final = 60 * 10**9
 """A stream's times may go back where another server became its leader: by less than this, clocks of servers differ."""
+_LAST_NS: Final = 9_200_000_000 * 10**9
+"""Servers take later times for the past."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -47,7 +49,7 @@ def narrowed(options: ReadOptions, filters: Iterable[Filter]) -> ReadOptions:
         elif column == ("time",) and isinstance(value, datetime) and value.tzinfo is not None:
             options = _by_time(options, one, (value - _EPOCH) // timedelta(microseconds=1) * 1000)
         elif column == ("subject",) and not options.subjects:
-            options = replace(options, subjects=_subjects(one, value))
+            options = replace(options, pushed_subject=_subject(one, value) or options.pushed_subject)
     return options
 
 
@@ -64,21 +66,23 @@ def _by_sequence(options: ReadOptions, one: Filter, value: int) -> ReadOptions:
 
 def _by_time(options: ReadOptions, one: Filter, nanoseconds: int) -> ReadOptions:
     if isinstance(one, _AT_LEAST):
-        options = replace(options, since_ns=max(nanoseconds - _SLACK_NS, options.since_ns or 0))
+        options = replace(options, since_ns=max(min(nanoseconds - _SLACK_NS, _LAST_NS), options.since_ns or 0))
     if isinstance(one, _AT_MOST):
-        until = nanoseconds + _SLACK_NS
+        until = min(max(nanoseconds + _SLACK_NS, 0), _LAST_NS)
         options = replace(options, until_ns=until if options.until_ns is None else min(until, options.until_ns))
     return options
 
 
-def _subjects(one: Filter, value: Any) -> tuple[str, ...]:
-    """Filters of a consumer that let pass whatever passes the filter of the query; none for everything."""
-    if isinstance(one, _EQUAL) and isinstance(value, str):
-        return (value,) if is_valid_publish(value.encode()) else ()
+def _subject(one: Filter, value: Any) -> str | None:
+    """A filter of a consumer that lets pass whatever passes the filter of the query; None for everything."""
+    if not isinstance(value, str):
+        return None
+    if isinstance(one, _EQUAL):
+        return value if is_valid_publish(value.encode()) else None
     if isinstance(one, StringStartsWith):
         tokens, dot, _ = value.rpartition(".")
-        return (f"{tokens}.>",) if dot and is_valid_publish(tokens.encode()) else ()
-    return ()  # several subjects would need a server from 2.10 on
+        return f"{tokens}.>" if dot and is_valid_publish(tokens.encode()) else None
+    return None  # several subjects would need a server from 2.10 on
 
 
 def _is_integer(value: Any) -> bool:

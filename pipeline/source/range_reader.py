@@ -44,9 +44,13 @@ def read_range(options: ReadOptions, schema: ReadSchema, part: SequenceRange) ->
         PipelineError: the server refuses.
     """
     with marking(), LoopThread() as loop:
-        parts = _Reading(options, part).portions()  # closed with the loop
-        while (messages := loop.run(_following(parts))) is not None:
-            yield record_batch(messages, options.stream, schema)
+        parts = _Reading(options, part).portions()
+        try:
+            while (messages := loop.run(_following(parts))) is not None:
+                yield record_batch(messages, options.stream, schema)
+        finally:
+            with contextlib.suppress(RuntimeError):  # interrupted while it runs: it ends with the loop
+                loop.run(parts.aclose())
 
 
 async def _following(parts: AsyncGenerator[Arrived, None]) -> Arrived | None:
