@@ -1,7 +1,7 @@
 """Reading many messages at once: the answers of `comparing`, in a quarter of the time for usual copies.
 
-A usual copy's block ends in the source record, perhaps with an id of ours before it, and one regular expression takes it
-apart. Whatever looks otherwise goes to the reader that `comparing` makes; a test holds the two together.
+A usual copy's block ends in the source record, perhaps with an id of ours before it, and one regular expression takes
+it apart. Whatever looks otherwise goes to the reader that `comparing` makes; a test holds the two together.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ FINDINGS: Final = (
 """The columns of the result."""
 
 _PER_TASK: Final = 20_000  # identities
+_FEW: Final = 500_000  # identities whose sequences can be sent to every task, which spares a shuffle of whole messages
 _AT_ONCE: Final = 500  # findings in a batch
 
 
@@ -45,11 +46,15 @@ def findings(
         number: how many rows these are.
         doubled: whether a side has more than one message of an identity.
     """
+    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
     sides = []
     for frame, is_right in ((left, False), (right, True)):
         wanted = odd.selectExpr(("right" if is_right else "left") + " as sequence").where("sequence is not null")
         if doubled:
             wanted = wanted.union(_of_doubled(frame, odd, comparison, right=is_right)).distinct()
+        if number <= _FEW:
+            wanted = F.broadcast(wanted)
         sides.append(_messages(frame.join(wanted, "sequence", "left_semi"), comparison, right=is_right))
     keys = ["origin", "number"]
     tasks = -(-number // _PER_TASK)

@@ -32,7 +32,7 @@ _WIDTH: Final = 100_000  # sequences of a range, in longer streams
 _SCHEMA: Final = "left bigint, right bigint, late boolean"
 
 
-def out_of_order(pairs: DataFrame, first: int, last: int, *, most: int = MOST) -> tuple[DataFrame, bool]:
+def out_of_order(pairs: DataFrame, first: int, last: int, *, most: int = MOST) -> tuple[DataFrame | None, bool]:
     """The messages that are out of order.
 
     Args:
@@ -42,8 +42,8 @@ def out_of_order(pairs: DataFrame, first: int, last: int, *, most: int = MOST) -
         most: see `MOST`.
 
     Returns:
-        columns `left`, `right` and `late` (whether it comes later on the right than those around it); and whether they
-        are the fewest.
+        columns `left`, `right` and `late` (whether it comes later on the right than those around it), None where all
+        are in order; and whether they are the fewest, which is as few as can be sent to every task.
     """
     from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
@@ -53,7 +53,7 @@ def out_of_order(pairs: DataFrame, first: int, last: int, *, most: int = MOST) -
     ranged = pairs.withColumn("range", F.floor((F.col("left") - first) / F.lit(width)).cast("bigint"))
     overtaken = _overtaken(ranged)
     if overtaken.isEmpty():
-        return spark.createDataFrame([], _SCHEMA), True
+        return None, True
     involved = overtaken.unionByName(_overtaking(ranged)).distinct().persist()
     try:
         if involved.count() <= most:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from pipeline.diff.comparing import By, Comparison
 from pipeline.diff.deciding import Decision, decide
 from pipeline.diff.details import FINDINGS, findings
+from pipeline.diff.digests import key_columns
 from pipeline.diff.findings import text
 from pipeline.diff.matching import Counts, counts, matched
 from pipeline.diff.ordering import out_of_order
@@ -144,7 +145,8 @@ def _compared(left: OpenSide, right: OpenSide, wanted: Wanted, progress: Progres
         if comparison.by != "sequence":
             progress.enter("looking at the order", total=counted.common)
             moved, exact = out_of_order(_pairs(found), left.first, left.last)
-            parts.append(_as_findings(moved, found, comparison))
+            if moved is not None:
+                parts.append(_as_findings(moved, found, comparison, few=exact))
         progress.enter("looking at what differs", total=counted.odd)
         told = parts[0] if parts else left.frame.sparkSession.createDataFrame([], FINDINGS)
         for part in parts[1:]:
@@ -213,22 +215,18 @@ def _pairs(found: DataFrame) -> DataFrame:
     return found.where("left is not null and right is not null").select("left", "right", "grouped")
 
 
-def _as_findings(moved: DataFrame, found: DataFrame, comparison: Comparison) -> DataFrame:
+def _as_findings(moved: DataFrame, found: DataFrame, comparison: Comparison, *, few: bool) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
-    origin = F.col("origin") if comparison.by in ("provenance", "id") else F.lit(b"")
-    readable = F.udf(lambda value: text(bytes(value or b"")), "string")(origin)
-    number = F.col("number").cast("string")
-    if comparison.by == "id":
-        identity = readable
-    elif comparison.by == "provenance":
-        identity = F.concat_ws(" ", readable, number)
-    else:
-        identity = number
-    known = found.select("left", "right", identity.alias("identity"))
-    return moved.join(known, ["left", "right"]).select(
+    known = found.select("left", "right", *key_columns(comparison))
+    together = known.join(F.broadcast(moved) if few else moved, ["left", "right"])
+    identity = F.col("number").cast("string")
+    if comparison.by in ("provenance", "id"):
+        origin = F.udf(lambda value: text(bytes(value or b"")), "string")("origin")
+        identity = origin if comparison.by == "id" else F.concat_ws(" ", origin, identity)
+    return together.select(
         F.lit("order").alias("kind"),
-        "identity",
+        identity.alias("identity"),
         F.col("left").alias("left_sequence"),
         F.col("right").alias("right_sequence"),
         F.lit("").alias("field"),

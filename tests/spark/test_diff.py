@@ -284,6 +284,7 @@ def test_order_is_the_fewest_that_must_be_moved(spark: SparkSession, seed: int) 
     pairs = [(left, right, left % 2) for left, right in enumerate(rights, 1)]
     frame = spark.createDataFrame(pairs, "left bigint, right bigint, grouped bigint")
     found, exact = out_of_order(frame, 1, 2000)
+    assert found is not None
     gone = {row.left for row in found.collect()}
     assert exact
     for group in (0, 1):
@@ -291,6 +292,7 @@ def test_order_is_the_fewest_that_must_be_moved(spark: SparkSession, seed: int) 
         assert kept == sorted(kept)
     assert 0 < len(gone) <= 24
     coarse, exact = out_of_order(frame, 1, 2000, most=1)
+    assert coarse is not None
     assert not exact
     highest = {0: 0, 1: 0}
     expected = set()
