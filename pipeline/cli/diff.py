@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["diff_command"]
 
 _MEMORY: Final = "2g"
+_PASSWORD: Final = re.compile(r"//[^/@]*@")
 _BY: Final = ("auto", "sequence", "provenance", "provenance:right", "id")
 
 
@@ -193,6 +196,12 @@ def _write(result: Result, folder: str) -> None:
         raise OptionError(f"--out {folder}: {str(error).splitlines()[0]}") from None
 
 
+def _arguments() -> list[str]:
+    """What the command was given, without passwords."""
+    words = sys.argv[sys.argv.index("diff") + 1 :] if "diff" in sys.argv else []
+    return [_PASSWORD.sub("//…@", word) for word in words]
+
+
 def _tell(result: Result, given: dict[str, Any]) -> None:
     from pipeline.diff.summary import as_json, summary
 
@@ -201,9 +210,7 @@ def _tell(result: Result, given: dict[str, Any]) -> None:
     else:
         click.echo(summary(result, shutil.get_terminal_size((120, 24)).columns))
     if given["report"] is not None:
-        import sys
-
         from pipeline.diff.report import write_report
 
-        for file in write_report(result, given["report"], sys.argv[2:]):
+        for file in write_report(result, given["report"], _arguments()):
             click.echo(f"written: {file}", err=True)
