@@ -1,7 +1,7 @@
 """A comparison's result as a run of the conformance suite, so that its reports can show it.
 
-Every kind of finding is a case: `diff/missing`, `diff/header-value`, …. What a case expects is that there is none; what
-was seen is how many there are, and the first of them. The subject of test is the right side, a history. Beside the
+Every kind of finding is a case: `diff/missing/1`, `diff/header-value/1`, …. What a case expects is that there is none;
+what was seen is how many there are, and the first of them. The subject of test is the right side, a history. Beside the
 reports are the run's history and the cases, so that `nats-bridge conform judge DIR/history.jsonl --cases DIR/cases`
 judges it again.
 """
@@ -72,7 +72,7 @@ def _written(result: Result, folder: Path, arguments: Sequence[str]) -> list[Pat
 
 
 def _record(result: Result, kind: str, label: str) -> Played | Unplayed:
-    case, number = f"diff/{kind}", result.kinds.get(kind, 0)
+    case, number = f"diff/{kind}/1", result.kinds.get(kind, 0)
     if number and kind in result.allowed:
         return Unplayed(case, label, Outcome.SKIPPED, f"{number} found, and allowed")
     if kind == "order" and result.comparison.by == "sequence":
@@ -85,7 +85,7 @@ def _cases() -> str:
     """The cases as a file of the catalogue; JSON is YAML."""
     found = [
         {
-            "id": f"diff/{kind}",
+            "id": f"diff/{kind}/1",
             "title": f"No message of this kind: {meaning}",
             "level": "must",
             "scenario": "nats-bridge-diff",

@@ -68,11 +68,11 @@ def test_what_is_told_and_written(sides: tuple[Path, Path], tmp_path: Path) -> N
     verdicts = {each["case"]: each for each in json.loads((report / "report.json").read_text())["verdicts"]}
     failed = {case: each["mismatches"][0] for case, each in verdicts.items() if each["outcome"] == "fail"}
     assert failed == {
-        "diff/missing": {"where": "facts.messages", "expected": "0", "observed": "1"},
-        "diff/subject": {"where": "facts.messages", "expected": "0", "observed": "1"},
+        "diff/missing/1": {"where": "facts.messages", "expected": "0", "observed": "1"},
+        "diff/subject/1": {"where": "facts.messages", "expected": "0", "observed": "1"},
     }
-    assert verdicts["diff/payload"]["outcome"] == "pass"
-    assert verdicts["diff/order"]["outcome"] == "not applicable"
+    assert verdicts["diff/payload/1"]["outcome"] == "pass"
+    assert verdicts["diff/order/1"]["outcome"] == "not applicable"
     suite = ElementTree.parse(report / "junit.xml").getroot()[0]
     assert (suite.get("name"), suite.get("failures")) == (f"capture {sides[1]}", "2")
     assert "nats-bridge diff" in (report / "report.md").read_text()
