@@ -39,7 +39,7 @@ class RawPeer:
             await self.client.flushed()
 
     async def close(self) -> None:
-        # Also where the server was faster: whoever closes then may not live to the end of it, and leave the socket open.
+        # Also where the server was faster: whoever closes then may not live to the end of it.
         await self.client.close()
 
     async def api(self, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
