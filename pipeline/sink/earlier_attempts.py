@@ -28,7 +28,7 @@ from pipeline.sink.row_ids import RowId, RowPlace
 from pipeline.sink.stored_rows import StoredRows, read_back, read_range
 from transforms import header_block
 
-__all__ = ["EarlierAttempts", "Look"]
+__all__ = ["EarlierAttempts", "Look", "forget"]
 
 Look: TypeAlias = Literal["nothing", "read", "ask"]
 """There can be nothing; it is to be read from the stream; the answer to the first row tells."""
@@ -46,6 +46,12 @@ class _Begun:
 
 _begun: OrderedDict[tuple[bytes, str], _Begun] = OrderedDict()
 _seen_runs: OrderedDict[tuple[str, str], int] = OrderedDict()
+
+
+def forget() -> None:
+    """Know nothing of earlier tasks, as a new worker process."""
+    _begun.clear()
+    _seen_runs.clear()
 
 
 @dataclass(frozen=True, slots=True)

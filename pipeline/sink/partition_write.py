@@ -87,6 +87,7 @@ class PartitionWrite:
         self._interruptions = 0
         self._idle = False  # whether it waits for rows
         self._rows = 0
+        self._saw_ids = False
         self._builder: OperationBuilder | None = None
         self._publishers: list[Publisher] = []  # the present one last
         self._watcher: asyncio.Task[None] | None = None
@@ -184,11 +185,16 @@ class PartitionWrite:
 
     async def _built(self, builder: OperationBuilder, batch: pa.RecordBatch, first: int) -> list[Operation]:
         try:
-            return builder.build(batch, first)
+            operations = builder.build(batch, first)
         except ForeignSubjectError as error:
             names = await self._patiently(partial(self._link.api.stream_names, subject=error.subject))
             others = ", ".join(f"'{name}'" for name in names if name != self._stream)
             raise RowError(f"{error}; {f'stream {others} does' if others else 'no stream does'}") from None
+        if builder.saw_ids and not self._saw_ids:
+            self._saw_ids = True  # a duplicate is told of from now on
+            if self._publishers:
+                self._publisher.ask_for_all()
+        return operations
 
     async def _info(self) -> Json:
         """The stream's `STREAM.INFO`.
@@ -216,7 +222,7 @@ class PartitionWrite:
             self._interrupted,
             self._failed,
             rule=f"write to {self._stream}",
-            alone=self._plan.options.ordered,
+            alone=self._plan.options.ordered and not self._saw_ids,
         )
         self._publishers = [publisher]
         await publisher.open()
