@@ -23,9 +23,9 @@ from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.stored_messages import stored_messages
 from tests.live.until import until
+from tests.spark.forgotten_ids import FORGETFUL, forgotten
 
 VERSIONS = ("2.9.10", "2.10.27", "2.15.1")
-FORGETFUL = {"duplicate_window": 100_000_000}
 _writes = count(1)
 
 
@@ -71,18 +71,6 @@ async def ended(writing: PartitionWrite, batch: pa.RecordBatch) -> None:
 
 async def info(peer: RawPeer, stream: str) -> dict[str, Any]:
     return await peer.api(f"STREAM.INFO.{stream}")
-
-
-async def forgotten(peer: RawPeer, stream: str) -> None:
-    """Wait until the stream remembers no id of what it holds."""
-    probe = f"{stream}.probe".encode()
-
-    async def stores_a_probe() -> bool:
-        answer = await peer.store(probe, b"probe", b"NATS/1.0\r\nNats-Msg-Id: probe\r\n\r\n")
-        return not answer.get("duplicate")
-
-    await stores_a_probe()
-    await until(stores_a_probe)
 
 
 async def payloads(peer: RawPeer, stream: str) -> list[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from conformance.servers import SharedServers
 from pipeline.errors import OptionError, PipelineError, RowError, told
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.stored_messages import stored_messages
-from tests.live.until import until
+from tests.spark.forgotten_ids import PROBE, until_forgotten
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,40 +68,44 @@ def put(place: Path, batch: int, first: int, last: int) -> None:
 async def stored(peer: RawPeer, stream: str) -> list[int]:
     last = int((await peer.api(f"STREAM.INFO.{stream}"))["state"]["last_seq"])
     found = await stored_messages(peer, stream, last)
-    return [int(message.payload) for message in found if message.payload != b"probe"]
+    return [int(message.payload) for message in found if message.payload != PROBE]
 
 
 async def test_a_batch_that_failed_halfway_is_completed_after_a_restart(
-    run: Callable[..., None], peer: RawPeer, stream: str, tmp_path: Path
+    spark: SparkSession, run: Callable[..., None], peer: RawPeer, stream: str, tmp_path: Path, url: str
 ) -> None:
     fails = tmp_path / "fails"
     fails.touch()
 
     def through(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            if fails.exists() and b"150" in batch.column(1).to_pylist():
-                yield batch.slice(0, 30)
+        for number, batch in enumerate(batches):
+            if number == 4 and fails.exists():
+                asyncio.run(until_forgotten(url, stream, 100))
                 raise ValueError("planted")
             yield batch
 
+    def large(frame: DataFrame) -> DataFrame:
+        # Large enough for Spark to hand them on at once.
+        padded = frame.selectExpr("subject", "cast(rpad(cast(data as string), 2000, ' ') as binary) data")
+        return padded.coalesce(1).mapInArrow(through, ROWS)
+
     put(tmp_path, 0, 0, 100)
-    run(lambda frame: frame.coalesce(1))
+    run(large)
     assert await stored(peer, stream) == list(range(100))
-    put(tmp_path, 1, 100, 200)
-    with pytest.raises(Exception, match="planted"):
-        run(lambda frame: frame.coalesce(1).mapInArrow(through, ROWS))
-    assert await stored(peer, stream) == list(range(130))
-
-    async def is_forgotten() -> bool:
-        block = b"NATS/1.0\r\nNats-Msg-Id: probe\r\n\r\n"
-        return not (await peer.store(f"{stream}.probe".encode(), b"probe", block)).get("duplicate")
-
-    await is_forgotten()
-    await until(is_forgotten)
-    fails.unlink()
-    put(tmp_path, 2, 200, 250)
-    run(lambda frame: frame.coalesce(1).mapInArrow(through, ROWS))
-    assert await stored(peer, stream) == list(range(250))
+    put(tmp_path, 1, 100, 800)
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 100)
+    try:
+        with pytest.raises(Exception, match="planted"):
+            run(large)
+        found = await stored(peer, stream)
+        assert 100 < len(found) < 800
+        assert found == list(range(len(found)))
+        fails.unlink()
+        put(tmp_path, 2, 800, 850)
+        run(large)
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert await stored(peer, stream) == list(range(850))
 
 
 async def test_what_is_wrong_ends_the_query_with_a_clear_error(
