@@ -229,7 +229,9 @@ class OperationBuilder:
     def _is_stored(self, stored: StoredRows, row: int, check: int, subject: bytes) -> bool:
         found = stored.check_of(row)
         if found is None:
-            return False
+            removed = stored.was_removed(row)
+            self.already += removed
+            return removed
         if found != check:
             raise self._wrong(
                 row,

@@ -299,13 +299,7 @@ class PartitionWrite:
         last = await self._open(target)
         if left:
             stored = await read_range(
-                self._link.api,
-                self._stream,
-                self._behind + 1,
-                last,
-                self._place,
-                ids=self._plan.layout.brings_ids,
-                direct=info["config"].get("retention", "limits") != "limits",
+                self._link.api, info, self._behind + 1, last, self._place, ids=self._plan.layout.brings_ids
             )
             left = [operation for operation in left if not _is_stored(operation, stored)]
         self._under_way = deque([left] if left else [])
@@ -407,4 +401,6 @@ def _is_stored(operation: Operation, stored: StoredRows) -> bool:
     line, _, rest = operation[1].partition(b"\r\n")
     message_id = header_block.read(rest[: int(line.split(b" ")[-2])], b"Nats-Msg-Id")
     known = RowId.parse(message_id)
-    return message_id in stored.ids if known is None else stored.check_of(known.row) == known.check
+    if known is None:
+        return message_id in stored.ids
+    return stored.check_of(known.row) == known.check or stored.was_removed(known.row)

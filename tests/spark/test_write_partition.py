@@ -167,6 +167,20 @@ async def test_holes_that_an_attempt_left_are_filled(url: str, peer: RawPeer, st
     assert sorted(await payloads(peer, stream), key=int) == expected(50)
 
 
+async def test_what_a_limit_has_removed_is_not_stored_again(
+    url: str, peer: RawPeer, unique_name: Callable[[str], str]
+) -> None:
+    stream = unique_name("NEWEST")
+    await peer.create_stream(name=stream, subjects=[f"{stream}.>"], max_msgs_per_subject=1, **FORGETFUL)
+    plan = plan_of(url, stream)
+    await left_off(plan, TaskPlace(0, 0), rows(stream, 0, 55))
+    await forgotten(peer, stream)
+    again = await write(plan, TaskPlace(0, 1), rows(stream, 0, 60))
+    assert again.already == 55
+    # Ten subjects, each with its newest row.
+    assert sorted(await payloads(peer, stream), key=int) == [b"%d" % number for number in range(50, 60)]
+
+
 async def test_rows_that_come_in_another_order_are_no_repetition(url: str, peer: RawPeer, stream: str) -> None:
     plan = plan_of(url, stream)
     await left_off(plan, TaskPlace(0, 0), rows(stream, 0, 50))
