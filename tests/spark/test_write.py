@@ -266,5 +266,11 @@ async def test_what_is_wrong_is_said_before_anything_is_written(
     assert "column data: its type is int" in failure(write, frame.selectExpr("subject", "1 data"), stream).message
     assert "option patience: 'x' is not a number of seconds" in failure(write, frame, stream, patience="x").message
     assert "did you mean ordered?" in failure(write, frame, stream, orderd="x").message
+    spark.sparkContext.setLocalProperty("spark.speculation", "true")  # as Spark hands settings on to tasks
+    try:
+        assert "spark.speculation is on" in failure(write, frame, stream).message
+        write(frame, stream, allowSpeculation=True)
+    finally:
+        spark.sparkContext.setLocalProperty("spark.speculation", None)
     away = failure(write, frame, stream, servers="nats://127.0.0.1:1", connectTimeout="0.5")
     assert isinstance(away, UnreachableError)
