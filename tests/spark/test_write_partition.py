@@ -311,8 +311,8 @@ async def test_connections_that_break_lose_and_double_nothing(
     async with cut_wire(url) as wire:
         writing = PartitionWrite(plan_of(wire.url, stream, ordered=ordered), TaskPlace(0, 0))
         try:
-            for first in range(0, 40_000, 4000):
-                await writing.add(rows(stream, first, first + 4000))
+            for first in range(0, 40_000, 10_000):
+                await writing.add(rows(stream, first, first + 10_000))
                 wire.cut()
             done = await writing.finish()
         finally:
