@@ -110,7 +110,7 @@ def diff_command(left: str, right: str, **given: Any) -> int:
         from pipeline.progress import watched
 
         with (
-            watched(spark, f"diff {places[0].name} {places[1].name}", quiet=given["quiet"]) as progress,
+            watched(spark, f"diff {_short(places[0])} {_short(places[1])}", quiet=given["quiet"]) as progress,
             compared(spark, *places, wanted, progress) as result,
         ):
             if given["out"]:
@@ -118,6 +118,11 @@ def diff_command(left: str, right: str, **given: Any) -> int:
                 _write(result, given["out"])
     _tell(result, given)
     return EXIT_GOOD if result.is_equal else EXIT_NO
+
+
+def _short(place: Place) -> str:
+    """A name that leaves room on a line of progress."""
+    return place.name.rstrip("/").rpartition("/")[2] or place.name
 
 
 def _place(side: str, text: str, given: dict[str, Any]) -> Place:
@@ -208,7 +213,8 @@ def _tell(result: Result, given: dict[str, Any]) -> None:
     if given["as_json"]:
         click.echo(json.dumps(as_json(result), indent=2))
     else:
-        click.echo(summary(result, shutil.get_terminal_size((120, 24)).columns))
+        # What is no terminal gets whole lines.
+        click.echo(summary(result, shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
     if given["report"] is not None:
         from pipeline.diff.report import write_report
 

@@ -20,9 +20,15 @@ _BY = {
 }
 
 
-def summary(result: Result, width: int = 100) -> str:
-    """Both sides, what was compared and what was not, a table of what was found, examples, and the result."""
-    return "\n".join(_lines(result, width))
+def summary(result: Result, width: int | None = None) -> str:
+    """Both sides, what was compared and what was not, a table of what was found, examples, and the result.
+
+    Args:
+        result: what came out.
+        width: columns of a terminal, beyond which lines are cut; None for whole lines.
+    """
+    lines = _lines(result)
+    return "\n".join(lines if width is None else (_cut(line, width) for line in lines))
 
 
 def as_json(result: Result) -> dict[str, Any]:
@@ -62,48 +68,44 @@ def as_json(result: Result) -> dict[str, Any]:
     }
 
 
-def _lines(result: Result, width: int) -> Iterator[str]:
+def _lines(result: Result) -> Iterator[str]:
     counts, comparison = result.counts, result.comparison
     for name, side, out in (("left ", result.left, result.left_out[0]), ("right", result.right, result.left_out[1])):
         of = f" of {side.stream}" if side.stream and side.stream != side.place.name else ""
         left_out = f"; {_number(out, 'message')} not compared" if out else ""
-        yield _cut(
-            f"{name}  {side.place.told}: {_number(side.messages, 'message')}{of}, "
-            f"sequences {side.first:,} to {side.last:,}{left_out}",
-            width,
-        )
+        told = printable(f"{side.place.told}: {_number(side.messages, 'message')}{of}")
+        yield f"{name}  {told}, sequences {side.first:,} to {side.last:,}{left_out}"
     reason = f": {result.reason}" if result.reason else ""
-    yield _cut(f"by     {comparison.by} ({_BY[comparison.by]}){reason}", width)
+    yield f"by     {comparison.by} ({_BY[comparison.by]}){reason}"
     if result.left_out[0]:
         yield "       left out on the left: what the rule does not copy"
     if result.left_out[1]:
         yield "       left out on the right: what comes from elsewhere, or from outside of the left side's range"
-    for at, (what, (left, right)) in enumerate(counts.ignored.items()):
+    for what, (left, right) in counts.ignored.items():
         divergence = f", {what.divergence}" if what.divergence else ""
-        head = "not    " if at == 0 else "       "
-        yield _cut(f"{head}compared: {what.what} (left {left:,}, right {right:,}{divergence})", width)
+        yield f"       not compared: {what.what} (left {left:,}, right {right:,}{divergence})"
     yield ""
     yield f"{counts.common:,} messages are on both sides; {counts.equal:,} of them are equal"
     if result.kinds:
         yield ""
-        yield from _table(result, width)
+        yield from _table(result)
     yield ""
     yield _verdict(result)
 
 
-def _table(result: Result, width: int) -> Iterator[str]:
+def _table(result: Result) -> Iterator[str]:
     longest = max(map(len, result.kinds))
     room = max(len(f"{number:,}") for number in result.kinds.values())
     for kind, number in result.kinds.items():
         allowed = " (allowed)" if kind in result.allowed else ""
-        yield _cut(f"{kind:<{longest}}  {number:>{room},}  {KINDS[kind]}{allowed}", width)
+        yield f"{kind:<{longest}}  {number:>{room},}  {KINDS[kind]}{allowed}"
         if kind == "order" and not result.order_is_exact:
             yield "    too many to find the fewest that would have to be moved: all that come after a later one"
         names = [f"{name or 'the block'} {n:,}" for (of, name), n in result.headers.items() if of == kind]
         if len(names) > 1:
-            yield _cut(f"    {', '.join(names)}", width)
+            yield f"    {printable(', '.join(names))}"
         for each in result.examples.get(kind, ()):
-            yield _cut(f"    {example_line(each)}", width)
+            yield f"    {example_line(each)}"
 
 
 def example_line(each: Example) -> str:
