@@ -35,7 +35,7 @@ class RawPeer:
 
     async def api(self, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         data = b"" if body is None else json.dumps(body).encode()
-        reply = await self.client.request("$JS.API." + subject, data, timeout=20)
+        reply = await self.client.request("$JS.API." + subject, data, timeout=LIMIT)
         answer: dict[str, Any] = json.loads(reply.data)
         return answer
 
