@@ -25,6 +25,7 @@ from conformance.servers import (
     fetch,
     free_port,
 )
+from tests.live.until import LIMIT
 
 NEWEST = TWIN_VERSIONS[-1]
 Make = Callable[..., NativeServer]
@@ -55,16 +56,16 @@ async def test_a_message_stored_before_a_restart_or_crash_is_there_after(
 ) -> None:
     async with native_server(twin_version) as server:
         connection = await connect(server)
-        await connection.jetstream().add_stream(name="KEPT", subjects=["kept.>"])
+        await connection.jetstream(timeout=LIMIT).add_stream(name="KEPT", subjects=["kept.>"])
         for number, kill in ((1, False), (2, True)):
-            await connection.jetstream().publish("kept.one", str(number).encode())
+            await connection.jetstream(timeout=LIMIT).publish("kept.one", str(number).encode())
             await connection.close()
             url, pid = server.url, server.pid
             server.restart(kill=kill)
             assert server.url == url
             assert server.pid != pid
             connection = await connect(server)
-            info = await connection.jetstream().stream_info("KEPT")
+            info = await connection.jetstream(timeout=LIMIT).stream_info("KEPT")
             assert info.state.messages == number
 
 
@@ -116,7 +117,7 @@ async def test_configuration_text_is_in_force(native_server: Make, connect: Conn
     async with native_server(twin_version, config=config) as server:
         connection = await connect(server, user="ann", password="secret")
         assert connection.max_payload == 2048
-        account = await connection.jetstream().account_info()
+        account = await connection.jetstream(timeout=LIMIT).account_info()
         assert account.streams == 0
 
         async def ignore(_: Exception) -> None:
@@ -181,7 +182,7 @@ async def test_three_nodes_form_a_cluster_and_outlive_their_leader(connect: Conn
         follower = next(node for node in cluster.nodes if node is not leader)
         connection = await connect(follower)
         assert connection.max_payload == 4096
-        jetstream = connection.jetstream(timeout=60)
+        jetstream = connection.jetstream(timeout=LIMIT)
         info = await jetstream.add_stream(name="R3", subjects=["r3.>"], num_replicas=3)
         assert info.cluster is not None
         assert len(info.cluster.replicas or []) == 2
