@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import nats.errors
+import nats.js.errors
 import pytest
 from nats.aio.client import Client
 
@@ -25,7 +26,9 @@ from conformance.servers import (
     fetch,
     free_port,
 )
-from tests.live.until import LIMIT
+from conformance.servers.errors import NoLeaderError
+from tests.live.raw_messages import NO_PEERS
+from tests.live.until import LIMIT, until
 
 NEWEST = TWIN_VERSIONS[-1]
 Make = Callable[..., NativeServer]
@@ -183,17 +186,47 @@ async def test_three_nodes_form_a_cluster_and_outlive_their_leader(connect: Conn
         connection = await connect(follower)
         assert connection.max_payload == 4096
         jetstream = connection.jetstream(timeout=LIMIT)
-        info = await jetstream.add_stream(name="R3", subjects=["r3.>"], num_replicas=3)
-        assert info.cluster is not None
-        assert len(info.cluster.replicas or []) == 2
+        replicas: list[object] = []
+
+        async def created() -> bool:
+            try:
+                info = await jetstream.add_stream(name="R3", subjects=["r3.>"], num_replicas=3)
+            except nats.js.errors.APIError as error:
+                # The leader of a cluster that was just started may not know its members' room yet.
+                if error.err_code != NO_PEERS:
+                    raise
+                return False
+            assert info.cluster is not None
+            replicas.extend(info.cluster.replicas or [])
+            return True
+
+        await until(created)
+        assert len(replicas) == 2
         await connection.close()
         leader.kill()
         assert cluster.await_leader() is not leader
-        leader.start()
-        cluster.await_leader()
+        cluster.bring_back(leader)
         assert all(node.running for node in cluster.nodes)
     assert not cluster.directory.exists()
     assert not any(node.running for node in cluster.nodes)
+
+
+def test_a_node_that_never_hears_of_the_leader_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with NativeCluster(NEWEST) as cluster:
+        node, settled = cluster.nodes[0], cluster.await_leader
+        node.kill()
+        seen: list[int] = []
+
+        def not_at_first(limit: float) -> NativeServer:
+            seen.append(node.pid)
+            if len(seen) == 1:
+                raise NoLeaderError("on purpose")
+            return settled(limit)
+
+        monkeypatch.setattr(cluster, "await_leader", not_at_first)
+        assert cluster.bring_back(node).running
+        assert node.running
+        assert len(set(seen)) == 2
 
 
 def test_a_cluster_that_cannot_start_says_why_and_leaves_nothing() -> None:
