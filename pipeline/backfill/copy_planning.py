@@ -21,9 +21,11 @@ from bridge.copying.target import Target
 from bridge.copying.target_tail import read_tail
 from bridge.handoff.running import copying_consumer
 from bridge.jetstream_api import Json
+from bridge.replay import Replay
 from bridge.rule_consumer import TAKEOVER
 from bridge.rule_context import RuleContext
 from bridge.settings import CopyingRule, KvSourcesRule, MirrorRule, Settings, Source, SourcesRule
+from pipeline.backfill.copy_outcomes import CopyOutcomes
 from pipeline.backfill.copy_task import CopyTask
 from pipeline.backfill.request import Request
 from pipeline.errors import OptionError, PipelineError
@@ -38,22 +40,22 @@ class EntryBackfill:
     """One entry's history, as far as the target lacks it.
 
     Attributes:
-        task: what is done with the rows.
+        task: what copies the rows.
+        outcomes: what tells what would become of them.
         source: the entry as configured.
         first: the sequence of the origin at which the target lacks something.
         last: the last sequence wanted; the origin's last, if nothing else is.
         subjects: what to ask the origin's server for; none for everything.
-        key: what stands for the entry in message ids.
-        target: the stream that receives.
+        held_from: the first sequence that the origin holds.
     """
 
     task: CopyTask
+    outcomes: CopyOutcomes
     source: Source
     first: int
     last: int
     subjects: tuple[str, ...]
-    key: bytes
-    target: Target
+    held_from: int
 
     @property
     def plan(self) -> EntryPlan:
@@ -130,7 +132,11 @@ async def entry_backfill(
         target_last = int(target_info["state"]["last_seq"])
     else:
         target_last = await last_sequence_behind(target, plan.stream, plan.probe)
-    first = 1 + await _handled(plan, request, (origin, target), (origin_info, target_info), (key, stream), target_last)
+    if request.to_parquet is not None:
+        first = request.first or await _begin(plan, origin)
+    else:
+        looked = (origin, target), (origin_info, target_info), (key, stream)
+        first = 1 + await _handled(plan, request, *looked, target_last)
     last = int(origin_info["state"]["last_seq"])
     if request.last is not None:
         last = min(last, request.last)
@@ -146,7 +152,18 @@ async def entry_backfill(
         first=first,
         patience=request.patience,
     )
-    return EntryBackfill(task, plan.source, first, last, subjects, key, stream)
+    outcomes = CopyOutcomes(plan, key, stream, target.client.max_payload)
+    held_from = int(origin_info["state"]["first_seq"])
+    return EntryBackfill(task, outcomes, plan.source, first, last, subjects, held_from)
+
+
+async def _begin(plan: EntryPlan, origin: Link) -> int:
+    """The first sequence that the entry asks for, whatever the target holds."""
+    if plan.source.opt_start_seq is not None:
+        return plan.source.opt_start_seq
+    if plan.source.opt_start_time is not None:
+        return 1 + await Replay(origin.api, plan.source.name).before(plan.source.opt_start_time)
+    return 1
 
 
 async def _handled(
