@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pipeline.backfill.outcomes import COUNTED, Counting, Outcomes
@@ -101,8 +101,9 @@ def dry_run(rows: DataFrame, outcomes: Outcomes, nothing: DryRun, top: int) -> D
         nothing: what is told where there are no rows.
         top: how many subjects, and reasons, are named.
     """
-    from pyspark.sql import functions
+    from pyspark.sql import Window, functions
 
+    outcome = Window.partitionBy("outcome")
     alike = (
         rows.mapInArrow(Counting(outcomes), COUNTED)
         .groupBy("outcome", "subject", "reason")
@@ -111,45 +112,36 @@ def dry_run(rows: DataFrame, outcomes: Outcomes, nothing: DryRun, top: int) -> D
             functions.sum("bytes").alias("bytes"),
             functions.min("example").alias("example"),
         )
-        .persist()
     )
-    try:
-        totals = {
-            row["outcome"]: row
-            for row in alike.groupBy("outcome")
-            .agg(
-                functions.sum("messages").alias("messages"),
-                functions.sum("bytes").alias("bytes"),
-                functions.count("*").alias("kinds"),
-            )
-            .collect()
-        }
-
-        def most(outcome: str, column: str) -> tuple[Count, ...]:
-            some = (
-                alike.where(functions.col("outcome") == outcome)
-                .orderBy(functions.desc("messages"), column)
-                .limit(top)
-                .collect()
-            )
-            return tuple(Count(row[column], row["messages"], row["bytes"], row["example"]) for row in some)
-
-        def total(outcome: str, column: str = "messages") -> int:
-            return int(totals[outcome][column]) if outcome in totals else 0
-
-        return DryRun(
-            nothing.source,
-            nothing.target,
-            nothing.first,
-            nothing.last,
-            read=sum(int(row["messages"]) for row in totals.values()),
-            selected=total("selected"),
-            bytes=total("selected", "bytes"),
-            unselected=total("unselected"),
-            rejected=total("rejected"),
-            subjects=total("selected", "kinds"),
-            top=most("selected", "subject"),
-            reasons=most("rejected", "reason") if "rejected" in totals else (),
+    ranked = (
+        alike.withColumn("all_messages", functions.sum("messages").over(outcome))
+        .withColumn("all_bytes", functions.sum("bytes").over(outcome))
+        .withColumn("kinds", functions.count("*").over(outcome))
+        .withColumn(
+            "rank", functions.row_number().over(outcome.orderBy(functions.desc("messages"), "subject", "reason"))
         )
-    finally:
-        alike.unpersist()
+    )
+    most = ranked.where(functions.col("rank") <= top).orderBy("outcome", "rank").collect()
+    totals = {row["outcome"]: row for row in most}
+
+    def total(outcome: str, column: str = "all_messages") -> int:
+        return int(totals[outcome][column]) if outcome in totals else 0
+
+    def named(outcome: str, column: str) -> tuple[Count, ...]:
+        return tuple(
+            Count(row[column], row["messages"], row["bytes"], row["example"])
+            for row in most
+            if row["outcome"] == outcome
+        )
+
+    return replace(
+        nothing,
+        read=sum(total(outcome) for outcome in totals),
+        selected=total("selected"),
+        bytes=total("selected", "all_bytes"),
+        unselected=total("unselected"),
+        rejected=total("rejected"),
+        subjects=total("selected", "kinds"),
+        top=named("selected", "subject"),
+        reasons=named("rejected", "reason"),
+    )
