@@ -42,8 +42,8 @@ class CopyOutcomes:
             records=not self.plan.keep_sequence,
         )
 
-    def made_of(self, batches: Iterator[list[Delivered]]) -> Iterator[list[Made]]:
-        """What is made of each batch."""
+    def made_of(self, batches: Iterator[list[Delivered]]) -> Iterator[tuple[list[Made], int]]:
+        """What is made of each batch; see `Outcomes`."""
         loop = self.loop(CopyCounters())
         for batch in batches:
             by_sequence = {message_sequence(message[1]): message for message in batch}
@@ -61,7 +61,7 @@ class CopyOutcomes:
                     subject, _, _, payload = special.message
                     copy = self.plan.sourcing.destination(subject) or subject
                     made.append(Made(special.message, copy, special.header_block, payload, special.reason))
-            yield made
+            yield made, len(batch) - len(made)
 
 
 def taken_apart(operation: bytes) -> tuple[bytes, bytes, bytes]:

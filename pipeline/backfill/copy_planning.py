@@ -6,7 +6,6 @@ on is what the target tells.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, replace
 
@@ -19,20 +18,17 @@ from bridge.copying.resuming import Resuming
 from bridge.copying.selection import consumer_filters
 from bridge.copying.target import Target
 from bridge.copying.target_tail import read_tail
-from bridge.handoff.running import copying_consumer
 from bridge.jetstream_api import Json
 from bridge.replay import Replay
-from bridge.rule_consumer import TAKEOVER
 from bridge.rule_context import RuleContext
 from bridge.settings import CopyingRule, KvSourcesRule, MirrorRule, Settings, Source, SourcesRule
 from pipeline.backfill.copy_outcomes import CopyOutcomes
 from pipeline.backfill.copy_task import CopyTask
 from pipeline.backfill.request import Request
-from pipeline.errors import OptionError, PipelineError
+from pipeline.backfill.rule_at_work import refuse_at_work
+from pipeline.errors import OptionError
 
 __all__ = ["EntryBackfill", "entry_backfill", "entry_plans"]
-
-_POLL = 0.1  # seconds between two looks at a consumer
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +83,7 @@ async def entry_plans(
     chosen = [plan for plan, name in zip(run.plans, names, strict=True) if name in (request.sources or names)]
     for plan in chosen:
         origin = links[plan.source.connection]
-        consumer = await copying_consumer(origin, plan.source.name, plan.owner)
-        deadline = asyncio.get_running_loop().time() + TAKEOVER
-        while consumer is not None and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(_POLL)  # of a process that was killed, which the server notices in a moment
-            consumer = await copying_consumer(origin, plan.source.name, plan.owner)
-        if consumer is not None:
-            raise PipelineError(
-                f"rule '{rule.name}': it is at work: consumer '{consumer}' of stream '{plan.source.name}' is read at"
-                " this moment. Stop the sidecar (or the other backfill), and start it again afterwards"
-            )
+        await refuse_at_work(origin, plan.source.name, plan.owner, rule.name)
     return chosen
 
 

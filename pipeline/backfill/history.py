@@ -52,6 +52,8 @@ class LiveHistory:
             "stream": self.stream,
             "startSequence": str(self.first),
             "endSequence": str(self.last),
+            # What the stream drops before it is read nobody can copy; a sidecar does not fail of it, either.
+            "failOnDataLoss": "false",
             **more,
         }
         # The option has commas between filters, so none of them may have one; what we select ourselves is as right.

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, TypeAlias, assert_never
 
+from bridge.connection import Link
 from bridge.links import close_links, open_links
 from bridge.settings import (
     AdvisoriesRule,
     KvSourcesRule,
     MirrorRule,
+    RepublishRule,
     Rule,
     Settings,
     SourcesRule,
     SubjectTransformRule,
 )
-from pipeline.backfill.copy_planning import EntryBackfill, entry_backfill, entry_plans
-from pipeline.backfill.copy_task import TOLD, told_of
-from pipeline.backfill.dry_run import DryRun, dry_run
+from pipeline.backfill.copy_planning import entry_backfill, entry_plans
+from pipeline.backfill.copying import Copying
+from pipeline.backfill.dry_run import DryRun
 from pipeline.backfill.fence import fenced
-from pipeline.backfill.files import write_files
-from pipeline.backfill.history import History, LiveHistory, captured_history
+from pipeline.backfill.republish_planning import republish_backfill
+from pipeline.backfill.republishing import Republishing
 from pipeline.backfill.request import Request
 from pipeline.backfill.summary import EntrySummary
-from pipeline.errors import JobFailedError, JobStoppedError, OptionError
-from pipeline.failures import failure
-from pipeline.progress import Progress, watched
+from pipeline.errors import OptionError
 from pipeline.source.loop_thread import LoopThread
 
 if TYPE_CHECKING:
@@ -36,11 +34,10 @@ if TYPE_CHECKING:
 
 __all__ = ["backfill", "rule_of"]
 
-_Result = TypeVar("_Result")
-_KEPT: Final = "what was copied stays: run the same command again"
+_WithHistory: TypeAlias = RepublishRule | SourcesRule | MirrorRule | KvSourcesRule
 
 
-def rule_of(settings: Settings, name: str) -> Rule:
+def rule_of(settings: Settings, name: str) -> _WithHistory:
     """A rule whose history can be copied.
 
     Raises:
@@ -80,124 +77,39 @@ def backfill(
         PipelineError, BridgeError: what is in the way. Whatever was copied stays; the same command goes on from there.
     """
     rule = rule_of(settings, request.rule)
-    assert isinstance(rule, (SourcesRule, MirrorRule, KvSourcesRule))
     with ExitStack() as open_things:
         loop = open_things.enter_context(LoopThread())
         links = loop.run(open_links(settings, set(rule.connections)))
         open_things.callback(lambda: loop.run(close_links(links.values())))
-        plans = loop.run(entry_plans(rule, settings, links, request))
-        spark = session()
-        if not request.dry_run and request.to_parquet is None:
-            origins = [(links[plan.source.connection], plan.source.name) for plan in plans]
-            held = fenced(settings, rule, origins)
-            loop.run(held.__aenter__())
-            open_things.callback(lambda: loop.run(held.__aexit__(None, None, None)))
-        copying = _Copying(spark, request, quiet)
-        entries = (loop.run(entry_backfill(plan, rule, settings, links, request)) for plan in plans)
-        if request.dry_run:
-            return [copying.counted(entry) for entry in entries]
-        return [copying.copied(entry, number) for number, entry in enumerate(entries)]
+        match rule:
+            case RepublishRule():
+                if request.sources:
+                    raise OptionError(
+                        f"--source {request.sources[0]}: rule '{rule.name}' has one stream, '{rule.stream}'"
+                    )
+                planned = loop.run(republish_backfill(rule, settings, links, request))
+                spark = session()
+                if planned.task is not None:
+                    _hold(open_things, loop, settings, rule, [(links[rule.source_connection], rule.stream)])
+                return Republishing(spark, request, quiet).run(planned)
+            case SourcesRule() | MirrorRule() | KvSourcesRule():
+                plans = loop.run(entry_plans(rule, settings, links, request))
+                spark = session()
+                if not request.dry_run and request.to_parquet is None:
+                    origins = [(links[plan.source.connection], plan.source.name) for plan in plans]
+                    _hold(open_things, loop, settings, rule, origins)
+                copying = Copying(spark, request, quiet)
+                entries = (loop.run(entry_backfill(plan, rule, settings, links, request)) for plan in plans)
+                if request.dry_run:
+                    return [copying.counted(entry) for entry in entries]
+                return [copying.copied(entry, number) for number, entry in enumerate(entries)]
+    assert_never(rule)
 
 
-@dataclass(frozen=True, slots=True)
-class _Copying:
-    """The entries of a copying rule, one after the other."""
-
-    spark: SparkSession
-    request: Request
-    quiet: bool
-
-    def counted(self, entry: EntryBackfill) -> DryRun:
-        """Only count."""
-        job, history = self._named(entry), self._history(entry)
-        nothing = DryRun(entry.plan.source.name, entry.plan.stream, history.first, history.last)
-        if history.first > history.last:
-            return nothing
-        with self._watched(job, history) as progress:
-            progress.enter("counting")
-            return done(job, lambda: dry_run(history.at_once(self.spark), entry.outcomes, nothing, self.request.top))
-
-    def copied(self, entry: EntryBackfill, number: int) -> EntrySummary:
-        """Publish, or write files; the `number` of the entry says whether files of another one are there."""
-        folder = self.request.to_parquet
-        job, history = self._named(entry), self._history(entry)
-        plan, began = entry.plan, time.monotonic()
-        after = max(history.last, history.first - 1)
-        nothing = EntrySummary(
-            plan.source.name, folder or plan.stream, history.first, history.last, next_sequence=after + 1
-        )
-        if history.first > history.last:
-            return nothing
-        with self._watched(job, history) as progress:
-            progress.enter("copying")
-            if folder is not None:
-                mode = "append" if number else "overwrite" if self.request.overwrite else "errorifexists"
-                rows = history.at_once(self.spark)
-                written = done(job, lambda: write_files(rows, entry.outcomes, plan.source.name, folder, mode=mode))
-                progress.add(written.read)
-                return replace(
-                    nothing,
-                    read=written.read,
-                    copied=written.copied,
-                    unselected=written.read - written.copied - written.rejected,
-                    skipped=written.rejected,
-                    seconds=time.monotonic() - began,
-                )
-            tasks = history.in_order(self.spark).mapInArrow(entry.task, TOLD)
-            counts = done(job, lambda: told_of([row[0] for row in tasks.collect()]))
-            progress.add(counts.get("rows", 0))
-        if not counts.get("rows"):
-            return nothing
-        return replace(
-            nothing,
-            read=counts["rows"],
-            copied=counts["copied"],
-            already_there=counts["already_there"],
-            unselected=counts["unselected"],
-            duplicates=counts["duplicates"],
-            skipped=counts["rejected"],
-            out_of_order=counts["out_of_order"],
-            seconds=time.monotonic() - began,
-        )
-
-    def _named(self, entry: EntryBackfill) -> str:
-        return f"backfill {entry.plan.source.name} → {self.request.to_parquet or entry.plan.stream}"
-
-    @contextmanager
-    def _watched(self, job: str, history: History) -> Iterator[Progress]:
-        total = history.last - history.first + 1
-        with watched(self.spark, job, total=total, quiet=self.quiet) as progress:
-            progress.kept = _KEPT
-            yield progress
-
-    def _history(self, entry: EntryBackfill) -> History:
-        name, path = entry.plan.source.name, self.request.capture
-        if path is None:
-            return LiveHistory(entry.task.origin, name, entry.first, entry.last, entry.subjects)
-        return captured_history(
-            self.spark,
-            path,
-            stream=name,
-            created=entry.task.created,
-            filters=entry.plan.sourcing.filters,
-            held_from=entry.held_from,
-            first=entry.first,
-            last=self.request.last,
-        )
-
-
-def done(job: str, work: Callable[[], _Result]) -> _Result:
-    """What Spark's work gives.
-
-    Raises:
-        BridgeError: what a task said, or that Spark gave the job up.
-    """
-    try:
-        return work()
-    except JobStoppedError:
-        raise
-    except Exception as error:
-        said = failure(job, error)
-        if isinstance(said, JobFailedError):
-            raise JobFailedError(f"{said.message}; {_KEPT}") from None
-        raise said from None
+def _hold(
+    open_things: ExitStack, loop: LoopThread, settings: Settings, rule: Rule, origins: list[tuple[Link, str]]
+) -> None:
+    """Keep others from working on the rule until everything is closed."""
+    held = fenced(settings, rule, origins)
+    loop.run(held.__aenter__())
+    open_things.callback(lambda: loop.run(held.__aexit__(None, None, None)))

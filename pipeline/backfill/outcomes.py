@@ -51,8 +51,8 @@ class Made:
 class Outcomes(Protocol):
     """A rule, applied to messages."""
 
-    def made_of(self, batches: Iterator[list[Delivered]]) -> Iterator[list[Made]]:
-        """Per batch what is made of it, in its order; what the rule does not mean is left out."""
+    def made_of(self, batches: Iterator[list[Delivered]]) -> Iterator[tuple[list[Made], int]]:
+        """Per batch what is made of it, in its order, and how many messages the rule does not mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Writing:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows (see `WRITTEN`)."""
         with marking():
-            for made in self.outcomes.made_of(deliveries_of(batch) for batch in batches):
+            for made, _ in self.outcomes.made_of(deliveries_of(batch) for batch in batches):
                 if made:
                     yield self._rows(made)
 
@@ -105,18 +105,11 @@ class Counting:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Some rows per batch (see `COUNTED`)."""
         with marking():
-            sizes: list[int] = []
-
-            def delivered() -> Iterator[list[Delivered]]:
-                for batch in batches:
-                    sizes.append(batch.num_rows)
-                    yield deliveries_of(batch)
-
-            for made in self.outcomes.made_of(delivered()):
-                yield _counted(made, sizes.pop(0))
+            for made, unselected in self.outcomes.made_of(deliveries_of(batch) for batch in batches):
+                yield _counted(made, unselected)
 
 
-def _counted(made: Sequence[Made], rows: int) -> pa.RecordBatch:
+def _counted(made: Sequence[Made], unselected: int) -> pa.RecordBatch:
     counts: dict[tuple[str, bytes, str], list[int]] = {}
     for each in made:
         if each.rejected:
@@ -131,8 +124,8 @@ def _counted(made: Sequence[Made], rows: int) -> pa.RecordBatch:
         else:
             found[0] += 1
             found[1] += size
-    if rows > len(made):
-        counts["unselected", b"", ""] = [rows - len(made), 0, 0]
+    if unselected:
+        counts["unselected", b"", ""] = [unselected, 0, 0]
     keys, values = list(counts), list(counts.values())
     return pa.record_batch(
         {
