@@ -71,9 +71,7 @@ class Resuming:
             ApiError: a server cannot be asked.
         """
         plan = self._plan
-        tail = await read_tail(
-            self._target, plan.stream, last, plan.sourcing.is_own, 2 * MOST_UNCONFIRMED, rule=plan.rule
-        )
+        tail = await read_tail(self._target, plan.stream, last, plan.is_own, 2 * MOST_UNCONFIRMED, rule=plan.rule)
         created_ns = nanoseconds_of(str(origin_info["created"]))
         known, self._streams = self._streams, (key, target.created)
         confirmed, self._confirmed = self._confirmed, (0, 0)

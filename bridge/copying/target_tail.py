@@ -21,7 +21,7 @@ from bridge.republish_loop import AckReply
 from transforms import header_block
 from transforms.source_record import HEADER, TWIN_HEADER, SourceRecord, first_record
 
-__all__ = ["StoredCopy", "TargetTail", "read_tail"]
+__all__ = ["StoredCopy", "TargetTail", "own_record", "read_tail"]
 
 _log = structlog.get_logger("bridge.copying.target_tail")
 
@@ -94,7 +94,7 @@ async def read_tail(
     Raises:
         ApiError: the server cannot be asked.
     """
-    record_of = record_of or partial(_own_record, is_own)
+    record_of = record_of or partial(own_record, is_own)
     first = max(int((await api.stream_info(stream))["state"]["first_seq"]), 1)
     copies: list[StoredCopy] = []
     ids: set[bytes] = set()
@@ -153,7 +153,8 @@ async def _piece(
     return copies, found
 
 
-def _own_record(is_own: Callable[[SourceRecord], bool], block: bytes) -> SourceRecord | None:
+def own_record(is_own: Callable[[SourceRecord], bool], block: bytes) -> SourceRecord | None:
+    """The source record in a header block, if it is of the entry; None if there is none."""
     for header in (HEADER, TWIN_HEADER):
         record = first_record(block, header)
         if record is not None and is_own(record):

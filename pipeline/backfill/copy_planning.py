@@ -14,6 +14,8 @@ from bridge.copying.barrier import last_sequence_behind
 from bridge.copying.copy_run import CopyRun
 from bridge.copying.entry_plan import EntryPlan
 from bridge.copying.message_ids import entry_key
+from bridge.copying.position import identity_changed
+from bridge.copying.publisher import MOST_UNCONFIRMED
 from bridge.copying.resuming import Resuming
 from bridge.copying.selection import consumer_filters
 from bridge.copying.target import Target
@@ -27,6 +29,7 @@ from pipeline.backfill.copy_task import CopyTask
 from pipeline.backfill.request import Request
 from pipeline.backfill.rule_at_work import refuse_at_work
 from pipeline.errors import OptionError
+from transforms.timestamp import nanoseconds_of
 
 __all__ = ["EntryBackfill", "entry_backfill", "entry_plans"]
 
@@ -43,6 +46,9 @@ class EntryBackfill:
         last: the last sequence wanted; the origin's last, if nothing else is.
         subjects: what to ask the origin's server for; none for everything.
         held_from: the first sequence that the origin holds.
+        created_ns: when the origin was created, nanoseconds since 1970.
+        target_last: the target's last sequence, when this was found out.
+        target_messages: how many messages it held then.
     """
 
     task: CopyTask
@@ -52,6 +58,9 @@ class EntryBackfill:
     last: int
     subjects: tuple[str, ...]
     held_from: int
+    created_ns: int
+    target_last: int
+    target_messages: int
 
     @property
     def plan(self) -> EntryPlan:
@@ -119,7 +128,10 @@ async def entry_backfill(
         target_last = int(target_info["state"]["last_seq"])
     else:
         target_last = await last_sequence_behind(target, plan.stream, plan.probe)
-    if request.to_parquet is not None:
+    parallel = request.parallel > 1 and not request.dry_run and request.to_parquet is None
+    if parallel:
+        await _check_parallel(plan, (origin, target), origin_info, (key, stream), target_info, target_last)
+    if parallel or request.to_parquet is not None:
         first = request.first or await _begin(plan, origin)
     else:
         looked = (origin, target), (origin_info, target_info), (key, stream)
@@ -140,8 +152,43 @@ async def entry_backfill(
         patience=request.patience,
     )
     outcomes = CopyOutcomes(plan, key, stream, target.client.max_payload)
-    held_from = int(origin_info["state"]["first_seq"])
-    return EntryBackfill(task, outcomes, plan.source, first, last, subjects, held_from)
+    return EntryBackfill(
+        task=task,
+        outcomes=outcomes,
+        source=plan.source,
+        first=first,
+        last=last,
+        subjects=subjects,
+        held_from=int(origin_info["state"]["first_seq"]),
+        created_ns=nanoseconds_of(created),
+        target_last=target_last,
+        target_messages=int(target_info["state"]["messages"]),
+    )
+
+
+async def _check_parallel(
+    plan: EntryPlan,
+    links: tuple[Link, Link],
+    origin_info: Json,
+    identity: tuple[bytes, Target],
+    target_info: Json,
+    target_last: int,
+) -> None:
+    """Whether several tasks may write, and the target's copies are of the present origin."""
+    (origin, target), (key, stream) = links, identity
+    place = f"--parallel: rule '{plan.rule}'"
+    if plan.keep_sequence or plan.one_by_one:
+        name = "keep_sequence" if plan.keep_sequence else "strict_order"
+        raise OptionError(f"{place} has {name}, which only one task can keep")
+    if stream.kept_per_subject or target_info["config"].get("allow_rollup_hdrs"):
+        raise OptionError(
+            f"{place}: stream '{plan.stream}' forgets copies when newer ones of the same subject come, so what is"
+            " missing could not be told after a failure: let one task write"
+        )
+    created = str(origin_info["created"])
+    tail = await read_tail(target.api, plan.stream, target_last, plan.sourcing.is_own, MOST_UNCONFIRMED, rule=plan.rule)
+    if identity_changed(tail.copies, key, nanoseconds_of(created)):
+        Resuming(plan, origin.api, target.api).decide_about_recreated(created)
 
 
 async def _begin(plan: EntryPlan, origin: Link) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,11 @@ from pipeline.backfill.copy_task import TOLD, told_of
 from pipeline.backfill.dry_run import DryRun, dry_run
 from pipeline.backfill.files import write_files
 from pipeline.backfill.history import History, LiveHistory, captured_history
+from pipeline.backfill.parallel_copying import copied_in_parallel
 from pipeline.backfill.request import Request
 from pipeline.backfill.spark_work import done, watching
 from pipeline.backfill.summary import EntrySummary
+from pipeline.progress import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,8 +74,7 @@ class Copying:
                     skipped=written.rejected,
                     seconds=time.monotonic() - began,
                 )
-            tasks = history.in_order(self.spark).mapInArrow(entry.task, TOLD)
-            counts = done(job, lambda: told_of([row[0] for row in tasks.collect()]))
+            counts = done(job, lambda: self._publish(entry, history, progress))
             progress.add(counts.get("rows", 0))
         if not counts.get("rows"):
             return nothing
@@ -87,6 +89,14 @@ class Copying:
             out_of_order=counts["out_of_order"],
             seconds=time.monotonic() - began,
         )
+
+    def _publish(self, entry: EntryBackfill, history: History, progress: Progress) -> Mapping[str, int]:
+        """What the tasks counted."""
+        request = self.request
+        if request.parallel > 1:
+            return copied_in_parallel(self.spark, entry, history, request.parallel, progress, request.in_order)
+        tasks = history.in_order(self.spark).mapInArrow(entry.task, TOLD)
+        return told_of([row[0] for row in tasks.collect()])
 
     def _named(self, entry: EntryBackfill) -> str:
         return f"backfill {entry.plan.source.name} → {self.request.to_parquet or entry.plan.stream}"
