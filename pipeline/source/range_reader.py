@@ -90,7 +90,7 @@ class _Reading:
         """What still exists of the range, with new consumers behind what is here as often as it takes."""
         at, last = self.part.first, self.part.last
         portion = max(1, min(_ROWS, _BYTES // state.average))
-        pull = Pull(link, state.name, self.part.subjects, portion)
+        pull = Pull(link, state.name, self.part.subjects, portion, 2 * _BYTES)
         between = pull.between if state.limits else _Direct(link, state.name, self.part.subjects).between
         loop = asyncio.get_running_loop()
         until = loop.time() + self.options.patience

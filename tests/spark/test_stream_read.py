@@ -39,6 +39,15 @@ class Query:
         self.batches.append(sorted(row.sequence for row in batch.collect()))
 
     def _run(self) -> None:
+        while True:
+            try:
+                return self._run_once()
+            except Exception as error:
+                # Spark gives the process that asks for offsets ten seconds to start, whatever else the machine does.
+                if "Python worker failed to connect back" not in str(error):
+                    raise
+
+    def _run_once(self) -> None:
         query = (
             self.frame.writeStream.foreachBatch(self._keep)
             .option("checkpointLocation", self.checkpoint)
