@@ -30,6 +30,7 @@ __all__ = ["Pull"]
 
 _HEARTBEAT: Final = 2.0  # seconds between two signs of life while a request waits
 _SILENT_BEATS: Final = 3  # without anything, after which the consumer is taken for lost
+_QUIET_BEATS: Final = 5  # signs of life and nothing else, after which another consumer may do better
 _EXPIRES: Final = 30.0  # seconds that the server keeps a request
 _OVER: Final = (b"404", b"408", b"409 Batch Completed")
 """Why a request ends: nothing is there, its time is up, or (from 2.10 on, where bytes are limited) all has come."""
@@ -132,7 +133,7 @@ class Pull:
         self, arrived: asyncio.Queue[_Item], inbox: str, name: str, first: int, last: int
     ) -> AsyncGenerator[Arrived, None]:
         requests = _Requests()
-        seen = 0
+        seen = quiet = 0
         at = first - 1
         while True:
             # What is under way already may reach up to the end if there are no gaps; it is never worth more.
@@ -144,7 +145,11 @@ class Pull:
             if isinstance(item, bytes):
                 if await self._through(name, seen) and arrived.empty():
                     return
+                quiet += 1
+                if quiet == _QUIET_BEATS:
+                    raise _LostError("the consumer gives nothing more, and counts on more")
                 continue
+            quiet = 0
             if isinstance(item, list):
                 singles = requests.told(item)
                 if not singles:

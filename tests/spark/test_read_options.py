@@ -92,6 +92,7 @@ def test_what_is_wrong_is_named(options: dict[str, str], complaint: str) -> None
 
 def test_columns_of_another_name_or_type_are_refused() -> None:
     cases = [
+        (spark_schema(), "a schema without columns; messages have stream"),
         (spark_schema("sequence", "payload"), "column payload: messages have none; they have stream"),
         (spark_schema("sequence", sequence=IntegerType()), "column sequence: is bigint, not int"),
         (spark_schema("time", time=TimestampNTZType()), "column time: is timestamp, not timestamp_ntz"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -116,3 +118,15 @@ async def test_a_reader_travels_to_tasks_without_its_connection(reader: Callable
     travelled = pickle.loads(pickle.dumps(one))
     assert await asyncio.to_thread(travelled.initialOffset) == await asyncio.to_thread(one.initialOffset)
     await asyncio.to_thread(travelled.stop)
+
+
+def test_pyspark_without_read_limits_is_enough() -> None:
+    """As in PySpark 4.1, which has no module for them."""
+    program = """
+import sys
+import pyspark.sql.datasource
+sys.modules["pyspark.sql.streaming.datasource"] = None
+from pipeline.source.stream_reader import StreamReader
+assert issubclass(StreamReader, pyspark.sql.datasource.DataSourceStreamReader)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
