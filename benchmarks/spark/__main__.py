@@ -159,8 +159,8 @@ def report(figures: Sequence[Figure]) -> Report:
             ratios.append(Ratio("diff, 5,000,000 a side", figure.seconds, 30, at_most=True, unit="s"))
             ratios.append(Ratio("diff, peak memory", figure.peak_bytes / _GIB, 4, at_most=True, unit="GiB"))
     for arm in dict.fromkeys(figure.arm for figure in two):
-        if (grown := slope([figure for figure in two if figure.arm == arm])) is not None:
-            ratios.append(Ratio(f"{arm}, cost per message, largest size to smallest", grown))
+        grown = slope([figure for figure in two if figure.arm == arm])
+        ratios += [] if grown is None else [Ratio(f"{arm}, cost per message, largest size to smallest", grown)]
     return Report(("what", "messages", "cores", "seconds", "per second", "peak GiB"), rows, ratios)
 
 
