@@ -6,6 +6,8 @@ An error that a task raises reaches the driver as text inside of Spark's own exc
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from bridge.errors import EXIT_NO, EXIT_UNREACHABLE, EXIT_USAGE, BridgeError
@@ -19,6 +21,7 @@ __all__ = [
     "SchemaError",
     "SparkMissingError",
     "UnreachableError",
+    "marking",
     "told",
 ]
 
@@ -92,6 +95,18 @@ class JobFailedError(PipelineError):
 
     code = "job_failed"
     retriable = True
+
+
+@contextmanager
+def marking() -> Iterator[None]:
+    """What tasks and data sources do: errors of ours leave it with a text that `told` finds."""
+    try:
+        yield
+    except PipelineError as error:
+        raise error.marked from None
+    except BridgeError as error:
+        kind = UnreachableError if error.exit_code == EXIT_UNREACHABLE else PipelineError
+        raise kind(str(error)).marked from None
 
 
 _KINDS: Final = {

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pyspark.sql.datasource import DataSource
 
 from pipeline.columns import DEFAULT, ddl
+from pipeline.errors import marking
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceReader
+    from pyspark.sql.types import StructType
 
 __all__ = ["JetStreamDataSource"]
 
@@ -20,3 +27,12 @@ class JetStreamDataSource(DataSource):
     def schema(self) -> str:
         """The default columns."""
         return ddl(DEFAULT)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """What plans and reads a batch."""
+        from pipeline.source.batch_reader import BatchReader
+        from pipeline.source.read_options import ReadOptions
+        from pipeline.source.schema import ReadSchema
+
+        with marking():
+            return BatchReader(ReadOptions.of(self.options), ReadSchema.of(schema))

@@ -9,6 +9,7 @@ import pytest
 
 from pipeline.session import spark_session
 from tests.live.conftest import *  # noqa: F403  # the fixtures of real servers
+from tests.live.conftest import _name_numbers  # noqa: F401  # one of them, which the star leaves out
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,6 +28,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.sql.warehouse.dir": str(place / "warehouse"),
             "spark.local.dir": str(place / "local"),
             "spark.sql.session.timeZone": "UTC",
+            "spark.ui.showConsoleProgress": "false",
         },
     )
     session.sparkContext.setLogLevel("ERROR")

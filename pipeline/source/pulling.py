@@ -1,0 +1,184 @@
+"""Reading a range of sequences as fast as it comes: a pull consumer of its own, messages asked for in portions.
+
+Asking in portions bounds what is under way, so that a slow reader costs neither memory nor the connection, and little
+is sent that lies behind the range's end. A consumer without acks knows nothing of what arrived: its own count of
+deliveries, compared with ours, tells whether something was lost. Then a new consumer goes on behind what is here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Final
+
+from bridge.connection import Link
+from bridge.errors import ApiError
+from bridge.jetstream_api import Json
+from bridge.replay import filter_members
+from bridge.republish_loop import AckReply
+from bridge.wire import Delivered
+from transforms import header_block
+
+__all__ = ["Pull"]
+
+_HEARTBEAT: Final = 2.0  # seconds between two signs of life while a request waits
+_SILENT_BEATS: Final = 3  # without anything, after which the consumer is taken for lost
+_EXPIRES: Final = 30.0  # seconds that the server keeps a request
+_TIME_UP: Final = (b"404", b"408")
+_STATUS: Final = b"NATS/1.0 "
+
+
+class _LostError(Exception):
+    """Deliveries were lost, or the consumer was; a new one can go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """How to read a stream that keeps its messages whatever consumers do.
+
+    Attributes:
+        link: the connection.
+        stream: the stream's name.
+        filters: only these subjects; none for all. More than one only on servers from 2.10 on.
+        portion: how many messages to ask for at once.
+    """
+
+    link: Link
+    stream: str
+    filters: tuple[str, ...] = ()
+    portion: int = 10_000
+
+    async def between(self, first: int, last: int) -> AsyncGenerator[list[Delivered], None]:
+        """Batches of the messages with first <= sequence <= last that still exist, in order.
+
+        Close it (`contextlib.aclosing`) where the iteration may end early: the consumer is deleted then.
+
+        Raises:
+            ApiError: retriable if the connection broke meanwhile; what was yielded is good.
+        """
+        client = self.link.client
+        arrived: asyncio.Queue[list[Delivered] | bytes | None] = asyncio.Queue()
+        inbox = client.new_inbox()
+
+        def disconnected() -> None:
+            arrived.put_nowait(None)
+
+        subscription = await client.subscribe_batches(
+            inbox, arrived.put_nowait, lambda _, block: arrived.put_nowait(block)
+        )
+        self.link.on_disconnect(disconnected)
+        name = ""
+        try:
+            consumer = await self.link.api.create_ephemeral(self.stream, self._config(first))
+            if not consumer["num_pending"]:
+                return
+            name = str(consumer["name"])
+            async with contextlib.aclosing(self._read(arrived, inbox, name, first, last)) as batches:
+                async for batch in batches:
+                    yield batch
+        except _LostError as error:
+            raise ApiError(
+                f"stream '{self.stream}': {error}",
+                http_code=408,
+                err_code=0,
+                description="pull broken",
+                retriable=True,
+            ) from None
+        finally:
+            self.link.forget(disconnected)
+            await subscription.release()
+            if name and client.is_connected:
+                with contextlib.suppress(ApiError):  # the server forgets it by itself, a little later
+                    await self.link.api.forget_ephemeral(self.stream, name)
+
+    def _config(self, first: int) -> Json:
+        return {
+            "ack_policy": "none",
+            "deliver_policy": "by_start_sequence",
+            "opt_start_seq": first,
+            "replay_policy": "instant",
+            "max_deliver": 1,
+            "inactive_threshold": int(_EXPIRES * 1e9),
+            "mem_storage": True,
+            "num_replicas": 1,
+            **filter_members(self.filters),
+        }
+
+    async def _read(
+        self, arrived: asyncio.Queue[list[Delivered] | bytes | None], inbox: str, name: str, first: int, last: int
+    ) -> AsyncGenerator[list[Delivered], None]:
+        seen = outstanding = 0
+        at = first - 1
+        while True:
+            # What is under way already may reach up to the end if there are no gaps; it is never worth more.
+            if outstanding <= self.portion // 2 and (want := min(self.portion, last - at - outstanding)) > 0:
+                self._ask(inbox, name, want)
+                outstanding += want
+            item = await self._next(arrived)
+            if item is None:
+                raise _LostError("the connection was lost")
+            if isinstance(item, bytes):
+                if await self._through(name, seen) and arrived.empty():
+                    return
+                continue
+            messages, given_back = _without_statuses(item)
+            outstanding -= len(messages) + given_back
+            if not messages:
+                continue
+            reply = AckReply.parse(messages[-1][1])
+            if reply.consumer_sequence != seen + len(messages):
+                raise _LostError("deliveries were lost")
+            seen, at = reply.consumer_sequence, reply.stream_sequence
+            if at > last:
+                messages = [m for m in messages if AckReply.parse(m[1]).stream_sequence <= last]
+            if messages:
+                yield messages
+            if at >= last or reply.pending == 0:
+                return
+
+    def _ask(self, inbox: str, name: str, count: int) -> None:
+        if not self.link.client.is_connected:
+            raise _LostError("the connection was lost")
+        body = json.dumps(
+            {"batch": count, "expires": int(_EXPIRES * 1e9), "idle_heartbeat": int(_HEARTBEAT * 1e9)}
+        ).encode()
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self.stream}.{name}".encode()
+        self.link.client.write_raw(b"PUB %b %b %d\r\n%b\r\n" % (subject, inbox.encode(), len(body), body))
+
+    async def _through(self, name: str, seen: int) -> bool:
+        """Whether an idle consumer has nothing more for us: messages that it counted on may be deleted meanwhile."""
+        info = await self.link.api.consumer_info(self.stream, name)
+        if info is None:
+            raise _LostError("the consumer is gone")
+        if int(info["delivered"]["consumer_seq"]) < seen:
+            raise _LostError("the consumer began anew")
+        return int(info["delivered"]["consumer_seq"]) == seen and not info["num_pending"]
+
+    async def _next(self, arrived: asyncio.Queue[list[Delivered] | bytes | None]) -> list[Delivered] | bytes | None:
+        try:
+            async with asyncio.timeout(_SILENT_BEATS * _HEARTBEAT):
+                return await arrived.get()
+        except TimeoutError:
+            raise _LostError("nothing arrives: the server or the stream's leader is away") from None
+
+
+def _without_statuses(batch: list[Delivered]) -> tuple[list[Delivered], int]:
+    """The messages, and how many that were asked for will not come because the request's time is up.
+
+    Raises:
+        _LostError: the server ended a request for another reason.
+    """
+    if all(message[1] for message in batch):
+        return batch, 0
+    given_back = 0
+    for _, reply, block, _ in batch:
+        if reply:
+            continue
+        status = block[len(_STATUS) : block.find(b"\r\n")]
+        if not status.startswith(_TIME_UP):
+            raise _LostError(f"the server ended a request: {status.decode('utf-8', 'replace')}")
+        given_back += int(header_block.read(block, b"Nats-Pending-Messages") or 0)
+    return [message for message in batch if message[1]], given_back

@@ -1,0 +1,99 @@
+"""What a read is asked to do, from the options of the data source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from bridge.settings import Connection
+from pipeline.connections import connection_of
+from pipeline.errors import OptionError
+from pipeline.options import READ, flag, given, number
+from transforms.stream_config.start_time import InvalidTimeError, normal_time
+from transforms.subject import is_valid_filter
+
+__all__ = ["ReadOptions"]
+
+_NO_NAME: Final = re.compile(r"[\s.*>/\\]")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """One stream, or a part of it.
+
+    Attributes:
+        connection: where the stream is.
+        stream: its name.
+        subjects: consumer filters; none for all messages.
+        start_sequence: the first sequence to read; None for the stream's first.
+        end_sequence: the last sequence to read; None for the stream's last.
+        start_time: RFC 3339; messages stored then or later.
+        end_time: RFC 3339; messages stored before.
+        partitions: how many ranges; None for as many as there are cores.
+        rows_per_partition: messages in a range, about.
+        max_rows_per_trigger: messages in a batch of a streaming read at most.
+        fail_on_data_loss: whether messages that are gone before they were read are an error.
+    """
+
+    connection: Connection = field(repr=False)
+    stream: str
+    subjects: tuple[str, ...] = ()
+    start_sequence: int | None = None
+    end_sequence: int | None = None
+    start_time: str | None = None
+    end_time: str | None = None
+    partitions: int | None = None
+    rows_per_partition: int | None = None
+    max_rows_per_trigger: int | None = None
+    fail_on_data_loss: bool = True
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> ReadOptions:
+        """Read the options of a data source.
+
+        Raises:
+            OptionError: one is missing, unknown or wrong.
+        """
+        found = given(options, READ)
+        stream = found.get("stream", "")
+        if not stream:
+            raise OptionError('option stream: missing; say .option("stream", "ORDERS")')
+        if _NO_NAME.search(stream):
+            raise OptionError(f"option stream: '{stream}' cannot be a stream's name: no white space, none of .*>/\\")
+        if "partitions" in found and "rowsPerPartition" in found:
+            raise OptionError("option rowsPerPartition: partitions says how the read is cut already; leave one out")
+        return cls(
+            connection=connection_of(found),
+            stream=stream,
+            subjects=_filters(found.get("subjects", "")),
+            start_sequence=number(found, "startSequence"),
+            end_sequence=number(found, "endSequence", least=0),
+            start_time=_time(found, "startTime"),
+            end_time=_time(found, "endTime"),
+            partitions=number(found, "partitions"),
+            rows_per_partition=number(found, "rowsPerPartition"),
+            max_rows_per_trigger=number(found, "maxRowsPerTrigger"),
+            fail_on_data_loss=flag(found, "failOnDataLoss", default=True),
+        )
+
+
+def _filters(text: str) -> tuple[str, ...]:
+    filters = tuple(part.strip() for part in text.split(",")) if text.strip() else ()
+    for one in filters:
+        if not is_valid_filter(one.encode()):
+            raise OptionError(f"option subjects: '{one}' is not a subject that a consumer can be made for")
+    # A filter for everything is none; servers compare and match less without it.
+    return () if ">" in filters else filters
+
+
+def _time(found: Mapping[str, str], name: str) -> str | None:
+    if name not in found:
+        return None
+    try:
+        return normal_time(found[name])
+    except InvalidTimeError:
+        raise OptionError(
+            f"option {name}: '{found[name]}' is not a time; write it as 2026-01-31T12:00:00Z, or with +01:00"
+        ) from None

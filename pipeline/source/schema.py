@@ -1,0 +1,78 @@
+"""The columns that a read gives, from the schema that Spark hands on, and the same in Arrow's words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql.types import ArrayType, DataType, StructType
+
+from pipeline.columns import COLUMNS
+from pipeline.errors import SchemaError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructField
+
+__all__ = ["ReadSchema"]
+
+_ARROW: Final[dict[str, pa.DataType]] = {
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "bigint": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+}
+_BYTES_TOO: Final = ("subject",)
+"""Columns of text that may be had as bytes: what the server stores need not be UTF-8."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSchema:
+    """The columns of a read, in order.
+
+    Attributes:
+        names: of the columns.
+        arrow: the record batches' schema, exactly as Spark expects it.
+    """
+
+    names: tuple[str, ...]
+    arrow: pa.Schema
+
+    @classmethod
+    def of(cls, schema: StructType) -> ReadSchema:
+        """From Spark's schema.
+
+        Raises:
+            SchemaError: a column that messages do not have, or another type than its own.
+        """
+        fields = [pa.field(field.name, _arrow_type(field), nullable=field.nullable) for field in schema.fields]
+        return cls(tuple(schema.fieldNames()), pa.schema(fields))
+
+    @property
+    def subject_is_text(self) -> bool:
+        """Whether subjects must be UTF-8."""
+        return "subject" in self.names and bool(pa.types.is_string(self.arrow.field("subject").type))
+
+
+def _arrow_type(field: StructField) -> pa.DataType:
+    wanted = COLUMNS.get(field.name)
+    if wanted is None:
+        raise SchemaError(f"column {field.name}: messages have none; they have {', '.join(COLUMNS)}")
+    found = field.dataType.simpleString()
+    if field.name in _BYTES_TOO and found == "binary":
+        return pa.binary()
+    if found != wanted:
+        also = " or binary" if field.name in _BYTES_TOO else ""
+        raise SchemaError(f"column {field.name}: is {wanted}{also}, not {found}")
+    if field.name == "headers":
+        return _headers_type(field.dataType)
+    return _ARROW[wanted]
+
+
+def _headers_type(headers: DataType) -> pa.DataType:
+    """As Spark maps it to Arrow: what may be null differs with the words of the user's schema."""
+    assert isinstance(headers, ArrayType)
+    header = headers.elementType
+    assert isinstance(header, StructType)
+    parts = [pa.field(part.name, pa.string(), nullable=part.nullable) for part in header.fields]
+    return pa.list_(pa.field("element", pa.struct(parts), nullable=headers.containsNull))

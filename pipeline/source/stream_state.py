@@ -1,0 +1,94 @@
+"""What a stream holds, as its server tells it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bridge.connection import Link
+from bridge.errors import ApiError
+from bridge.jetstream_api import STREAM_NOT_FOUND, Json
+from pipeline.errors import PipelineError
+
+__all__ = ["StreamState", "state_of"]
+
+_LISTED = 10_000
+"""So many deleted sequences are asked for by name; where there are more, the server is asked where to cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """A stream at one moment.
+
+    Attributes:
+        name: of the stream.
+        created: when it was created, as the server tells it; another one means another stream.
+        first: the first sequence that it holds, or will hold if it is empty.
+        last: the last sequence that it gave.
+        messages: how many it holds.
+        size: bytes of all of them, with what the server adds.
+        deleted: sequences between first and last that are gone, in order; None if there are too many to list.
+        limits: whether it keeps messages whatever consumers do (not a work queue, not for interest).
+    """
+
+    name: str
+    created: str
+    first: int
+    last: int
+    messages: int
+    size: int
+    deleted: tuple[int, ...] | None
+    limits: bool
+
+    @property
+    def average(self) -> int:
+        """Bytes of a message, about."""
+        return self.size // self.messages + 1 if self.messages else 1
+
+
+async def state_of(link: Link, stream: str, *, listing: bool = False) -> StreamState:
+    """Ask for a stream's state.
+
+    Args:
+        link: a connection.
+        stream: the stream's name.
+        listing: with the deleted sequences, where there are not too many.
+
+    Raises:
+        PipelineError: there is no such stream.
+        ApiError: the server refuses, or does not answer.
+    """
+    try:
+        info = await link.api.stream_info(stream)
+        if listing and 0 < int(info["state"].get("num_deleted", 0)) <= _LISTED:
+            info = await link.api.stream_info(stream, deleted=True)
+    except ApiError as error:
+        if error.err_code != STREAM_NOT_FOUND:
+            raise
+        raise PipelineError(await _missing(link, stream)) from None
+    return _state(stream, info)
+
+
+def _state(stream: str, info: Json) -> StreamState:
+    state = info["state"]
+    deleted: tuple[int, ...] | None = tuple(sorted(state.get("deleted") or ()))
+    if len(deleted or ()) != int(state.get("num_deleted", 0)):
+        deleted = None
+    return StreamState(
+        name=stream,
+        created=str(info["created"]),
+        first=int(state["first_seq"]),
+        last=int(state["last_seq"]),
+        messages=int(state["messages"]),
+        size=int(state["bytes"]),
+        deleted=deleted,
+        limits=info["config"].get("retention", "limits") == "limits",
+    )
+
+
+async def _missing(link: Link, stream: str) -> str:
+    try:
+        names = sorted(await link.api.stream_names())
+    except ApiError:
+        names = []
+    has = f"; there are {', '.join(names[:10])}{', …' if len(names) > 10 else ''}" if names else ""
+    return f"stream '{stream}': not found at {', '.join(link.servers)}{has}"
