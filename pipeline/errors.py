@@ -15,6 +15,7 @@ from bridge.errors import EXIT_NO, EXIT_UNREACHABLE, EXIT_USAGE, BridgeError
 __all__ = [
     "DataLostError",
     "JobFailedError",
+    "JobStoppedError",
     "OptionError",
     "PipelineError",
     "RowError",
@@ -95,6 +96,22 @@ class JobFailedError(PipelineError):
 
     code = "job_failed"
     retriable = True
+
+
+class JobStoppedError(PipelineError):
+    """A signal ended a job; the message says what is kept, and how to go on.
+
+    Args:
+        message: one or two lines for a person.
+        exit_code: 130 after SIGINT, 143 after SIGTERM.
+    """
+
+    code = "stopped"
+    retriable = True
+
+    def __init__(self, message: str, *, exit_code: int = 130) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # type: ignore[misc]  # the signal decides it, not the class
 
 
 @contextmanager

@@ -1,55 +1,280 @@
-"""Progress of a job, on stderr: what is done, how fast, how long it takes yet; and a summary at the end."""
+"""Progress of a job, on stderr: what is done, how fast, how long it takes yet; and a summary at the end.
+
+On a terminal one line is rewritten; elsewhere a line comes every few seconds. How many messages were handled so far
+comes from Spark while tasks run (`spark_counts`), and from the job when it knows exactly: `Progress.add`.
+"""
 
 from __future__ import annotations
 
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from pipeline.errors import JobStoppedError
+from pipeline.progress_line import State, line, summary
+from pipeline.spark_counts import SparkCounts
+from pipeline.stopping import Stop, in_java, listening
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Progress", "watched"]
+__all__ = ["INTERVAL", "Progress", "watched"]
+
+INTERVAL: Final = 10.0
+"""Seconds between two lines where there is no terminal, unless another interval is asked for."""
+
+_LOOK: Final = 0.5
+_REMEMBERED: Final = 15.0
+"""Seconds over which the rate is taken."""
 
 
 @dataclass(slots=True)
 class Progress:
-    """What is known of a job while it runs.
+    """What is known of a job while it runs; the job itself tells it stages and exact counts.
 
     Attributes:
         job: what it is called, such as `capture ORDERS`.
-        total: how many messages it will handle, as far as known when it began; None if that is not known.
+        total: how many messages the present stage will handle, as far as known; None if that is not known.
         stage: what it does now, for a person.
-        messages: handled so far.
+        messages: handled so far, as far as is known for certain; the summary tells this number, or what Spark counted
+            in the last stage where the job told nothing.
+        kept: what a person should know who stopped the job: what is kept, how to go on.
+        started: when the job began, by `time.monotonic`.
+        stopping: set when SIGINT or SIGTERM came; a job that ends by itself then looks at this.
     """
 
     job: str
     total: int | None = None
     stage: str = ""
     messages: int = 0
+    kept: str = ""
     started: float = field(default_factory=time.monotonic)
+    stopping: threading.Event = field(default_factory=threading.Event)
+    _seen: int = 0
+    _on_stage: Callable[[], None] | None = None
+    _say: Callable[[str], None] | None = None
 
-    def enter(self, stage: str) -> None:
-        """A new stage begins."""
+    def enter(self, stage: str, *, total: int | None = None) -> None:
+        """A new stage begins: Spark's counts start from zero, towards this total (None keeps the one before)."""
         self.stage = stage
+        if total is not None:
+            self.total = total
+        if self._on_stage is not None:
+            self._on_stage()
+
+    def add(self, messages: int) -> None:
+        """So many more are handled for certain; what Spark counted of them so far is replaced by this."""
+        self.messages += messages
+        if self._on_stage is not None:
+            self._on_stage()
+
+    def say(self, text: str) -> None:
+        """A line of its own on stderr; nothing where the job is to be quiet."""
+        if self._say is not None:
+            self._say(text)
 
 
 @contextmanager
-def watched(spark: SparkSession, job: str, *, total: int | None = None, quiet: bool = False) -> Iterator[Progress]:
+def watched(
+    spark: SparkSession,
+    job: str,
+    *,
+    total: int | None = None,
+    quiet: bool = False,
+    interval: float = INTERVAL,
+    drains: bool = False,
+) -> Iterator[Progress]:
     """Show the progress of whatever Spark does inside of the block.
 
-    An interrupt (SIGINT, SIGTERM) cancels Spark's jobs and raises `KeyboardInterrupt` after they have ended.
+    Args:
+        spark: the session; all its queries are counted.
+        job: what it is called, such as `capture ORDERS`.
+        total: how many messages there are to handle, if that is known.
+        quiet: say nothing at all.
+        interval: seconds between two lines where stderr is no terminal.
+        drains: the block looks at `Progress.stopping` and ends by itself after the first signal; only a second one
+            cancels.
+
+    Raises:
+        JobStoppedError: SIGINT or SIGTERM came: Spark's jobs and queries were cancelled, and the block has ended.
     """
     progress = Progress(job, total)
-    over = threading.Event()
-    try:
-        yield progress
-    finally:
-        over.set()
-        if not quiet:
-            took = time.monotonic() - progress.started
-            print(f"{job}: {progress.messages} messages in {took:.1f} s", file=sys.stderr)  # noqa: T201
+    stops: list[Stop] = []
+    watcher = _Watcher(spark, _Screen(progress, spark, quiet=quiet, interval=interval))
+
+    def on_stop(stop: Stop) -> None:
+        stops.append(stop)
+        progress.stopping.set()
+        asked = len(stops) - drains
+        if asked < 1:
+            return
+        watcher.cancel()
+        # Where Java is asked, its answer (that the job was cancelled) ends the block, unless somebody insists.
+        if asked > 1 or not in_java(stop.frame):
+            raise _stopped(progress, stop)
+
+    with listening(on_stop):
+        watcher.start()
+        try:
+            yield progress
+        except JobStoppedError:
+            raise
+        except Exception as error:
+            if watcher.cancels:
+                raise _stopped(progress, stops[0]) from error
+            raise
+        else:
+            if watcher.cancels:
+                raise _stopped(progress, stops[0])
+            watcher.screen.end()
+        finally:
+            watcher.end()
+
+
+def _stopped(progress: Progress, stop: Stop) -> JobStoppedError:
+    kept = f"; {progress.kept}" if progress.kept else ""
+    return JobStoppedError(f"{progress.job}: stopped by {stop.number.name}{kept}", exit_code=stop.exit_code)
+
+
+class _Watcher(threading.Thread):
+    """Keeps the screen up to date, and cancels when told to."""
+
+    def __init__(self, spark: SparkSession, screen: _Screen) -> None:
+        super().__init__(name="nats-bridge-progress", daemon=True)
+        self.screen = screen
+        self.cancels = False
+        self._spark = spark
+        self._over = False
+        self._wake = threading.Event()
+
+    def cancel(self) -> None:
+        """From now on Spark's jobs and queries are cancelled, those as well that the block still starts."""
+        self.cancels = True
+        self._wake.set()
+
+    def end(self) -> None:
+        """Nothing is written any more."""
+        self._over = True
+        self._wake.set()
+        self.join()
+        self.screen.clear()
+
+    def run(self) -> None:
+        """Until the end: look, or cancel."""
+        while not self._over:
+            if self.cancels:
+                # Java may be gone, which ends the block as well.
+                with suppress(Exception):
+                    for query in self._spark.streams.active:
+                        query.stop()
+                    self._spark.sparkContext.cancelAllJobs()
+            else:
+                self.screen.look()
+            self._wake.wait(_LOOK)
+            self._wake.clear()
+
+
+class _Screen:
+    """What is written to stderr, and when."""
+
+    def __init__(self, progress: Progress, spark: SparkSession, *, quiet: bool, interval: float) -> None:
+        self._progress = progress
+        self._quiet = quiet
+        self._interval = interval
+        self._is_terminal = sys.stderr.isatty()
+        self._counts: SparkCounts | None = None
+        # Hosts of notebooks may forbid to ask Spark's stores: then there are stages and exact counts, but no rows.
+        with suppress(Exception):
+            self._counts = SparkCounts(spark)
+        self._lock = threading.Lock()
+        self._said = time.monotonic()
+        self._history: deque[tuple[float, int]] = deque()
+        self._rows = 0
+        self._open = False
+        progress._on_stage = self._restart
+        progress._say = self.say
+
+    def look(self) -> None:
+        """Ask Spark, and write if it is time."""
+        if self._quiet:
+            return
+        now = time.monotonic()
+        with self._lock:
+            tasks = self._ask()
+            progress = self._progress
+            messages = progress.messages + self._rows
+            if progress.total is not None:
+                messages = min(messages, progress.total)
+            self._history.append((now, messages))
+            while len(self._history) > 2 and now - self._history[0][0] > _REMEMBERED:
+                self._history.popleft()
+            if not self._is_terminal and now - self._said < self._interval:
+                return
+            then, before = self._history[0]
+            state = State(
+                job=progress.job,
+                stage=progress.stage,
+                messages=messages,
+                total=progress.total,
+                rate=max(0, messages - before) / (now - then) if now > then else 0.0,
+                tasks_done=tasks[0],
+                tasks=tasks[1],
+                seconds=now - progress.started,
+            )
+            self._said = now
+            self._write(line(state), stays=not self._is_terminal)
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        if not self._quiet:
+            with self._lock:
+                self._write(text, stays=True)
+
+    def end(self) -> None:
+        """The summary."""
+        progress = self._progress
+        took = time.monotonic() - progress.started
+        with self._lock:
+            if self._counts is not None and not progress.messages:
+                with suppress(Exception):
+                    self._counts.settle()
+                self._ask()
+            counted = progress.messages or self._rows
+        self.say(summary(progress.job, counted, took))
+
+    def clear(self) -> None:
+        """Leave a terminal with an empty line to go on with."""
+        with self._lock:
+            if self._open:
+                sys.stderr.write("\r\x1b[K")
+                sys.stderr.flush()
+                self._open = False
+
+    def _restart(self) -> None:
+        with self._lock:
+            self._rows = 0
+            self._history.clear()
+            if self._counts is not None:
+                with suppress(Exception):
+                    self._counts.restart()
+
+    def _ask(self) -> tuple[int, int]:
+        """Rows and tasks from Spark; a count that cannot be had is no reason to disturb the job."""
+        tasks = (0, 0)
+        if self._counts is not None and not self._quiet:
+            with suppress(Exception):
+                self._rows = self._counts.rows()
+                tasks = self._counts.tasks()
+        return tasks
+
+    def _write(self, text: str, *, stays: bool) -> None:
+        begin = "\r\x1b[K" if self._is_terminal else ""
+        with suppress(OSError):  # whoever reads stderr may have gone
+            sys.stderr.write(f"{begin}{text}{chr(10) if stays else ''}")
+            sys.stderr.flush()
+        self._open = not stays

@@ -1,57 +1,191 @@
-"""The Spark session of a job."""
+"""The Spark session of a job: what must be there first, where it runs, and what it leaves behind: nothing.
+
+`spark_session` is for programs and notebooks; `job_session` is for commands, which also want quiet and short errors.
+Under `spark-submit` (Spark has started us, and said where) its settings stand, and nothing is set but what is missing.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
-from typing import TYPE_CHECKING
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
 
-from pipeline.errors import SparkMissingError
+from pipeline.errors import JobFailedError, JobStoppedError, SparkMissingError
+from pipeline.failures import failure, meaning_of_start
+from pipeline.java import require_java
+from pipeline.stopping import Stop, listening
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["spark_session"]
+__all__ = ["job_session", "spark_session"]
 
-_INSTALL = "install the extra: pip install 'nats-bridge[spark]'"
+_INSTALL: Final = "install the extra: pip install 'nats-bridge[spark]'"
+_DEFAULTS: Final = {
+    "spark.ui.enabled": "false",
+    # What running tasks have read is told by heartbeats; Spark's ten seconds are long for somebody who watches.
+    "spark.executor.heartbeatInterval": "2s",
+}
+# Spark's shells, which is what it takes a Python program for, set this themselves where nothing is said.
+_FROM_THE_START: Final = {"spark.ui.showConsoleProgress": "false"}
+_ON_THIS_MACHINE: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_PATIENCE: Final = 30.0
+"""Seconds in which Java must end after its work is over; then it is killed."""
 
 
-def spark_session(name: str, *, master: str | None = None, settings: dict[str, str] | None = None) -> SparkSession:
+def spark_session(name: str, *, master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
     """The session of the process, with the data source `jetstream` known to it; a new one where there is none.
+
+    A local master is reached on loopback only, and shows no web page, unless settings say otherwise.
 
     Args:
         name: the application's name.
-        master: where to run; None for what `spark-submit` or the environment says, else this machine (`local[*]`).
-        settings: Spark settings by name, such as `spark.driver.memory`.
+        master: where to run; None for what `spark-submit`, `spark-defaults.conf` or `MASTER` says, else this machine
+            (`local[*]`).
+        settings: Spark settings by name, such as `spark.driver.memory`; of a session that is there already they can
+            change only what Spark lets change.
 
     Raises:
-        SparkMissingError: PySpark, pyarrow or Java is not there.
+        SparkMissingError: PySpark, pyarrow or Java is not there, or cannot be used.
     """
+    return _session(name, master, dict(settings or {}), None)
+
+
+@contextmanager
+def job_session(
+    name: str, *, master: str | None = None, settings: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
+    """The session of one command, as `spark_session` makes it; nothing of it runs on afterwards.
+
+    Java's own words (warnings, stack traces) go to a file, which is named when the job fails and removed when it
+    does not. Under `spark-submit` they go where Spark's logging sends them.
+
+    Raises:
+        SparkMissingError: PySpark, pyarrow or Java is not there, or cannot be used.
+        PipelineError: whatever went wrong inside of the block, in one or two lines (`failures.failure`).
+        JobStoppedError: SIGINT or SIGTERM came.
+    """
+    place = Path(tempfile.mkdtemp(prefix="nats-bridge-spark-"))
+    log = place / "spark.log"
+    spark: SparkSession | None = None
+    keeps_log = False
+
+    def stopped(stop: Stop) -> None:
+        raise JobStoppedError(f"{name}: stopped before it had begun", exit_code=stop.exit_code)
+
+    try:
+        with log.open("wb") as stream, listening(stopped) as again:
+            spark = _session(name, master, dict(settings or {}), stream)
+            again()  # Spark has put a handler of its own in place of ours
+            yield spark
+    except JobStoppedError:
+        raise
+    except Exception as error:
+        short = failure(name, error)
+        # What we say ourselves needs no log of Spark's to be understood.
+        if short is error:
+            raise
+        if isinstance(short, JobFailedError) and log.stat().st_size:
+            keeps_log = True
+            short = JobFailedError(f"{short}\nSpark's own log: {log}")
+        raise short from error
+    finally:
+        _end(spark)
+        if not keeps_log:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _session(name: str, master: str | None, settings: dict[str, str], log: IO[bytes] | None) -> SparkSession:
     try:
         import pyarrow  # noqa: F401  # tasks need it; better said here than by a dying worker
+        from pyspark import SparkConf, SparkContext
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise SparkMissingError(f"{error.name or error} is not installed: {_INSTALL}") from None
     from pyspark_jetstream import register
 
-    if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
-        raise SparkMissingError("Java is not installed: Spark needs Java 17 or newer on the path, or JAVA_HOME")
-    # Workers would take whatever `python3` is on the path, which may lack pyarrow and us.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(name)
-    if SparkSession.getActiveSession() is None and "SPARK_ENV_LOADED" not in os.environ:
-        builder = builder.master(master or os.environ.get("MASTER") or "local[*]")
-        if (master or "local").startswith("local"):
-            builder = (
-                builder.config("spark.driver.host", "127.0.0.1")
-                .config("spark.driver.bindAddress", "127.0.0.1")
-                .config("spark.ui.enabled", "false")
-            )
-    elif master:
-        builder = builder.master(master)
-    for key, value in (settings or {}).items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    if master:
+        settings["spark.master"] = master
+    if "spark.pyspark.python" not in settings:
+        # Workers would take whatever `python3` is on the path, which may lack pyarrow and us.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if SparkSession.getActiveSession() is None:
+        if SparkContext._gateway is None:
+            SparkContext._ensure_initialized(gateway=_started_java(settings, log))
+        # What spark-submit, spark-defaults.conf and the environment say is known now.
+        conf = SparkConf()
+        for key, value in settings.items():
+            conf.set(key, value)
+        is_local = (conf.get("spark.master") or "local").startswith("local")
+        defaults = {**_DEFAULTS, **_ON_THIS_MACHINE} if is_local else _DEFAULTS
+        for key, value in defaults.items():
+            conf.setIfMissing(key, value)
+        if not _is_submitted():
+            conf.setIfMissing("spark.master", "local[*]")
+            conf.setAppName(name)
+        spark = SparkSession.builder.config(conf=conf).getOrCreate()
+    else:
+        builder = SparkSession.builder
+        for key, value in settings.items():
+            builder = builder.config(key, value)
+        spark = builder.getOrCreate()
     register(spark)
     return spark
+
+
+def _is_submitted() -> bool:
+    """Whether Spark has started this process (`spark-submit`), and not this process Spark."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _started_java(settings: dict[str, str], log: IO[bytes] | None) -> Any:
+    """A JVM with Spark, or the one that has started us."""
+    from pyspark import SparkConf
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+
+    launch: Callable[..., Any] = launch_gateway
+
+    conf = SparkConf(loadDefaults=False)
+    if _is_submitted():
+        return launch(conf)
+    require_java()
+    for key, value in {**_FROM_THE_START, **settings}.items():
+        conf.set(key, value)
+    try:
+        return launch(conf, {} if log is None else {"stdout": log, "stderr": log})
+    except PySparkRuntimeError:
+        # Without a log Java has said it on stderr, where everybody can read it.
+        said = "" if log is None else Path(log.name).read_text("utf-8", "replace")
+        raise SparkMissingError(meaning_of_start(said)) from None
+
+
+def _end(spark: SparkSession | None) -> None:
+    """End the session, and the JVM if it is ours."""
+    with suppress(ImportError):
+        from pyspark import SparkContext
+
+        gateway: Any = SparkContext._gateway
+        if spark is not None:
+            with suppress(Exception):
+                spark.stop()
+        if gateway is None or _is_submitted():
+            return
+        with suppress(Exception):
+            gateway.shutdown()
+        SparkContext._gateway = None
+        SparkContext._jvm = None
+        process: subprocess.Popen[bytes] = gateway.proc
+        if process.stdin:
+            process.stdin.close()  # the sign to end
+        try:
+            process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

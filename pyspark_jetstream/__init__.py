@@ -5,8 +5,10 @@ Where it is not installed on the driver but shipped (`--py-files`), Spark does n
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from pipeline.source.cores import CORES
 from pipeline.source.data_source import JetStreamDataSource
 
 if TYPE_CHECKING:
@@ -19,4 +21,6 @@ DefaultSource = JetStreamDataSource
 
 def register(spark: SparkSession) -> None:
     """Make the format `jetstream` known to a session; harmless where it is known already."""
+    with suppress(AttributeError):  # Spark Connect knows no context
+        spark.sparkContext.environment[CORES] = str(spark.sparkContext.defaultParallelism)
     spark.dataSource.register(JetStreamDataSource)

@@ -19,7 +19,7 @@ __all__ = ["Bench", "Expected"]
 Expected: TypeAlias = Callable[[Sequence[Stored]], int]
 """From what the origin holds to how many copies of it the target is to be waited for."""
 
-_COPIES_LIMIT = 20.0
+_COPIES_LIMIT = 60.0
 """Seconds until copies that have not come are taken for not coming."""
 _TRIES, _PAUSE = 1000, 0.01
 _STORE_IS_BUSY = "error creating store for stream"

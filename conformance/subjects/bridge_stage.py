@@ -23,9 +23,9 @@ from conformance.subjects.stage import Stage
 
 __all__ = ["BridgeStage"]
 
-_LIMIT: Final = 30.0
+_LIMIT: Final = 90.0
 """Seconds until a rule that does not come to its end counts as stuck."""
-_ADVISORY_LIMIT: Final = 5.0
+_ADVISORY_LIMIT: Final = 20.0
 """Seconds for the server's word on a delete or purge, which old servers now and then lose."""
 _LOOK: Final = 0.01
 _ERROR_CODE: Final = re.compile(r"\((10[0-9]{3})\)")

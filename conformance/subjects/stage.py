@@ -38,7 +38,7 @@ from transforms.subject import matches
 
 __all__ = ["Stage"]
 
-_SETTLE_LIMIT = 20.0
+_SETTLE_LIMIT = 60.0
 """Seconds until a copying stream that has not got what is expected is looked at as it is."""
 _LOOK = 0.01
 _NEVER = -1

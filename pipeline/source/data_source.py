@@ -10,7 +10,7 @@ from pipeline.columns import DEFAULT, ddl
 from pipeline.errors import marking
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
     from pyspark.sql.types import StructType
 
 __all__ = ["JetStreamDataSource"]
@@ -36,3 +36,12 @@ class JetStreamDataSource(DataSource):
 
         with marking():
             return BatchReader(ReadOptions.of(self.options), ReadSchema.of(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """What follows a stream, batch after batch."""
+        from pipeline.source.read_options import ReadOptions
+        from pipeline.source.schema import ReadSchema
+        from pipeline.source.stream_reader import StreamReader
+
+        with marking():
+            return StreamReader(ReadOptions.of(self.options), ReadSchema.of(schema))

@@ -1,56 +1,185 @@
-"""Cutting what is to be read into ranges that hold about as much, by what the stream really holds."""
+"""Cutting what is to be read into ranges that hold about as much, by what the stream really holds.
+
+Where nothing, or little, was deleted and nothing is filtered, counting does. Else the server is asked how many messages
+are behind a sequence, with consumers that live for a moment; a few questions per cut, since about as much is enough.
+Streams whose consumers decide what is kept are not asked that way.
+"""
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left, bisect_right
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final
 
 from bridge.connection import Link
+from bridge.errors import ApiError
 from bridge.replay import Replay
+from pipeline.errors import OptionError
+from pipeline.source.cores import cores
 from pipeline.source.read_options import ReadOptions
 from pipeline.source.sequence_range import SequenceRange
 from pipeline.source.stream_state import StreamState, state_of
 
-__all__ = ["plan"]
+__all__ = ["check_filters", "cut", "plan", "stored_before"]
 
-CORES: Final = "NATS_BRIDGE_SPARK_CORES"
-"""The environment variable in which `pyspark_jetstream.register` tells planners of Spark's default parallelism."""
+_NEAR: Final = 0.02
+"""How far a range's share may be off, as a part of it; closer costs more questions than it saves time."""
+_FILTERS_FROM: Final = (2, 10)
+"""The first version whose consumers take several filters."""
 
 
 async def plan(link: Link, options: ReadOptions) -> list[SequenceRange]:
     """The ranges of a batch read; none where there is nothing.
 
     Raises:
-        PipelineError: no such stream.
+        PipelineError: no such stream, or a server that cannot do it.
         ApiError: the server refuses, or does not answer.
     """
+    check_filters(link, options)
     state = await state_of(link, options.stream, listing=True)
     first, last = await _bounds(link, options, state)
     if first > last or not state.messages:
         return []
-    deleted = state.deleted or ()
-    total = last - first + 1 - (bisect_right(deleted, last) - bisect_left(deleted, first))
+    return await cut(link, options, state, first, last)
+
+
+async def cut(
+    link: Link, options: ReadOptions, state: StreamState, first: int, last: int, *, least: int = 1
+) -> list[SequenceRange]:
+    """Ranges from `first` to `last` that hold about as many messages each.
+
+    Args:
+        link: a connection.
+        options: what to read, and into how many ranges to cut it.
+        state: of the stream.
+        first: the first sequence.
+        last: the last sequence, not before the first.
+        least: messages in a range, unless the options say how many ranges there are.
+
+    Raises:
+        ApiError: the server refuses, or does not answer.
+    """
+    held = await _Held.of(link, options, state, first, last)
+    if not held.total:
+        return []
     if options.rows_per_partition:
-        count = -(-total // options.rows_per_partition)
+        count = -(-held.total // options.rows_per_partition)
+    elif options.partitions:
+        count = options.partitions
     else:
-        count = options.partitions or int(os.environ.get(CORES, 0)) or os.cpu_count() or 1
-    count = max(1, min(count, total))
-    step, more = divmod(last - first + 1, count)
-    ranges, at = [], first
-    for number in range(count):
-        end = at + step - 1 + (number < more)
-        ranges.append(SequenceRange(state.created, at, end, options.subjects))
-        at = end + 1
-    return ranges
+        count = min(cores(), -(-held.total // least))
+    count = min(count, held.total)
+    ends = [await held.end_of(held.total * number // count, held.total // count) for number in range(1, count)]
+    ends = sorted({*ends, last})
+    starts = [first, *(end + 1 for end in ends[:-1])]
+    return [SequenceRange(state.created, start, end, options.subjects) for start, end in zip(starts, ends, strict=True)]
+
+
+def check_filters(link: Link, options: ReadOptions) -> None:
+    """Refuse several filters where the server's consumers take one.
+
+    Raises:
+        OptionError: there are several, and the server is too old.
+    """
+    version = link.client.connected_server_version
+    if len(options.subjects) > 1 and (version.major, version.minor) < _FILTERS_FROM:
+        raise OptionError(
+            f"option subjects: servers take several filters from 2.10 on, and this is {link.server_version};"
+            " say one, or read all and filter the subject column"
+        )
+
+
+@dataclass(slots=True)
+class _Held:
+    """How many messages there are up to a sequence.
+
+    Attributes:
+        first: the first sequence.
+        last: the last sequence.
+        total: messages from the first to the last.
+        upto: messages from the first up to a sequence, as far as is known.
+        ask: the same from the server; None where it is counted by `upto` with `deleted`.
+        deleted: what is missing, in order.
+    """
+
+    first: int
+    last: int
+    total: int
+    upto: dict[int, int]
+    ask: Callable[[int], Awaitable[int]] | None
+    deleted: tuple[int, ...]
+
+    @classmethod
+    async def of(cls, link: Link, options: ReadOptions, state: StreamState, first: int, last: int) -> _Held:
+        if not state.limits or (state.deleted is not None and not options.subjects):
+            deleted = state.deleted or ()
+            missing = bisect_right(deleted, last) - bisect_left(deleted, first)
+            return cls(first, last, last - first + 1 - missing, {}, None, deleted)
+        after = Replay(link.api, options.stream, options.subjects).after
+        behind_all, behind_none = await after(first - 1), await after(last)
+        total = max(0, behind_all - behind_none)
+
+        async def ask(sequence: int) -> int:
+            return behind_all - await after(sequence)
+
+        return cls(first, last, total, {first - 1: 0, last: total}, ask, ())
+
+    async def end_of(self, wanted: int, share: int) -> int:
+        """A sequence up to which there are about `wanted` messages; `share` is how many a range holds."""
+        if self.ask is None:
+            return self._counted(wanted)
+        near = max(1, int(share * _NEAR))
+        while True:
+            known = sorted(self.upto)
+            at = bisect_left(known, wanted, key=self.upto.__getitem__)
+            high, low = known[at], known[max(0, at - 1)]
+            for one in (low, high):
+                if abs(self.upto[one] - wanted) <= near and one >= self.first:
+                    return one
+            if high - low <= 1:
+                return max(low, self.first)
+            # Where it would be if messages were spread evenly, but never so close to an end that it takes for ever.
+            spread = (wanted - self.upto[low]) / (self.upto[high] - self.upto[low])
+            guess = low + round((high - low) * min(max(spread, 0.1), 0.9))
+            guess = min(max(guess, low + 1), high - 1)
+            self.upto[guess] = await self.ask(guess)
+
+    def _counted(self, wanted: int) -> int:
+        low, high = self.first, self.last
+        before = bisect_left(self.deleted, self.first)
+        while low < high:
+            middle = (low + high) // 2
+            if middle - self.first + 1 - (bisect_right(self.deleted, middle) - before) >= wanted:
+                high = middle
+            else:
+                low = middle + 1
+        return low
 
 
 async def _bounds(link: Link, options: ReadOptions, state: StreamState) -> tuple[int, int]:
-    first = max(state.first, options.start_sequence or 0)
+    first = max(state.first, options.start_sequence or 1)
     last = min(state.last, options.end_sequence if options.end_sequence is not None else state.last)
-    replay = Replay(link.api, options.stream)
     if options.start_time:
-        first = max(first, await replay.before(options.start_time) + 1)
+        first = max(first, await stored_before(link, options, options.start_time) + 1)
     if options.end_time:
-        last = min(last, await replay.before(options.end_time))
+        last = min(last, await stored_before(link, options, options.end_time))
     return first, last
+
+
+async def stored_before(link: Link, options: ReadOptions, time: str) -> int:
+    """The sequence just before the first message stored at a time or later.
+
+    Raises:
+        OptionError: the stream cannot be asked.
+        ApiError: the server refuses, or does not answer.
+    """
+    try:
+        return await Replay(link.api, options.stream).before(time)
+    except ApiError as error:
+        if error.retriable or error.http_code != 400:
+            raise
+        raise OptionError(
+            f"options startTime and endTime: stream '{options.stream}' cannot be asked where a time begins, because"
+            f" its consumers decide what it keeps ({error.description}): say startSequence and endSequence"
+        ) from None

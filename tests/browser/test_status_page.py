@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -368,22 +367,18 @@ def test_what_was_open_is_open_again(page: StatusPage) -> None:
 
 
 async def test_the_page_of_a_real_sidecar(driver: webdriver.Chrome, tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
     async with NativeServer("2.15.1") as server, sidecar_processes(tmp_path) as start:
         peer = await RawPeer.connect(server.url)
         here = await Scene.make(peer, "ORDERS")
         missing = {"name": "later", "stream": "LATER", "republish": {"src": "LATER.>", "dest": "later.>"}}
-        sidecar = await start(server.url, here.rule(), missing, http={"listen": f"127.0.0.1:{port}"})
-        await sidecar.ready()
+        sidecar = await start(server.url, here.rule(), missing, http={"listen": "127.0.0.1:0"})
+        address = (await sidecar.said("sidecar.ready"))["http"]
         flow = asyncio.create_task(here.load.flow(here.bridged))
 
         def look() -> None:
             window = Window(driver)
             window.complaints()
-            driver.get(f"http://127.0.0.1:{port}/")
+            driver.get(f"http://{address}/")
             window.until(lambda: window.text("#headline") == "1 of 2 rules is not at work")
             value = "return document.querySelector('.rule[data-key=rule] .measure .value').textContent"
             window.until(lambda: window.run(value) not in ("–", "0/s"))

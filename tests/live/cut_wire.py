@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 from urllib.parse import urlsplit
+
+from bridge.cancelling import end_tasks
 
 __all__ = ["CutWire", "cut_wire"]
 
@@ -16,6 +19,7 @@ class CutWire:
     def __init__(self, server_url: str) -> None:
         self._server = urlsplit(server_url)
         self._pairs: set[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = set()
+        self._accepting: set[asyncio.Task[Any]] = set()
         self._passing: set[asyncio.Task[None]] = set()
         self._listener: asyncio.Server | None = None
         self._through = asyncio.Event()
@@ -62,6 +66,8 @@ class CutWire:
         """Cut, and take no more connections."""
         assert self._listener is not None
         self._listener.close()
+        # What is held back, or just on its way to the server, would be left to the garbage collector.
+        await end_tasks(*self._accepting)
         self.speak_again()
         self.cut()
         await asyncio.gather(*self._passing)
@@ -70,12 +76,20 @@ class CutWire:
     async def _accepted(self, client_reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
         assert self._server.hostname is not None
         assert self._server.port is not None
-        await self._through.wait()
-        try:
-            server_reader, server = await asyncio.open_connection(self._server.hostname, self._server.port)
-        except OSError:
+        accepting = asyncio.current_task()
+        assert accepting is not None
+        if self._listener is None or not self._listener.is_serving():
             client.transport.abort()
             return
+        self._accepting.add(accepting)
+        try:
+            await self._through.wait()
+            server_reader, server = await asyncio.open_connection(self._server.hostname, self._server.port)
+        except (OSError, asyncio.CancelledError):
+            client.transport.abort()
+            return
+        finally:
+            self._accepting.discard(accepting)
         self.connections += 1
         self._pairs.add((client, server))
         for reader, writer in ((client_reader, server), (server_reader, client)):

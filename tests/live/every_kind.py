@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+from bridge.rule_seat import RuleSeat
 from tests.live.raw_messages import RawPeer
 from tests.live.until import until
 
@@ -107,6 +109,21 @@ class EveryKind:
             (f"D{name}", 1),
         ):
             await self._holds(stream, wanted)
+
+    async def done(self, seats: Sequence[RuleSeat], messages: int) -> None:
+        """Wait until every rule has all of `traffic(messages)` behind it, and has heard so from its server.
+
+        What the streams hold says nothing of the rules that republish, nor of what a rule has heard.
+        """
+        wanted = dict.fromkeys((rule["name"] for rule in self.rules), messages + 1)
+        wanted |= {"kv_sources": messages, "subject_transform": messages, "advisories": 1}
+
+        def is_done(seat: RuleSeat) -> bool:
+            received = seat.counters().get("received", 0)
+            measures = seat.measures
+            return received >= wanted[seat.rule.name] and measures.in_flight() == 0 and measures.progress_ns > 0
+
+        await until(lambda: all(map(is_done, seats)))
 
     async def _holds(self, stream: str, messages: int) -> None:
         async def there() -> bool:

@@ -354,7 +354,7 @@ class Advised(Scenario):
         await self.peer.create_stream(name=self.target, subjects=[f"{self.name}.out.>"])
 
     async def publish(self, messages: int) -> None:
-        """A message and its advisory, as servers send them; again until it is heard."""
+        """A message and its advisory, as servers send them; whoever is to hear it listens."""
         for _ in range(min(messages, 5)):
             sequence = int((await self.peer.store(f"{self.name}.in.x".encode()))["seq"])
             advisory = {"type": "t", "id": f"{self.name}{sequence}", "stream": self.stream, "consumer": "c"}

@@ -19,6 +19,9 @@ from tests.live.stored_messages import stored_messages
 from tests.live.until import until
 
 TTL = 2.0
+"""Seconds of a lease whose end has to be waited for, because its holder is gone."""
+LONG = 30.0
+"""The same where nobody is to lose a lead, however slow the machine is."""
 
 
 def events(process: SidecarProcess, event: str, rule: str | None = None) -> list[dict[str, Any]]:
@@ -35,21 +38,23 @@ class Replicas:
         url: the server.
         bucket: where the leases are.
         rules: what they do.
+        ttl: of the leases, in seconds.
     """
 
-    def __init__(self, directory: Path, url: str, bucket: str, rules: Sequence[dict[str, Any]]) -> None:
+    def __init__(self, directory: Path, url: str, bucket: str, rules: Sequence[dict[str, Any]], ttl: float) -> None:
         self.rules = [rule["name"] for rule in rules]
         self.processes: list[SidecarProcess] = []
         self._directory = directory
         self._url = url
         self._rules = rules
+        self._ttl = ttl
         self.bucket = bucket
 
     async def free(self, peer: RawPeer) -> None:
         """Make the bucket, with leases that were given back, so that the first replica need not wait."""
         config = {"name": f"KV_{self.bucket}", "subjects": [f"$KV.{self.bucket}.>"], "max_msgs_per_subject": 1}
         await peer.create_stream(**config)
-        record = {"holder": "before", "term": 1, "beat": 1, "ttl": TTL, "released": True}
+        record = {"holder": "before", "term": 1, "beat": 1, "ttl": self._ttl, "released": True}
         for rule in self.rules:
             subject = f"$KV.{self.bucket}.lease.nats-bridge.{rule}"
             assert "error" not in await peer.store(subject.encode(), json.dumps(record).encode())
@@ -57,7 +62,7 @@ class Replicas:
     async def start(self, url: str = "", **more: Any) -> SidecarProcess:
         """One more replica, which is ready, or stands by."""
         config = self._directory / f"replica-{len(self.processes)}.yaml"
-        leadership = {"bucket": self.bucket, "ttl": TTL, **more.pop("leadership", {})}
+        leadership = {"bucket": self.bucket, "ttl": self._ttl, **more.pop("leadership", {})}
         text = document(url or self._url, *self._rules, leadership=leadership, **more)
         config.write_text(json.dumps(text), "utf-8")
         process = await SidecarProcess.start(config)
@@ -91,9 +96,11 @@ class Replicas:
 
 
 @contextlib.asynccontextmanager
-async def replicas(directory: Path, url: str, bucket: str, rules: Sequence[dict[str, Any]]) -> AsyncIterator[Replicas]:
+async def replicas(
+    directory: Path, url: str, bucket: str, rules: Sequence[dict[str, Any]], ttl: float = TTL
+) -> AsyncIterator[Replicas]:
     """Replicas whose processes are killed at the end."""
-    made = Replicas(directory, url, bucket, rules)
+    made = Replicas(directory, url, bucket, rules, ttl)
     try:
         yield made
     finally:
@@ -185,7 +192,12 @@ class EveryKind:
         stream = f"{self.name}told{len(self.streams)}"
         self.streams.append(stream)
         await self.peer.create_stream(name=stream, subjects=[f"made{stream}"])
-        await self.told.count(len(self.streams))
+        await until(lambda: stream in self._told_of)
+
+    @property
+    def _told_of(self) -> list[str]:
+        """The streams that were told of, in that order; others may be among them."""
+        return [message[0].decode().rpartition(".")[2] for message in self.told.messages]
 
     async def end(self) -> int:
         """Store one last message, and wait until every rule has passed it on; its sequence."""
@@ -242,8 +254,7 @@ class EveryKind:
         kept = [m.payload for m in await stored_messages(self.peer, f"I{self.name}", int(state["messages"]))]
         assert len(set(kept)) == len(kept)
         assert set(self.acknowledged) <= set(kept)
-        told = [message[0].decode().rpartition(".")[2] for message in self.told.messages]
-        assert [stream for stream in told if stream in self.streams] == self.streams
+        assert [stream for stream in self._told_of if stream in self.streams] == self.streams
 
 
 @contextlib.asynccontextmanager
@@ -260,10 +271,10 @@ async def under_load(here: EveryKind) -> AsyncIterator[None]:
 
 @contextlib.asynccontextmanager
 async def one_behind_another(
-    directory: Path, url: str, here: EveryKind, first_url: str = ""
+    directory: Path, url: str, here: EveryKind, first_url: str = "", *, ttl: float = TTL
 ) -> AsyncIterator[tuple[Replicas, SidecarProcess, SidecarProcess]]:
     """A replica that leads every rule (by a way of its own to the server, if given), and one that stands by."""
-    async with replicas(directory, url, here.name, here.rules) as group:
+    async with replicas(directory, url, here.name, here.rules, ttl) as group:
         await group.free(here.peer)
         first = await group.start(first_url)
         await group.leads(first)

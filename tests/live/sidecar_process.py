@@ -79,6 +79,11 @@ class SidecarProcess:
         return code
 
     @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._process.pid
+
+    @property
     def plain_lines(self) -> list[str]:
         """What it said to a person, outside of the structured log."""
         return [line for line in self.log if not line.startswith("{")]

@@ -36,13 +36,7 @@ async def test_every_kind_of_rule_tells_what_it_did(
     async with running(settings_for(url, *here.rules, **FREE)) as bridge:
         await here.traffic(MESSAGES, BLOCK)
         seats = {seat.rule.name: seat for seat in bridge.seats}
-
-        def settled() -> bool:
-            return all(seat.measures.in_flight() == 0 and seat.measures.progress_ns for seat in bridge.seats)
-
-        await until(settled)
-        await until(lambda: seats["republish"].counters()["received"] == MESSAGES + 1)
-        await until(lambda: seats["advisories"].counters()["stored"] == 1)
+        await here.done(bridge.seats, MESSAGES)
         seen = await scrape(bridge)
 
     assert seen.content_type.startswith("text/plain; version=")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bridge import connection, replay
+from bridge import connection, links, replay
 from bridge.jetstream_api import JetStreamApi
 from conformance.servers import NativeServer, SharedServers
 from tests.live.cut_wire import cut_wire
@@ -87,8 +87,13 @@ async def test_a_sidecar_that_was_stopped_goes_on(
 
 
 async def test_a_network_that_swallows_everything_for_a_while(
-    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+    twin_version: str,
+    servers: SharedServers,
+    unique_name: Name,
+    raw_peer: OpenPeer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(connection, "_PING", LIMIT)  # nobody gives the connection up meanwhile
     url, target = await servers.url(twin_version), await servers.url("2.15.1")
     three = await Three.make(url, target, unique_name("silent"), raw_peer)
     async with cut_wire(url) as wire:
@@ -108,7 +113,15 @@ async def test_a_network_that_swallows_everything_for_a_while(
 async def test_a_server_that_says_nothing_any_more_is_left_for_another(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "_PING", 0.3)
+    open_link = links.open_link
+
+    async def opened(name: str, options: dict[str, Any], **more: Any) -> connection.Link:
+        # The target's connection must not be given up where the machine is slow: what is sent once would be in doubt.
+        with pytest.MonkeyPatch.context() as quick:
+            quick.setattr(connection, "_PING", LIMIT if name == "target" else 0.3)
+            return await open_link(name, options, **more)
+
+    monkeypatch.setattr(links, "open_link", opened)
     url, target = await servers.url("2.15.1"), await servers.url("2.15.1")
     three = await Three.make(url, target, unique_name("hangs"), raw_peer)
     async with cut_wire(url) as one, cut_wire(url) as other:

@@ -55,6 +55,7 @@ class Stage:
         self.log = log
         self.lacking: dict[str, Grant] = {}
         self._starting: list[asyncio.Task[None]] = []
+        self._unfinished: list[Sidecar] = []  # whose start may be ended
         self.scenarios: list[Scenario] = []
         self.grants: dict[str, list[ConnectionGrants]] = {}
         self.sidecars: dict[str, Sidecar] = {}
@@ -90,7 +91,9 @@ class Stage:
             self.grants[scenario.name] = grants_of(settings, known)
 
     async def restart(self) -> None:
-        """The server goes and comes back, with the users as they are to be."""
+        """The server goes and comes back, with the users as they are to be; whoever was connected is so again."""
+        links = [link for sidecar in self.sidecars.values() for link in sidecar.links.values()]
+        before = [link.reconnects for link in links]
         self.server.config = config(
             *(
                 user(f"{name}-{connection.connection}", as_text([connection]))
@@ -103,6 +106,10 @@ class Stage:
         for scenario in self.scenarios:
             scenario.peer, scenario.seen = peer, None
         self.peer_now = peer
+        # An advisory that nobody hears does not come again, so the server must have the subscriptions.
+        await until(lambda: all(link.reconnects > count for link, count in zip(links, before, strict=True)))
+        for link in links:
+            await until(link.flush)
 
     async def start(self, *, later: bool = False) -> None:
         """Start all sidecars, at once."""
@@ -110,12 +117,14 @@ class Stage:
         async def start_one(scenario: Scenario) -> None:
             rule = scenario.after() if later else scenario.rule()
             sidecar = Sidecar(self.settings(scenario, rule))
+            self._unfinished.append(sidecar)
             try:
                 await sidecar.start()
             except BridgeError as error:
                 self.failed[scenario.name] = error
             else:
                 self.sidecars[scenario.name] = sidecar
+            self._unfinished.remove(sidecar)
 
         # Who lacks the permission to hear answers takes long to give up.
         self._starting += [asyncio.create_task(start_one(s)) for s in self.scenarios if s.name in self.lacking]
@@ -123,7 +132,8 @@ class Stage:
 
     async def stop(self) -> None:
         await end_tasks(*self._starting)
-        await asyncio.gather(*(sidecar.stop() for sidecar in self.sidecars.values()))
+        await asyncio.gather(*(sidecar.stop() for sidecar in (*self.sidecars.values(), *self._unfinished)))
+        self._unfinished.clear()
         for name, sidecar in self.sidecars.items():
             if sidecar.error is not None:
                 self.failed[name] = sidecar.error

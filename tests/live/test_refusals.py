@@ -33,7 +33,7 @@ async def test_a_server_that_is_down(native_server: Servers, tmp_path: Path) -> 
     with native_server("2.15.1") as server:
         url = server.url
     rule = {"name": "r", "stream": "S", "republish": {"src": ">", "dest": "out.>"}}
-    connection = {"servers": [url], "connect_timeout": 0.5}
+    connection = {"servers": [url], "connect_timeout": 2}
     code, said = await refused(tmp_path, document(url, rule, connections={"default": connection}))
     assert code == 3
     assert f"connection 'default': no server answers at {url} (connection refused)" in said

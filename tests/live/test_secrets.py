@@ -120,7 +120,7 @@ def configuration(files: Files, name: str, server: NativeServer, connection: dic
     where = {} if "context" in connection else {"servers": [server.url]}
     rule = {"name": "r", "kind": "republish", "stream": "NONE", "republish": {"src": "a", "dest": "b"}}
     document = {
-        "connections": {"default": {**where, **connection, "connect_timeout": 2}},
+        "connections": {"default": {**where, **connection, "connect_timeout": 20}},
         "http": {"listen": "127.0.0.1:0"},
         "rules": [rule],
     }

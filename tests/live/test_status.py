@@ -104,11 +104,7 @@ async def test_each_kind_says_what_it_waits_for(servers: SharedServers, unique_n
         },
     ]
     async with running(settings_for(url, *rules, **FREE)) as bridge:
-
-        async def waiting() -> dict[str, str | None]:
-            return {rule["name"]: rule["waiting_for"] for rule in (await status_of(bridge))["rules"]}
-
-        told = await waiting()
+        told = {rule["name"]: rule["waiting_for"] for rule in (await status_of(bridge))["rules"]}
         assert (told["rule"], told["ingress"]) == (None, None)
         assert str(told["missing"]).startswith(f"stream '{two}' does not exist on connection 'default'")
         await peer.api(f"STREAM.DELETE.{copies.target}")
@@ -116,14 +112,14 @@ async def test_each_kind_says_what_it_waits_for(servers: SharedServers, unique_n
         # Only what is sent shows a copying rule that its target is gone.
         await Load(peer, one).burst(1)
 
+        state: dict[str, Any] = {}
+
         async def both() -> bool:
-            told = await waiting()
-            return "its streams to be there and to answer" in str(told["rule"]) and "its stream: " in str(
-                told["ingress"]
-            )
+            state.update(await status_of(bridge))
+            told = {rule["name"]: str(rule["waiting_for"]) for rule in state["rules"]}
+            return "its streams to be there and to answer" in told["rule"] and "its stream: " in told["ingress"]
 
         await until(both)
-        state = await status_of(bridge)
         assert not state["ready"]
         assert len(state["why_not_ready"]) == 3
         assert {rule["condition"] for rule in state["rules"]} == {"waiting"}

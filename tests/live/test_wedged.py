@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Load, Scene, sidecar_processes
 from tests.live.sidecars import running, settings_for
+from tests.live.stopped_process import stands_still
 from tests.live.test_health import get, status_of
 from tests.live.until import until
 
@@ -47,11 +47,6 @@ def watch_of(bridge: Sidecar) -> ProgressWatch:
 def url_of(bridge: Sidecar) -> str:
     assert bridge.http is not None
     return status_url(f"{bridge.http[0]}:{bridge.http[1]}")
-
-
-def is_stopped(pid: int) -> bool:
-    stats = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
-    return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
 
 
 async def looks(bridge: Sidecar, times: int) -> None:
@@ -126,7 +121,7 @@ async def test_a_frozen_server_is_not_the_rules_fault(
             os.kill(target.pid, signal.SIGSTOP)
             try:
                 # Its threads stop one after the other, and until then it answers.
-                await until(lambda: is_stopped(target.pid))
+                await until(lambda: stands_still(target.pid))
                 await here.load.burst(20)
                 await until(lambda: run.has_work)
                 # To the rule's eyes all is well: connected, and nothing says that it must wait.
@@ -208,24 +203,16 @@ async def test_a_fault_of_the_watch_blames_nobody_and_ends_nothing(
         assert await get(bridge, "/livez") == (200, "ok\n")
 
 
-@pytest.fixture
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
-
-
 async def test_a_process_that_does_not_run_does_not_answer(
-    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path, free_port: int
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     url = await servers.url("2.15.1")
     here = await Scene.make(await raw_peer(url), unique_name("frozen"))
-    probe = f"http://127.0.0.1:{free_port}/livez"
     async with sidecar_processes(tmp_path) as start, aiohttp.ClientSession() as session:
-        process = await start(url, here.rule(), http={"listen": f"127.0.0.1:{free_port}", "wedged_after": 1})
-        await process.ready()
+        process = await start(url, here.rule(), **SOON)
+        probe = f"http://{(await process.said('sidecar.ready'))['http']}/livez"
         process.send(signal.SIGSTOP)
+        await until(lambda: stands_still(process.pid))
         with pytest.raises(TimeoutError):
             await session.get(probe, timeout=aiohttp.ClientTimeout(total=0.5))
         await here.load.burst(10)

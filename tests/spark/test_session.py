@@ -1,11 +1,153 @@
+"""Where a job's session comes from, and what a person reads when something is missing."""
+
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pytest
+
+from pipeline.errors import SparkMissingError
+from pipeline.java import require_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_format_is_known_by_its_name(spark: SparkSession) -> None:
     frame = spark.read.format("jetstream").option("servers", "nats://127.0.0.1:1").option("stream", "S").load()
     assert frame.columns == ["stream", "subject", "sequence", "time", "time_ns", "headers", "data"]
+
+
+def test_what_a_local_session_is(spark: SparkSession) -> None:
+    conf = spark.sparkContext.getConf()
+    assert conf.get("spark.driver.host") == "127.0.0.1"
+    assert conf.get("spark.driver.bindAddress") == "127.0.0.1"
+    assert conf.get("spark.ui.enabled") == "false"
+    assert spark.sparkContext.uiWebUrl is None
+
+
+def fake_java(folder: Path, body: str) -> Path:
+    java = folder / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\n{body}\n")
+    java.chmod(0o755)
+    return java
+
+
+def test_java_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_java(tmp_path, """echo 'openjdk version "21.0.2" 2024-01-16' >&2""")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert require_java() == 21
+
+
+def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SparkMissingError, match=r"^Java is not installed: Spark needs Java 17 or newer on the path"):
+        require_java()
+
+
+def test_a_java_home_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(SparkMissingError, match=rf"^JAVA_HOME={tmp_path} has no bin/java: set it to a Java 17"):
+        require_java()
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("""echo 'openjdk version "11.0.2" 2019-01-15' >&2""", "is Java 11: Spark needs Java 17 or newer"),
+        ("""echo 'java version "1.8.0_292"' >&2""", "is Java 8: Spark needs Java 17 or newer"),
+        ("echo 'no JVM is configured' >&2; exit 1", "-version: exit code 1, and it says: no JVM is configured"),
+    ],
+)
+def test_a_java_that_cannot_be_used(tmp_path: Path, body: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    java = fake_java(tmp_path, body)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", f"{java.parent}:/usr/bin:/bin")
+    with pytest.raises(SparkMissingError) as error:
+        require_java()
+    assert str(error.value) == f"{java} {said}"
+
+
+JOB = """
+import sys
+from importlib.abc import MetaPathFinder
+class Hidden(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in sys.argv[1:]:
+            raise ModuleNotFoundError(f"No module named '{name}'", name=name)
+sys.meta_path.insert(0, Hidden())
+from pipeline.session import job_session
+from bridge.errors import BridgeError
+try:
+    with job_session("a job", settings={"spark.driver.memory": "512m"}) as spark:
+        print(spark.range(3).count())
+except BridgeError as error:
+    print(error, file=sys.stderr)
+    sys.exit(error.exit_code)
+"""
+
+
+def run_job(*hidden: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", JOB, *hidden],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("missing", ["pyspark", "pyarrow"])
+def test_a_package_is_missing(missing: str) -> None:
+    ran = run_job(missing)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == f"{missing} is not installed: install the extra: pip install 'nats-bridge[spark]'\n"
+
+
+def test_a_job_without_java(tmp_path: Path) -> None:
+    ran = run_job(JAVA_HOME=str(tmp_path))
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.splitlines() == [
+        f"JAVA_HOME={tmp_path} has no bin/java: set it to a Java 17 or newer, or unset it"
+    ]
+
+
+def test_java_that_cannot_start_spark(tmp_path: Path) -> None:
+    java = fake_java(
+        tmp_path,
+        """case "$1" in -version) echo 'openjdk version "17.0.1"' >&2;; """
+        """*) echo 'Error: Could not reserve enough space for object heap' >&2; exit 1;; esac""",
+    )
+    ran = run_job(JAVA_HOME=str(java.parents[1]))
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == (
+        "Java gets no memory: Could not reserve enough space for object heap;"
+        " ask for less with --spark spark.driver.memory=1g\n"
+    )
+
+
+def test_a_job_says_nothing_but_its_result_and_leaves_no_java(tmp_path: Path) -> None:
+    ran = run_job(TMPDIR=str(tmp_path))
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "3\n", "")
+    assert list(tmp_path.glob("nats-bridge-*")) == []
+    assert str(tmp_path) not in _environments()
+
+
+def _environments() -> str:
+    """The environments of all processes that can be seen: those a job has started have its TMPDIR."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            found.append(process.read_text("utf-8", "replace"))
+        except OSError:
+            continue
+    return "\n".join(found)

@@ -1,0 +1,165 @@
+"""What a capture holds, as its file `_capture.json` says it.
+
+The manifest is written before and after each chunk appears, always as a whole. `pending` is the chunk that is about to
+appear: whoever finds it there looks whether it did.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from pipeline.columns import CAPTURED, COLUMNS
+from pipeline.errors import PipelineError
+
+__all__ = ["FORMAT", "MANIFEST", "VERSION", "Capture", "Chunk", "Gap"]
+
+MANIFEST: Final = "_capture.json"
+FORMAT: Final = "nats-bridge capture"
+VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A range of the stream that was captured at once.
+
+    Attributes:
+        folder: where its files are, from the capture's directory; empty where the range held no messages.
+        first: the first sequence of the range.
+        last: the last one; the next chunk begins behind it, or behind a gap.
+        messages: how many messages the range held.
+        size: bytes of its files.
+        files: their names and sizes in bytes, in the order of their sequences.
+    """
+
+    folder: str
+    first: int
+    last: int
+    messages: int
+    size: int = 0
+    files: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Messages that were gone before they were captured, and that somebody has allowed to be missing.
+
+    Attributes:
+        first: the first sequence of which nothing is known.
+        last: the last.
+    """
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """A stream's history, or a part of it, in a directory.
+
+    Attributes:
+        stream: the stream's name.
+        created: when that stream was created, as its server told it; another one means another stream.
+        server: the version of the server that was asked first.
+        cluster: the name of its cluster; empty for a server of its own.
+        subjects: the filters of the capture; none for all messages.
+        begin: the first sequence that it is about.
+        next: the sequence at which it goes on: everything from `begin` to here is in it, or in a gap.
+        chunks: in the order of their sequences.
+        gaps: what is missing.
+        pending: the chunk that was about to appear when this was written.
+    """
+
+    stream: str
+    created: str
+    server: str
+    cluster: str
+    subjects: tuple[str, ...]
+    begin: int
+    next: int
+    chunks: tuple[Chunk, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    pending: Chunk | None = None
+
+    @property
+    def messages(self) -> int:
+        """How many messages it holds."""
+        return sum(chunk.messages for chunk in self.chunks)
+
+    @property
+    def last(self) -> int:
+        """The last sequence that it is about; `begin - 1` while it is about nothing."""
+        return self.next - 1
+
+    @property
+    def ranges(self) -> tuple[tuple[int, int], ...]:
+        """The sequences that it is about without gaps, as ranges (first, last) in order."""
+        found: list[tuple[int, int]] = []
+        for chunk in self.chunks:
+            if found and found[-1][1] + 1 == chunk.first:
+                found[-1] = (found[-1][0], chunk.last)
+            else:
+                found.append((chunk.first, chunk.last))
+        return tuple(found)
+
+    def expecting(self, chunk: Chunk) -> Capture:
+        """With a chunk that is about to appear."""
+        return replace(self, pending=chunk)
+
+    def settled(self, *, appeared: bool) -> Capture:
+        """After the pending chunk has appeared, or will not."""
+        chunk = self.pending
+        if chunk is None or not appeared:
+            return replace(self, pending=None)
+        return replace(self, chunks=(*self.chunks, chunk), next=chunk.last + 1, pending=None)
+
+    def without(self, gap: Gap) -> Capture:
+        """With a gap at its end."""
+        return replace(self, gaps=(*self.gaps, gap), next=gap.last + 1)
+
+    def to_json(self) -> str:
+        """The manifest's text."""
+        told: dict[str, Any] = {"format": FORMAT, "version": VERSION, **asdict(self)}
+        told["columns"] = {name: COLUMNS[name] for name in CAPTURED}
+        return json.dumps(told, indent=1) + "\n"
+
+    @classmethod
+    def of_json(cls, text: str, place: str) -> Capture:
+        """Read a manifest.
+
+        Args:
+            text: of the file.
+            place: the file, for messages.
+
+        Raises:
+            PipelineError: it is none, or of a newer version.
+        """
+        try:
+            told = json.loads(text)
+            is_one = told.pop("format") == FORMAT
+            version = told.pop("version")
+            told.pop("columns")
+        except (ValueError, KeyError, AttributeError):
+            is_one = False
+        if not is_one:
+            raise PipelineError(f"{place}: not the manifest of a capture")
+        if version != VERSION:
+            raise PipelineError(f"{place}: version {version} of the format; this nats-bridge knows version {VERSION}")
+        try:
+            pending = told.pop("pending", None)
+            return cls(
+                **{
+                    **told,
+                    "subjects": tuple(told["subjects"]),
+                    "chunks": tuple(_chunk(chunk) for chunk in told["chunks"]),
+                    "gaps": tuple(Gap(**gap) for gap in told["gaps"]),
+                    "pending": None if pending is None else _chunk(pending),
+                }
+            )
+        except (TypeError, KeyError, ValueError):
+            raise PipelineError(f"{place}: not the manifest of a capture") from None
+
+
+def _chunk(told: dict[str, Any]) -> Chunk:
+    return Chunk(**{**told, "files": tuple((str(name), int(size)) for name, size in told["files"])})

@@ -1,0 +1,17 @@
+"""How many tasks run at once, told to the processes that plan reads: they do not know the session."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+__all__ = ["CORES", "cores"]
+
+CORES: Final = "NATS_BRIDGE_SPARK_CORES"
+"""The environment variable in which `pyspark_jetstream.register` tells of Spark's default parallelism."""
+
+
+def cores() -> int:
+    """Spark's default parallelism where it was told, else this machine's cores."""
+    told = os.environ.get(CORES, "")
+    return int(told) if told.isdigit() and int(told) else os.cpu_count() or 1

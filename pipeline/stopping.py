@@ -1,0 +1,64 @@
+"""SIGINT and SIGTERM while a job runs."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Final
+
+__all__ = ["Stop", "in_java", "listening"]
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A signal that came, and what was running then."""
+
+    number: signal.Signals
+    frame: FrameType | None
+
+    @property
+    def exit_code(self) -> int:
+        """What a process that was ended by this signal leaves with: 130 or 143."""
+        return 128 + self.number
+
+
+@contextmanager
+def listening(on_stop: Callable[[Stop], None]) -> Iterator[Callable[[], None]]:
+    """Call `on_stop`, in the main thread, for each SIGINT and SIGTERM that comes inside of the block.
+
+    Gives a function that listens again, after something else has put handlers of its own in place. In another thread
+    than the main one, where no signals are handled, nothing is done.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        on_stop(Stop(signal.Signals(number), frame))
+
+    def listen() -> None:
+        for number in _SIGNALS:
+            signal.signal(number, handler)
+
+    before: dict[signal.Signals, Any] = {number: signal.getsignal(number) for number in _SIGNALS}
+    listen()
+    try:
+        yield listen
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old if old is not None else signal.SIG_DFL)
+
+
+def in_java(frame: FrameType | None) -> bool:
+    """Whether Python waits for an answer of Java's in this frame: an exception raised there would break the line."""
+    while frame is not None:
+        if str(frame.f_globals.get("__name__", "")).startswith("py4j."):
+            return True
+        frame = frame.f_back
+    return False

@@ -1,0 +1,102 @@
+"""`transform_subject`: a column of subjects through a subject transform, with the same engine as the sidecar."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pipeline.errors import OptionError
+from transforms.dialect import NEWEST, Dialect, dialect
+from transforms.errors import TransformError, UnknownDialectError
+from transforms.transform import Transform, compile_transform
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, SparkSession
+
+    from pipeline.subject_batch import Array
+
+__all__ = ["compiled", "register_transform", "subject_function", "transform_subject"]
+
+_RETURNS: Final = "string"
+
+
+def transform_subject(
+    column: Column | str, src: str | bytes, dest: str | bytes, *, dialect: str | Dialect = NEWEST
+) -> Column:
+    """The destination subjects of a column of subjects.
+
+    Null becomes null, and so does a subject that `src` does not match (and every subject where `dest` is empty: from
+    2.10 on that is no transform). Bytes stay bytes: functions that cut may cut a character of UTF-8 in two, and the
+    result, a string to Spark, then holds those bytes; cast it to binary to see them. With `random(…)` the column is not
+    deterministic, and Spark is told so.
+
+    Args:
+        column: subjects, as strings, or as binary where they need not be UTF-8.
+        src: the source, such as `orders.*.*`.
+        dest: the destination, such as `{{partition(8,1)}}.orders.{{wildcard(1)}}.{{wildcard(2)}}`.
+        dialect: the server version whose behaviour is meant, such as `2.10`.
+
+    Raises:
+        OptionError: a server of that version refuses the transform, with the server's words; or the version is
+            not known.
+    """
+    made: Column = subject_function(compiled(src, dest, dialect))(column)
+    return made
+
+
+def register_transform(
+    spark: SparkSession, name: str, src: str | bytes, dest: str | bytes, *, dialect: str | Dialect = NEWEST
+) -> None:
+    """Give a transform a name in SQL: `SELECT name(subject) FROM …` is `transform_subject` of that column.
+
+    Raises:
+        OptionError: as `transform_subject`.
+    """
+    spark.udf.register(name, subject_function(compiled(src, dest, dialect)))
+
+
+def compiled(src: str | bytes, dest: str | bytes, version: str | Dialect) -> Transform:
+    """The compiled transform.
+
+    Raises:
+        OptionError: the server would refuse it, or the version is not known.
+    """
+    try:
+        spoken = version if isinstance(version, Dialect) else dialect(version)
+    except UnknownDialectError as error:
+        raise OptionError(f"dialect: {error}") from None
+    try:
+        return compile_transform(_bytes(src), _bytes(dest), spoken)
+    except TransformError as error:
+        raise OptionError(
+            f"transform '{_shown(src)}' → '{_shown(dest)}': a {spoken.name} server refuses it: {error.reason}"
+        ) from None
+
+
+def subject_function(transform: Transform) -> Any:
+    """The transform as a function of Spark's, from a column of strings or of binary to one of strings."""
+    import pyarrow as pa
+    from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # made public by a star
+
+    from pipeline.subject_batch import batch_function
+
+    text = pa.string()
+    made = None
+
+    def transformed(array: Array) -> Array:
+        nonlocal made
+        if made is None:  # once in each task, on the executor
+            made = batch_function(transform)
+        return made(array).view(text)  # without a look at the bytes, which need not be UTF-8
+
+    # What kind of function it is, Spark reads from its annotations, which it cannot resolve as text.
+    transformed.__annotations__.update({"array": pa.Array, "return": pa.Array})
+    function = arrow_udf(transformed, _RETURNS)
+    return function.asNondeterministic() if transform.is_random else function
+
+
+def _bytes(text: str | bytes) -> bytes:
+    return text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
+
+
+def _shown(text: str | bytes) -> str:
+    return _bytes(text).decode("utf-8", "backslashreplace")

@@ -1,0 +1,102 @@
+"""What is told of a job that Spark gave up: a line, never a stack."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bridge.errors import ServerUnreachableError
+from pipeline.errors import DataLostError, JobFailedError
+from pipeline.failures import failure, meaning_of_start
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def told_of(work: Any) -> str:
+    with pytest.raises(Exception) as raised:  # noqa: PT011  # whatever Spark makes of it
+        work()
+    short = failure("a job", raised.value)
+    assert isinstance(short, JobFailedError)
+    return str(short)
+
+
+def test_an_error_in_a_task(spark: SparkSession) -> None:
+    def work() -> Any:
+        return spark.sparkContext.parallelize(range(2), 1).map(lambda row: row // 0).collect()
+
+    assert told_of(work) == "a job: a task failed: ZeroDivisionError: integer division or modulo by zero"
+
+
+def test_an_error_of_ours_in_a_task(spark: SparkSession) -> None:
+    def fail(_: int) -> int:
+        raise DataLostError("stream ORDERS: sequence 7 is gone").marked
+
+    with pytest.raises(Exception) as raised:  # noqa: PT011
+        spark.sparkContext.parallelize(range(2), 1).map(fail).collect()
+    short = failure("a job", raised.value)
+    assert isinstance(short, DataLostError)
+    assert str(short) == "stream ORDERS: sequence 7 is gone"
+
+
+def test_a_worker_that_dies(spark: SparkSession) -> None:
+    def work() -> Any:
+        return spark.sparkContext.parallelize(range(2), 1).map(lambda _: os._exit(3)).collect()
+
+    assert told_of(work).startswith("a job: a Python worker died: out of memory, killed, or it lacks pyarrow")
+
+
+def test_a_path_that_is_not_there(spark: SparkSession) -> None:
+    assert told_of(lambda: spark.read.parquet("/nonexistent/at/all")) == (
+        "a job: [PATH_NOT_FOUND] Path does not exist: file:/nonexistent/at/all. SQLSTATE: 42K03"
+    )
+
+
+def test_a_directory_that_cannot_be_made(spark: SparkSession) -> None:
+    said = told_of(lambda: spark.range(1).write.parquet("/proc/nowhere"))
+    assert said.startswith("a job: a directory cannot be made: file:/proc/nowhere/")
+    assert len(said.splitlines()) == 1
+
+
+def test_too_little_memory(spark: SparkSession) -> None:
+    said = told_of(lambda: spark.range(1).selectExpr("repeat('x', 2000000000)").collect())
+    assert said.startswith("a job: Java ran out of memory: give more, such as --spark spark.driver.memory=4g")
+
+
+@pytest.mark.parametrize(
+    ("text", "meaning"),
+    [
+        ("java.io.IOException: No space left on device\n\tat x", "no space is left on a disk"),
+        (
+            "Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times, most recent failure: Lost task 0.3"
+            " in stage 1.0 (TID 9) (10.0.0.1 executor 3): ExecutorLostFailure (executor 3 exited caused by one of the"
+            " running tasks) Reason: Remote RPC client disassociated.",
+            "executor 3 was lost",
+        ),
+        ("java.nio.file.AccessDeniedException: x\nPermission denied: /data", "permission denied: /data"),
+        ("", "unexpected RuntimeError"),
+        ("x" * 1000, "x" * 400 + "…"),
+    ],
+)
+def test_what_spark_says_of_other_things(text: str, meaning: str) -> None:
+    assert str(failure("a job", RuntimeError(text))).startswith(f"a job: {meaning}")
+
+
+def test_an_error_of_the_bridge_stays() -> None:
+    error = ServerUnreachableError("connection 'x': nobody answers")
+    assert failure("a job", error) is error
+
+
+@pytest.mark.parametrize(
+    ("said", "meaning"),
+    [
+        ("Exception: java.lang.UnsupportedClassVersionError: x", "this Java is too old for Spark"),
+        ("WARNING: x\nUnrecognized VM option 'UseX'\n", "Java refuses its options: Unrecognized VM option 'UseX'"),
+        ("WARNING: x\nanother reason\n", "Spark does not start: another reason"),
+        ("", "Spark does not start: Java ended at once"),
+    ],
+)
+def test_what_keeps_java_from_starting(said: str, meaning: str) -> None:
+    assert meaning_of_start(said).startswith(meaning)

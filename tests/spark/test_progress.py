@@ -1,0 +1,234 @@
+"""What a person sees of a job, and how a job is stopped."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline.errors import JobStoppedError
+from pipeline.progress import Progress, watched
+from pipeline.progress_line import State, line, span, summary
+from pipeline.spark_counts import SparkCounts
+from tests.live.until import LIMIT
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def soon(condition: Callable[[], bool]) -> bool:
+    """Look again and again, in whatever thread, until the condition holds."""
+    end = time.monotonic() + LIMIT
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (State("capture S", seconds=3), "capture S: 0:03 so far"),
+        (
+            State("capture S", "reading", 1_200_000, 5_000_000, 118_000.4, 3, 8, 12),
+            "capture S: reading, 1,200,000 of 5,000,000 (24 %), 118,000/s, 0:32 left, 3 of 8 tasks, 0:12 so far",
+        ),
+        (State("diff", "joining", 5, None, 0.2, seconds=61), "diff: joining, 5 messages, 1:01 so far"),
+        (State("x", "", 0, 0), "x: 0:00 so far"),
+        (State("x", "", 10, 10, 5.0, seconds=2), "x: 10 of 10 (100 %), 5/s, 0:02 so far"),
+    ],
+)
+def test_a_line(state: State, expected: str) -> None:
+    assert line(state) == expected
+
+
+def test_the_summary() -> None:
+    assert summary("capture S", 5_000_000, 42.1) == "capture S: 5,000,000 messages in 42.1 s (118,765/s)"
+    assert summary("capture S", 1, 0.5) == "capture S: 1 message in 0.5 s (2/s)"
+    assert summary("capture S", 0, 0.0) == "capture S: 0 messages in 0.0 s"
+    assert summary("capture S", 0, 4000) == "capture S: 0 messages in 1:06:40"
+
+
+def test_spans() -> None:
+    assert [span(seconds) for seconds in (0, 59.4, 59.5, 3599, 3600, 36_000)] == [
+        "0:00",
+        "0:59",
+        "1:00",
+        "59:59",
+        "1:00:00",
+        "10:00:00",
+    ]
+
+
+@pytest.fixture
+def rows(spark: SparkSession, tmp_path: Path) -> Path:
+    place = tmp_path / "rows"
+    spark.range(0, 1000, 1, 3).write.parquet(str(place))
+    return place
+
+
+def test_rows_and_tasks_are_counted_from_now_on(spark: SparkSession, rows: Path) -> None:
+    spark.read.parquet(str(rows)).write.format("noop").mode("overwrite").save()
+    counts = SparkCounts(spark)
+    counts.settle()
+    counts.restart()
+    assert (counts.rows(), counts.tasks()) == (0, (0, 0))
+    spark.read.parquet(str(rows)).write.format("noop").mode("overwrite").save()
+    counts.settle()
+    assert (counts.rows(), counts.tasks()[0]) == (1000, counts.tasks()[1])
+    spark.read.parquet(str(rows)).where("id < 0").write.format("noop").mode("overwrite").save()
+    counts.settle()
+    counts.restart()
+    assert (counts.rows(), counts.tasks()) == (0, (0, 0))
+
+
+def test_the_summary_tells_what_spark_counted(
+    spark: SparkSession, rows: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with watched(spark, "a job") as progress:
+        progress.enter("reading", total=1000)
+        spark.read.parquet(str(rows)).write.format("noop").mode("overwrite").save()
+    printed = capfd.readouterr()
+    assert printed.out == ""
+    assert printed.err.splitlines()[-1].startswith("a job: 1,000 messages in ")
+
+
+def test_the_summary_tells_what_the_job_knows(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
+    with watched(spark, "a job") as progress:
+        progress.add(7)
+        progress.add(5)
+    assert capfd.readouterr().err.startswith("a job: 12 messages in ")
+
+
+def test_quiet_is_quiet(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
+    with watched(spark, "a job", quiet=True) as progress:
+        progress.say("something")
+        spark.range(3).collect()
+    assert capfd.readouterr() == ("", "")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_has_one_line_that_is_written_again(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with watched(spark, "a job", total=9) as progress:
+        progress.enter("waiting")
+        assert soon(lambda: terminal.getvalue().count("\r\x1b[Ka job: waiting, 0 of 9 (0 %)") > 1)
+        progress.say("a word")
+    lines = terminal.getvalue().split("\n")
+    assert lines[0].endswith("\r\x1b[Ka word")
+    assert lines[1].endswith(lines[1][lines[1].rindex("\x1b[Ka job: 0 messages in ") :])
+    assert lines[2:] == [""]
+
+
+def test_elsewhere_a_line_comes_now_and_then(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", written)
+    with watched(spark, "a job", interval=0.0):
+        assert soon(lambda: len(written.getvalue().splitlines()) > 1)
+    assert all(text.startswith("a job: ") for text in written.getvalue().splitlines())
+    assert "\r" not in written.getvalue()
+
+
+def send(number: signal.Signals, when: Callable[[], bool]) -> Iterator[None]:
+    """Send this process a signal as soon as something holds."""
+
+    def wait() -> None:
+        if soon(when):
+            os.kill(os.getpid(), number)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    yield
+    thread.join()
+
+
+def endless(spark: SparkSession) -> Any:
+    """A job that does not end by itself, unless something is wrong."""
+
+    def sleep(row: int) -> int:
+        time.sleep(LIMIT)
+        return row
+
+    return spark.sparkContext.parallelize(range(2), 2).map(sleep).collect()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_cancels(
+    spark: SparkSession, number: signal.Signals, code: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tracker = spark.sparkContext.statusTracker()
+    sending = send(number, lambda: bool(tracker.getActiveStageIds()))
+    before = signal.getsignal(number)
+
+    def job() -> None:
+        with watched(spark, "a job") as progress:
+            progress.kept = "nothing is kept; begin again"
+            next(sending)
+            endless(spark)
+
+    with pytest.raises(JobStoppedError) as stopped:
+        job()
+    next(sending, None)
+    assert stopped.value.exit_code == code
+    assert str(stopped.value) == f"a job: stopped by {number.name}; nothing is kept; begin again"
+    assert signal.getsignal(number) is before
+    assert soon(lambda: not tracker.getActiveStageIds())
+    assert spark.range(3).count() == 3
+
+
+def test_a_signal_ends_what_is_not_spark(spark: SparkSession) -> None:
+    def job() -> None:
+        with watched(spark, "a job", quiet=True):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(LIMIT)
+
+    with pytest.raises(JobStoppedError, match=r"^a job: stopped by SIGTERM$"):
+        job()
+
+
+def test_a_job_that_drains_ends_by_itself(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
+    with watched(spark, "a job", drains=True) as progress:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert progress.stopping.wait(LIMIT)
+        progress.add(spark.range(3).count())
+    assert "a job: 3 messages in " in capfd.readouterr().err
+
+
+def test_a_second_signal_cancels_what_drains(spark: SparkSession) -> None:
+    def job() -> None:
+        with watched(spark, "a job", quiet=True, drains=True) as progress:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert progress.stopping.wait(LIMIT)
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(LIMIT)
+
+    with pytest.raises(JobStoppedError) as stopped:
+        job()
+    assert stopped.value.exit_code == 143
+
+
+def test_an_error_goes_through(spark: SparkSession) -> None:
+    with pytest.raises(ZeroDivisionError), watched(spark, "a job", quiet=True):
+        _ = 1 / 0
+
+
+def test_progress_can_be_had_without_a_screen() -> None:
+    progress = Progress("a job")
+    progress.enter("reading", total=3)
+    progress.add(3)
+    progress.say("unheard")
+    assert (progress.stage, progress.total, progress.messages) == ("reading", 3, 3)
