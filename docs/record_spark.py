@@ -43,7 +43,7 @@ class Block:
     Attributes:
         language: `sh` or `python`.
         code: what is run.
-        output: what it prints, stdout before stderr.
+        output: what it prints on stdout.
         span: where it stands in the page, its output included.
     """
 
@@ -90,9 +90,9 @@ def play(walk: list[Block], folder: Path) -> Iterator[Block]:
                 output = printed.getvalue()
             else:
                 done = subprocess.run(["sh", "-c", code], env=environment, capture_output=True, text=True, check=False)
-                output = done.stdout + done.stderr
+                output = done.stdout
                 if done.returncode not in (0, 1):
-                    raise click.ClickException(f"exit {done.returncode}:\n{block.code}\n{output}")
+                    raise click.ClickException(f"exit {done.returncode}:\n{block.code}\n{output}{done.stderr}")
             yield replace(block, output=_plain(output, server.port, work))
 
 
