@@ -37,6 +37,7 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "demo": ("bridge.cli.demo:demo_command", "See native republish and the bridge side by side."),
     "schema": ("bridge.cli.schema:schema_command", "Print the JSON schema of the configuration."),
     "clean": ("bridge.cli.clean:clean_command", "Remove what the sidecar left on servers."),
+    "capture": ("pipeline.cli.capture:capture_command", "Capture a stream as Parquet, on Spark."),
 }
 
 
