@@ -72,9 +72,10 @@ class _Capturing:
             self._rounds()
         else:
             self._round()
-        held, result = self._known, self._result
-        result.held, result.next = held.messages, held.next
-        result.gaps = tuple((gap.first, gap.last) for gap in held.gaps)
+        held, result = self._ledger.capture, self._result
+        if held is not None:  # else it was stopped at once
+            result.held, result.next = held.messages, held.next
+            result.gaps = tuple((gap.first, gap.last) for gap in held.gaps)
         result.seconds = time.monotonic() - self._progress.started
         return result
 

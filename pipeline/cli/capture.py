@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from pathlib import Path
@@ -75,6 +74,7 @@ def capture_command(
       nats-bridge capture ORDERS orders/ --server nats://127.0.0.1:4222
       nats-bridge capture ORDERS /data/orders -c bridge.yaml --connection west --continuous --interval 30
     """
+    from bridge.cli.asking import ask
     from pipeline.capture.facts import facts_of
     from pipeline.capture.wanted import CHUNK, INTERVAL, Wanted
 
@@ -102,7 +102,7 @@ def capture_command(
         interval=given["interval"] or INTERVAL,
     )
     # A server or a stream that is not there is told before Java has started.
-    asyncio.run(facts_of(connection, stream, (), 0))
+    ask(facts_of(connection, stream, (), 0))
 
     from pipeline.capture.capturing import capture
     from pipeline.progress import INTERVAL as EVERY
