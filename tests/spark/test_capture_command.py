@@ -68,6 +68,7 @@ def sequences(kept: Path) -> list[int]:
     return [sequence for file in files for sequence in pyarrow.parquet.ParquetFile(file).read()["sequence"].to_pylist()]
 
 
+@pytest.mark.timeout(1800)  # starts Java twice, which takes minutes where a machine is busy beyond all measure
 async def test_killed_stopped_and_run_again(
     spark: SparkSession,
     servers: SharedServers,

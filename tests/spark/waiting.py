@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 __all__ = ["PATIENCE", "seen"]
 
-PATIENCE = 240.0
+PATIENCE = 600.0
 """Seconds after which a test that waits for Spark has failed; no test measures time."""
 
 
