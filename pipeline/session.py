@@ -118,7 +118,7 @@ def _session(name: str, master: str | None, settings: dict[str, str], log: IO[by
     if "spark.pyspark.python" not in settings:
         # Workers would take whatever `python3` is on the path, which may lack pyarrow and us.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if SparkSession.getActiveSession() is None:
+    if not _is_there():
         if SparkContext._gateway is None:
             SparkContext._ensure_initialized(gateway=_started_java(settings, log))
         # What spark-submit, spark-defaults.conf and the environment say is known now.
@@ -170,12 +170,12 @@ def _started_java(settings: dict[str, str], log: IO[bytes] | None) -> Any:
 
 
 def _is_there() -> bool:
-    """Whether this process has a session."""
+    """Whether this process has a session, in whatever thread."""
     try:
-        from pyspark.sql import SparkSession
+        from pyspark import SparkContext
     except ImportError:
         return False
-    return SparkSession.getActiveSession() is not None
+    return SparkContext._active_spark_context is not None
 
 
 def _end() -> None:
@@ -187,9 +187,9 @@ def _end() -> None:
         return
     gateway: Any = SparkContext._gateway
     with suppress(Exception):  # Java may be gone
-        spark = SparkSession.getActiveSession()
-        if spark is not None:
-            spark.stop()
+        context = SparkContext._active_spark_context
+        if context is not None:
+            SparkSession.builder.getOrCreate().stop()
     if gateway is None or _is_submitted():
         return
     with suppress(Exception):
