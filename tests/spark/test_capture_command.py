@@ -115,6 +115,7 @@ async def test_killed_stopped_and_run_again(
 
 def command(capfd: pytest.CaptureFixture[str], *arguments: str) -> pytest.CaptureResult[str]:
     """The command in this process, with its session, which it must leave alone."""
+    capfd.readouterr()
     with pytest.raises(SystemExit) as ended:
         main(["capture", *arguments])
     printed = capfd.readouterr()
