@@ -137,13 +137,16 @@ class _Capturing:
         """Capture one range and let it appear; the stream as it is afterwards."""
         ledger = self._ledger
         path = ledger.staging(first)
-        written = write_chunk(self._spark, self._wanted, first, end, tasks=tasks, address=self._place.uri(path))
+        address = self._place.uri(path)
+        may_miss = self._is_open or self._wanted.allow_gaps
+        written = write_chunk(self._spark, self._wanted, first, end, tasks=tasks, may_miss=may_miss, address=address)
         after = self._facts(end)
         self._require_same(after.state)
-        if self._is_open and written.first is not None and after.state.first > first:
-            # The stream has lost what was its beginning when we looked; nobody has asked for that.
-            first = written.first
-            ledger.begin(replace(self._known, begin=first, next=first))
+        if may_miss:
+            # What the stream has lost of its beginning since we looked.
+            first = self._behind_gap(min(after.state.first, end + 1 if written.first is None else written.first))
+            if first > end:
+                return after
         self._require_whole(first, end, written, before, after.state)
         files = ledger.staged(path) if written.messages else ()
         size = sum(size for _, size in files)

@@ -41,7 +41,9 @@ def writing_session(spark: SparkSession) -> SparkSession:
     return own
 
 
-def write_chunk(spark: SparkSession, wanted: Wanted, first: int, last: int, *, tasks: int, address: str) -> Written:
+def write_chunk(
+    spark: SparkSession, wanted: Wanted, first: int, last: int, *, tasks: int, may_miss: bool, address: str
+) -> Written:
     """Read first <= sequence <= last of the stream and write it to an address, sorted by sequence within each file.
 
     Args:
@@ -50,6 +52,7 @@ def write_chunk(spark: SparkSession, wanted: Wanted, first: int, last: int, *, t
         first: the first sequence.
         last: the last sequence.
         tasks: how many tasks share the range; each writes one file.
+        may_miss: whether it goes on where messages go while they are read; the caller then looks what is missing.
         address: a directory that is not there yet.
 
     Raises:
@@ -61,7 +64,7 @@ def write_chunk(spark: SparkSession, wanted: Wanted, first: int, last: int, *, t
     reader = spark.read.format("jetstream").schema(ddl(CAPTURED)).options(**options_of(wanted.connection))
     reader = reader.options(
         stream=wanted.stream, startSequence=str(first), endSequence=str(last), partitions=str(tasks)
-    )
+    ).option("failOnDataLoss", str(not may_miss).lower())
     if wanted.subjects:
         reader = reader.option("subjects", ",".join(wanted.subjects))
     seen = Observation()

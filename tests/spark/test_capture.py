@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
@@ -28,6 +29,7 @@ from pipeline.capture.place import LocalPlace
 from pipeline.capture.reading import capture_at, is_capture, read_capture
 from pipeline.capture.wanted import Result, Wanted
 from pipeline.errors import DataLostError, OptionError, PipelineError
+from pipeline.failures import failure
 from pipeline.progress import Progress
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.stored_messages import stored_messages
@@ -283,6 +285,35 @@ async def test_messages_that_went_before_they_were_captured(
     await peer.api(f"STREAM.PURGE.{stream}")
     assert run(stream, allow_gaps=True).gaps == ((11, 15), (21, 25))
     assert run(stream).messages == 0
+
+
+async def test_messages_that_go_just_before_they_are_read(
+    run: Run, peer: RawPeer, kept: Path, unique_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = unique_name("CAPTURE")
+    loop = asyncio.get_running_loop()
+    original = capturing.write_chunk
+
+    async def purged_before_read(sequence: int, **options: Any) -> Result:
+        def write(*arguments: Any, **more: Any) -> Any:
+            purge = peer.api(f"STREAM.PURGE.{stream}", {"seq": sequence})
+            asyncio.run_coroutine_threadsafe(purge, loop).result()
+            return original(*arguments, **more)
+
+        monkeypatch.setattr(capturing, "write_chunk", write)
+        return await asyncio.to_thread(run, stream, **options)
+
+    await fill(peer, stream, 20)
+    assert (await purged_before_read(6)).first == 6  # nobody has said where to begin
+    await fill(peer, stream, 20)
+    with pytest.raises(Exception) as lost:  # noqa: PT011  # Spark's
+        await purged_before_read(26)
+    assert isinstance(failure("a job", lost.value), DataLostError)
+    assert sequences(kept) == list(range(6, 21))
+    await fill(peer, stream, 20)
+    result = await purged_before_read(31, allow_gaps=True)
+    assert (result.gaps, result.first) == (((21, 25), (26, 30)), 31)
+    assert sequences(kept) == [*range(6, 21), *range(31, 61)]
 
 
 async def test_a_beginning_that_is_gone(run: Run, peer: RawPeer, kept: Path, unique_name: Callable[[str], str]) -> None:
