@@ -39,6 +39,7 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "schema": ("bridge.cli.schema:schema_command", "Print the JSON schema of the configuration."),
     "backfill": ("pipeline.cli.backfill:backfill_command", "Copy a stream's history through a rule, on Spark."),
     "clean": ("bridge.cli.clean:clean_command", "Remove what the sidecar left on servers."),
+    "capture": ("pipeline.cli.capture:capture_command", "Capture a stream as Parquet, on Spark."),
 }
 
 
