@@ -89,6 +89,7 @@ class _WideTransport(TcpTransport):
         super().__init__()  # type: ignore[no-untyped-call]
         self._socket: GatedSocket | None = None
         self._drops = False  # whether the operating system was told when to give up sending
+        self.is_left = False  # whether nobody minds what becomes of what is written
 
     def __bool__(self) -> bool:
         # nats-py takes a transport that is not connected yet for none at all, and would put its own in place.
@@ -132,7 +133,11 @@ class _WideTransport(TcpTransport):
         super().write(payload)  # type: ignore[no-untyped-call]
 
     async def drain(self) -> None:
-        await super().drain()  # type: ignore[no-untyped-call]
+        try:
+            await super().drain()  # type: ignore[no-untyped-call]
+        except ConnectionError:
+            if not self.is_left:
+                raise
 
     def release(self) -> None:
         """Close the socket: where a server did not let us in, nats-py leaves it to the garbage collector."""
@@ -380,6 +385,8 @@ class WireClient(Client):
         reconnect = self._reconnection_task
         if reconnect is not asyncio.current_task():
             await end_tasks(reconnect)
+        # nats-py writes what is left; a loss of the connection just then would end its close() half way.
+        self._wide.is_left = True
         await super().close()
         self._wide.release()
 

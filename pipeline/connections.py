@@ -84,15 +84,23 @@ def options_of(connection: Connection) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def connected(connection: Connection, *, client_name: str = "nats-bridge-spark") -> AsyncIterator[Link]:
+async def connected(
+    connection: Connection, *, client_name: str = "nats-bridge-spark", no_echo: bool = False
+) -> AsyncIterator[Link]:
     """An open link, closed afterwards.
+
+    Args:
+        connection: where to.
+        client_name: how the server shall list the client.
+        no_echo: whether the connection hears nothing of what it publishes itself, as a `Publisher` wants it.
 
     Raises:
         UnreachableError: no server answers.
         PipelineError: credentials are refused, or TLS is not to be had.
     """
     try:
-        link = await open_link("servers", connect_options(connection, "servers"), client_name=client_name)
+        options = connect_options(connection, "servers") | {"no_echo": no_echo}
+        link = await open_link("servers", options, client_name=client_name)
     except ServerUnreachableError as error:
         raise UnreachableError(str(error)) from None
     except BridgeError as error:

@@ -42,7 +42,14 @@ READ: Final[dict[str, str]] = {
 """What a read takes besides the connection's options, and what each says."""
 
 WRITE: Final[dict[str, str]] = {
-    "stream": "the stream to write to",
+    "stream": "the stream to write to; no other one may answer",
+    "ordered": "whether one task writes, and so in order",
+    "idColumn": "the column with message ids",
+    "writeId": "what the write is called, so that it can be repeated",
+    "patience": "seconds without progress, such as at a full stream, until a task fails",
+    "lookBack": "seconds of the stream's past that are searched for what an earlier run of the same write has stored",
+    "checkSubjects": "whether a subject that is none of the stream's is an error before it is sent",
+    "allowSpeculation": "whether a write may run with spark.speculation",
 }
 """What a write takes besides the connection's options, and what each says."""
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import structlog
 
-__all__ = ["ask"]
+__all__ = ["ask", "quiet_logs"]
 
 _Answer = TypeVar("_Answer")
 
@@ -20,10 +21,17 @@ def ask(question: Coroutine[Any, Any, _Answer]) -> _Answer:
     Left out are asyncio's own remarks (on TLS connections that the other side closes) and the log of a running sidecar:
     what matters of it is in the answer, and standard output may be for a program to read.
     """
+    with quiet_logs():
+        return asyncio.run(question)
+
+
+@contextmanager
+def quiet_logs() -> Iterator[None]:
+    """Without the log of what a sidecar is made of, and without asyncio's own remarks; see `ask`."""
     logging.getLogger("asyncio").setLevel(logging.ERROR)
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     try:
-        return asyncio.run(question)
+        yield
     finally:
         structlog.configure(**before)

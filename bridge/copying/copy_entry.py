@@ -24,6 +24,7 @@ from bridge.copying.counters import CopyCounters
 from bridge.copying.entry_plan import EntryPlan
 from bridge.copying.message_ids import entry_key
 from bridge.copying.publisher import Publisher
+from bridge.copying.reading import Reading
 from bridge.copying.rejections import Rejected, Rejections
 from bridge.copying.resuming import Resuming
 from bridge.copying.selection import consumer_filters
@@ -93,7 +94,7 @@ class CopyEntry:
         self._resuming = Resuming(plan, origin.api, target.api)
         self._interruption = asyncio.Event()
         self._missing = ""  # the stream that is not there, or does not answer, in words
-        self._intake: Intake | None = None
+        self._intake: Reading | None = None
         self._publisher: Publisher | None = None
         self._loop: CopyLoop | None = None
         self._keeper: SequenceKeeper | None = None
@@ -112,7 +113,7 @@ class CopyEntry:
         """
         await self._begin_round()
         self._living = asyncio.create_task(self._live())
-        self._watching = asyncio.create_task(LagWatch(self._origin, self, self._backlog).run())
+        self._watching = asyncio.create_task(self.watch())
 
     async def stop(self) -> None:
         """Stop reading, and wait for the answers to what was sent, if the target takes it."""
@@ -157,11 +158,20 @@ class CopyEntry:
             return self._missing
         if self._intake is None or self._publisher is None or self._interruption.is_set():
             return f"what stream '{stream}' holds of '{origin}'"
-        if self._publisher.waiting:
-            return f"room in stream '{stream}', which takes nothing at the moment"
+        if obstacle := self.obstacle:
+            return obstacle
         if self._intake.waits_for:
             return self._intake.waits_for
         return None if self._intake.attached else f"its consumer on stream '{origin}'"
+
+    @property
+    def obstacle(self) -> str | None:
+        """What keeps it from copying that nothing of ours can end; None for nothing."""
+        if self._missing:
+            return self._missing
+        if self._publisher is not None and self._publisher.waiting:
+            return f"room in stream '{self.plan.stream}', which takes nothing at the moment"
+        return None
 
     @property
     def has_work(self) -> bool:
@@ -201,6 +211,33 @@ class CopyEntry:
         self._interruption.set()
         if self._publisher is not None:
             self._publisher.interrupt(reason)
+
+    def reading(self, publisher: Publisher, filters: tuple[str, ...]) -> Reading:
+        """Who reads the origin in the round of a publisher: a consumer. Whoever has the messages already overrides it.
+
+        Args:
+            publisher: the round's; to be handed to `accept` with every batch.
+            filters: what to ask the origin's server for; none for everything.
+        """
+        plan = self.plan
+        consumer = RuleConsumer(
+            self._origin.api,
+            ConsumerPlan(
+                stream=plan.source.name,
+                filters=filters,
+                headers_only=False,
+                position="none",
+                durable_name="",
+                owner=plan.owner,
+                rule=plan.rule,
+                description=f" copying into {plan.stream}",
+            ),
+        )
+        return Intake(self._origin, consumer, _Round(self, publisher), self._counters, self._fail)
+
+    async def watch(self) -> None:
+        """See how much waits in the origin, until cancelled."""
+        await LagWatch(self._origin, self, self._backlog).run()
 
     async def _live(self) -> None:
         try:
@@ -277,21 +314,8 @@ class CopyEntry:
             records=not plan.keep_sequence,
         )
         self._loop.there = set(resume.there)
-        consumer = RuleConsumer(
-            self._origin.api,
-            ConsumerPlan(
-                stream=plan.source.name,
-                filters=filters,
-                headers_only=False,
-                position="none",
-                durable_name="",
-                owner=plan.owner,
-                rule=plan.rule,
-                description=f" copying into {plan.stream}",
-            ),
-        )
         self._standpoint = Standpoint(plan.source.name, created, filters, resume.handled)
-        self._intake = Intake(self._origin, consumer, _Round(self, publisher), self._counters, self._fail)
+        self._intake = self.reading(publisher, filters)
         await self._intake.open(resume.handled, created)
         self._log.info("copying.begins", after_sequence=resume.handled, already_there=len(resume.there))
 

@@ -175,6 +175,11 @@ class CopyRun(FailingRun):
                     await self._own.close()
 
     @property
+    def plans(self) -> tuple[EntryPlan, ...]:
+        """What each entry does, in the rule's order; known after `check`."""
+        return tuple(self._plans)
+
+    @property
     def ready(self) -> bool:
         """Whether every entry copies at this moment."""
         return self.state == "ready" and all(entry.ready for entry in self._entries)

@@ -144,6 +144,11 @@ class Publisher:
         self._watcher: asyncio.Task[None] | None = None
 
     @property
+    def over(self) -> bool:
+        """Whether it was closed, interrupted, or has failed: it sends nothing more."""
+        return self._over
+
+    @property
     def has_work(self) -> bool:
         """Whether something is under way."""
         return bool(self._pending)

@@ -10,7 +10,12 @@ from pipeline.columns import DEFAULT, ddl
 from pipeline.errors import marking
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamArrowWriter,
+        DataSourceStreamReader,
+        DataSourceWriter,
+    )
     from pyspark.sql.types import StructType
 
 __all__ = ["JetStreamDataSource"]
@@ -45,3 +50,15 @@ class JetStreamDataSource(DataSource):
 
         with marking():
             return StreamReader(ReadOptions.of(self.options), ReadSchema.of(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Writes a DataFrame; see `pipeline.sink`."""
+        from pipeline.sink.writer import batch_writer
+
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """Writes micro-batches; see `pipeline.sink`."""
+        from pipeline.sink.writer import stream_writer
+
+        return stream_writer(self.options, schema, overwrite)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from itertools import count
 from typing import Any
@@ -12,6 +13,7 @@ from nats.aio.client import Client
 
 from conformance.servers import TWIN_VERSIONS, NativeServer, SharedServers, fetch
 from tests.live.raw_messages import RawPeer
+from tests.live.until import LIMIT
 
 Connect = Callable[..., Awaitable[Client]]
 
@@ -90,7 +92,7 @@ async def connect() -> AsyncIterator[Connect]:
         # Not nats.connect: a client whose login is refused leaves its socket open and must be closed too.
         connection = Client()
         opened.append(connection)
-        await connection.connect(url, **options)
+        await connection.connect(url, **{"connect_timeout": int(LIMIT), **options})
         return connection
 
     yield open_connection
@@ -105,4 +107,5 @@ async def _close(connection: Client) -> None:
     while reconnect is not None and not reconnect.done():
         reconnect.cancel()
         await asyncio.wait({reconnect}, timeout=1)
-    await connection.close()
+    with contextlib.suppress(ConnectionError):  # the server ended just now
+        await connection.close()

@@ -15,6 +15,7 @@ import nkeys  # type: ignore[import-untyped]  # ships without types
 import trustme
 
 JETSTREAM = "jetstream: enabled"
+PATIENCE = "timeout: 60"  # for whoever logs in: a server's own 2 s can be too short on a busy machine
 
 
 def new_keys(kind: int, number: int) -> Any:
@@ -147,13 +148,17 @@ def password(files: Files, _: str) -> Way:
     """A user with a password from a file."""
     login = {"user": "me", "password_file": files.secret("password", "pw-S3cret/+&=")}
     wrong = {"user": "me", "password_file": files.secret("wrong", "pw-Wr0ng/+&=")}
-    return Way(f'{JETSTREAM}\nauthorization {{user: me, password: "pw-S3cret/+&="}}', login, wrong)
+    return Way(f'{JETSTREAM}\nauthorization {{user: me, password: "pw-S3cret/+&=", {PATIENCE}}}', login, wrong)
 
 
 def token(files: Files, _: str) -> Way:
     """A token from a file."""
     login, wrong = files.secret("token", "tok-S3cret/+&="), files.secret("wrong", "tok-Wr0ng/+&=")
-    return Way(f'{JETSTREAM}\nauthorization {{token: "tok-S3cret/+&="}}', {"token_file": login}, {"token_file": wrong})
+    return Way(
+        f'{JETSTREAM}\nauthorization {{token: "tok-S3cret/+&=", {PATIENCE}}}',
+        {"token_file": login},
+        {"token_file": wrong},
+    )
 
 
 def nkey(files: Files, _: str) -> Way:
@@ -162,7 +167,7 @@ def nkey(files: Files, _: str) -> Way:
     known, other = seed_of(kind, 10).decode(), seed_of(kind, 11).decode()
     user = public(new_keys(kind, 10))
     return Way(
-        f"{JETSTREAM}\nauthorization {{users: [{{nkey: {user}}}]}}",
+        f"{JETSTREAM}\nauthorization {{users: [{{nkey: {user}}}], {PATIENCE}}}",
         {"nkey_seed_file": files.secret("nkey", known)},
         {"nkey_seed_file": files.secret("wrong", other)},
     )
@@ -185,7 +190,7 @@ def creds(files: Files, _: str) -> Way:
 
 def _tls(files: Files, *more: str, authority: trustme.CA, clients: trustme.CA | None = None) -> str:
     own = files.certificate("server", authority.issue_cert("127.0.0.1"))
-    said = [f'cert_file: "{own["cert"]}"', f'key_file: "{own["key"]}"', *more]
+    said = [f'cert_file: "{own["cert"]}"', f'key_file: "{own["key"]}"', PATIENCE, *more]
     if clients is not None:
         said += [f'ca_file: "{files.authority("clients", clients)}"', "verify: true"]
     return f"{JETSTREAM}\ntls {{\n" + "\n".join(said) + "\n}"

@@ -48,6 +48,11 @@ class CutWire:
         """Keep every connection, and what comes through it: nobody is told anything, until `speak_again`."""
         self._passable.clear()
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing is passed on at this moment."""
+        return not self._passable.is_set()
+
     def fall_silent_after(self, words: bytes) -> None:
         """Fall silent behind the next read that holds these words of the server's."""
         self._last_words = words

@@ -146,8 +146,6 @@ class Scene:
         at = server.url.removeprefix("nats://")
         self.home = await RawPeer.connect(f"nats://home:secret@{at}" if case.away else server.url)
         self.away = await RawPeer.connect(f"nats://away:secret@{at}") if case.away else self.home
-        for peer in {self.home, self.away}:
-            await peer.client.flush()
 
     async def close(self) -> None:
         for peer in {self.home, self.away}:

@@ -24,10 +24,19 @@ class RawPeer:
     async def connect(cls, url: str) -> Self:
         client = WireClient()
         peer = cls(client)
-        await client.connect(url, allow_reconnect=False, closed_cb=peer._ended)
-        await client.subscribe_batches(f"{peer._inbox}.*", peer._answered, lambda *_: None)
-        await client.flushed()  # or the first message overtakes the subscription that its answer needs
+        await client.connect(url, allow_reconnect=False, closed_cb=peer._ended, connect_timeout=int(LIMIT))
+        await peer.listen()
         return peer
+
+    async def listen(self) -> None:
+        """Hear the answers to what `store` and `request_raw` publish; `connect` has seen to it."""
+        await self.client.subscribe_batches(f"{self._inbox}.*", self._answered, lambda *_: None)
+        await self.flushed()  # or the first message overtakes the subscription that its answer needs
+
+    async def flushed(self) -> None:
+        """Wait until the server has read all that was written; streams store it a little later."""
+        async with asyncio.timeout(LIMIT):
+            await self.client.flushed()
 
     async def close(self) -> None:
         if not self.client.is_closed:
@@ -35,7 +44,7 @@ class RawPeer:
 
     async def api(self, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         data = b"" if body is None else json.dumps(body).encode()
-        reply = await self.client.request("$JS.API." + subject, data, timeout=20)
+        reply = await self.client.request("$JS.API." + subject, data, timeout=LIMIT)
         answer: dict[str, Any] = json.loads(reply.data)
         return answer
 
@@ -89,7 +98,7 @@ class RawPeer:
         """Subscribe and keep everything that arrives."""
         collected = Collected()
         await self.client.subscribe_batches(subject, collected.add, lambda *_: None)
-        await self.client.flush()
+        await self.flushed()
         return collected
 
 

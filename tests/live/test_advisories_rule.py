@@ -52,7 +52,7 @@ async def terminate(peer: RawPeer, stream: str, messages: int, reason: bytes = b
     await consumer(peer, stream, "worker")
     for reply in await pull(peer, stream, "worker", messages):
         peer.publish(reply, b"+TERM" + reason)
-    await peer.client.flush()
+    await peer.flushed()
 
 
 async def holds(peer: RawPeer, stream: str, messages: int) -> bool:
@@ -412,7 +412,7 @@ async def test_the_source_s_server_restarts(
         async with running(settings_for(server.url, dead_letters("S"))) as bridge:
             run = bridge.runs[0]
             await asyncio.to_thread(server.restart)
-            await until(lambda: run.counters.as_dict()["reconnects"] == 1 and run.ready)
+            await until(lambda: run.counters.as_dict()["reconnects"] >= 1 and run.ready)
             peer = await raw_peer(server.url)
             await peer.create_stream(name="Sdlq", subjects=["dlq.S.>"], storage="memory")  # it was in memory
             await terminate(peer, "S", 1)

@@ -16,6 +16,7 @@ from conformance.servers import NativeServer
 from tests.live.raw_messages import Collected, OpenPeer
 from tests.live.sidecar_process import last_sequence_of
 from tests.live.sidecars import running
+from tests.live.until import LIMIT
 
 CONFIG = Path(__file__).parents[2] / "config"
 Connect = Callable[..., Any]
@@ -30,9 +31,9 @@ def example(name: str, server: NativeServer) -> Settings:
 
 async def natively(client: Client, stream: str, republish: dict[str, Any]) -> None:
     """Let the server republish the stream as well."""
-    info = json.loads((await client.request(f"$JS.API.STREAM.INFO.{stream}")).data)
+    info = json.loads((await client.request(f"$JS.API.STREAM.INFO.{stream}", timeout=LIMIT)).data)
     body = json.dumps(info["config"] | {"republish": republish}).encode()
-    answer = json.loads((await client.request(f"$JS.API.STREAM.UPDATE.{stream}", body)).data)
+    answer = json.loads((await client.request(f"$JS.API.STREAM.UPDATE.{stream}", body, timeout=LIMIT)).data)
     assert "error" not in answer, answer
 
 
@@ -45,7 +46,7 @@ async def test_cache_invalidation_from_a_key_value_bucket(
 ) -> None:
     async with native_server(twin_version) as server:
         client = await connect(server)
-        stream = client.jetstream()
+        stream = client.jetstream(timeout=LIMIT)
         bucket = await stream.create_key_value(bucket="SETTINGS", history=3)
         await bucket.put("color.primary", b"red")
         peer = await raw_peer(server.url)
@@ -59,6 +60,7 @@ async def test_cache_invalidation_from_a_key_value_bucket(
             await bucket.put("size", b"10")
             await bucket.delete("size")
             await bucket.put("width", b"x" * 5000)
+            await cache.count(4)  # a purge on 2.9.10 makes consumers skip what they have not delivered yet
             await bucket.purge("color.primary")
             await bucket.put("color.primary", b"green")
             await cache.count(6)
@@ -86,7 +88,7 @@ async def test_events_of_an_object_store(
 ) -> None:
     async with native_server("2.15.1") as server:
         client = await connect(server)
-        store = await client.jetstream().create_object_store("FILES")
+        store = await client.jetstream(timeout=LIMIT).create_object_store("FILES")
         await natively(client, "OBJ_FILES", {"src": "$O.FILES.M.*", "dest": "native.changed.{{wildcard(1)}}"})
         peer = await raw_peer(server.url)
         native, events = await peer.collect("native.>"), await peer.collect("files.>")

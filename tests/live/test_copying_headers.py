@@ -201,14 +201,26 @@ async def test_a_time_to_live_that_the_target_does_not_allow_is_withheld(scene: 
 async def test_a_time_to_live_acts_where_the_target_allows_it(
     servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url("2.15.1")
+    url, old = await servers.url("2.15.1"), await servers.url("2.10.27")
     scene = Scene(await raw_peer(url), url, "2.15.1", unique_name("h"))
-    await scene.create(allow_msg_ttl=True)
-    async with scene.copying() as counters:
-        await scene.store("a", block("Nats-TTL: 1s"))
-        await scene.store("b", block("Nats-TTL: 1h"))
-        await until(lambda: counters.copied == 2)
-        assert counters.withheld_headers == 0
+    await scene.create("", allow_msg_ttl=True)
+    # On an old server the origin's message stays, however long copying takes.
+    origin, old_peer = f"o{scene.name}", await raw_peer(old)
+    await old_peer.create_stream(name=origin, subjects=[f"{origin}.>"])
+
+    async def store(key: str, header: bytes = b"") -> None:
+        assert "error" not in await old_peer.store(f"{origin}.{key}".encode(), b"", header)
+
+    transform = {"src": f"{origin}.>", "dest": f"t{scene.name}.>"}
+    entry = {"name": origin, "from": "old", "subject_transforms": [transform]}
+    connections = {"default": {"servers": [url]}, "old": {"servers": [old]}}
+    rule = {"name": "copy", "kind": "sources", "stream": scene.target, "sources": [entry]}
+    settings = settings_for(url, rule, connections=connections, dialect="2.15")
+    async with running(settings) as sidecar:
+        await store("a", block("Nats-TTL: 1s"))
+        await store("b", block("Nats-TTL: 1h"))
+        await until(lambda: sidecar.runs[0].counters.as_dict()["copied"] == 2)
+        assert sidecar.runs[0].counters.as_dict()["withheld_headers"] == 0
 
         async def expired() -> bool:
             return int((await scene.peer.api(f"STREAM.INFO.{scene.target}"))["state"]["messages"]) == 1
@@ -216,8 +228,8 @@ async def test_a_time_to_live_acts_where_the_target_allows_it(
         await until(expired)
     assert scene.keys(await everything(scene.peer, scene.target)) == ["b"]
     assert lines_of((await everything(scene.peer, scene.target))[0]) == [b"Nats-TTL: 1h"]
-    async with scene.copying() as counters:  # what has expired is not copied again
-        await scene.store("c")
+    async with running(settings):  # what has expired is not copied again
+        await store("c")
         assert scene.keys(await scene.stored(3)) == ["b", "c"]
 
 

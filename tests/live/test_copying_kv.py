@@ -47,15 +47,15 @@ class Watcher:
 
 
 async def bucket(client: Client, name: str, history: int = 5) -> KeyValue:
-    return await client.jetstream().create_key_value(bucket=name, history=history)
+    return await client.jetstream(timeout=LIMIT).create_key_value(bucket=name, history=history)
 
 
 async def natively(client: Client, name: str, entry: dict[str, Any], history: int = 5) -> KeyValue:
     """A bucket that the server itself copies into."""
     made = await bucket(client, name, history)
-    info = json.loads((await client.request(f"$JS.API.STREAM.INFO.KV_{name}")).data)
+    info = json.loads((await client.request(f"$JS.API.STREAM.INFO.KV_{name}", timeout=LIMIT)).data)
     body = json.dumps(info["config"] | {"sources": [entry]}).encode()
-    answer = json.loads((await client.request(f"$JS.API.STREAM.UPDATE.KV_{name}", body)).data)
+    answer = json.loads((await client.request(f"$JS.API.STREAM.UPDATE.KV_{name}", body, timeout=LIMIT)).data)
     assert "error" not in answer, answer
     return made
 

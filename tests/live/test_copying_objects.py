@@ -18,7 +18,7 @@ from nats.js.object_store import ObjectStore
 from bridge.settings import Settings
 from conformance.servers import TWIN_VERSIONS, NativeServer
 from tests.live.sidecars import running, settings_for
-from tests.live.until import until
+from tests.live.until import LIMIT, until
 
 Connect = Callable[..., Any]
 VERSIONS = tuple(version for version in TWIN_VERSIONS if version != "2.9.10")
@@ -32,7 +32,7 @@ def copying(server: NativeServer) -> Settings:
 
 
 async def stores(client: Client) -> tuple[ObjectStore, ObjectStore]:
-    stream = client.jetstream()
+    stream = client.jetstream(timeout=LIMIT)
     return await stream.create_object_store("A"), await stream.create_object_store("B")
 
 
@@ -56,7 +56,7 @@ async def same(a: ObjectStore, b: ObjectStore, *names: str) -> None:
 async def chunks(client: Client, store: str) -> int:
     """How many chunks a store holds, of all objects."""
     request = json.dumps({"subjects_filter": f"$O.{store}.C.>"}).encode()
-    info = json.loads((await client.request(f"$JS.API.STREAM.INFO.OBJ_{store}", request)).data)
+    info = json.loads((await client.request(f"$JS.API.STREAM.INFO.OBJ_{store}", request, timeout=LIMIT)).data)
     return sum((info["state"].get("subjects") or {}).values())
 
 
@@ -115,11 +115,11 @@ async def test_a_watcher_of_the_copy_sees_objects_come_and_go(
         assert await watcher.updates() is None
         async with running(copying(server)):
             await a.put("one", LARGE)
-            told = [await watcher.updates(timeout=60)]
+            told = [await watcher.updates(timeout=LIMIT)]
             # A watcher is told of meta data, which is behind the chunks: what it names can be read.
             assert (await b.get("one")).data == LARGE
             await a.delete("one")
-            told.append(await watcher.updates(timeout=60))
+            told.append(await watcher.updates(timeout=LIMIT))
         assert [(info.name, bool(info.deleted), info.bucket) for info in told] == [
             ("one", False, "A"),
             ("one", True, "A"),
@@ -142,7 +142,8 @@ async def test_links_point_where_they_pointed(native_server: Callable[..., Nativ
         }
         subject = f"$O.A.M.{urlsafe_b64encode(b'link').decode()}"
         async with running(copying(server)):
-            await client.jetstream().publish(subject, json.dumps(link).encode(), headers={"Nats-Rollup": "sub"})
+            stream = client.jetstream(timeout=LIMIT)
+            await stream.publish(subject, json.dumps(link).encode(), headers={"Nats-Rollup": "sub"})
             await same(a, b, "link")
         assert (await b.get("link")).info.bucket == "A", "followed into the origin's store"
 
@@ -154,7 +155,7 @@ async def test_a_restart_in_the_middle_of_an_object_leaves_it_whole(
         client = await connect(server)
         a, b = await stores(client)
         nuid = "NUID"
-        stream = client.jetstream()
+        stream = client.jetstream(timeout=LIMIT)
         for _ in range(2):
             async with running(copying(server)):
                 await stream.publish(f"$O.A.C.{nuid}", LARGE[:100_000])
@@ -171,7 +172,7 @@ async def test_a_renamed_object_keeps_its_old_name_in_the_copy_as_well(
     async with native_server("2.15.1") as server:
         client = await connect(server)
         a, b = await stores(client)
-        stream = client.jetstream()
+        stream = client.jetstream(timeout=LIMIT)
         async with running(copying(server)):
             await a.put("old", LARGE)
             await same(a, b, "old")

@@ -249,6 +249,6 @@ async def test_other_changes_of_the_target_are_taken_note_of(
     config = {"name": here.target, "subjects": [f"{here.target}.>"], "max_msg_size": 2000}
     async with running(settings_for(url, here.rule())) as bridge:
         await here.peer.api(f"STREAM.UPDATE.{here.target}", config)
-        await until(lambda: bridge.runs[0].counters.as_dict()["rounds"] == 2)
+        await until(lambda: bridge.runs[0].counters.as_dict()["rounds"] >= 2)
         await here.peer.store(f"{here.name}.x".encode(), b"x" * 1000)
         await here.holds(1)

@@ -6,10 +6,7 @@ target is on a server of its own, since the copies of a plain source have the su
 
 from __future__ import annotations
 
-import random
-import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -17,170 +14,15 @@ import pytest
 from bridge.copying.counters import CopyCounters
 from conformance.servers import NativeServer, SharedServers
 from tests.live.copied_messages import CopiedMessage, by_entry, copied, everything, taken_apart
+from tests.live.copying_shapes import SHAPES, TRANSFORMS, Origins, filled
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
-from transforms.dialect import Dialect, dialect
+from transforms.dialect import dialect
 from transforms.republish import StoredMessage
 from transforms.sourcing import Copied, compile_sourcing
 
 BEFORE, DURING = 120, 120
-
-BLOCKS = [
-    b"",
-    b"NATS/1.0\r\nA: 1\r\nA: 2\r\na:3\r\nEmpty:\r\n\r\n",
-    b"NATS/1.0\r\nx-lower:v\r\nX-Spaces:   two  words  \r\n\r\n",
-    b"NATS/1.0\r\nNats-Stream: fake\r\nNats-Sequence: 9\r\nNats-Msg-Size: 17\r\n\r\n",
-    b"NATS/1.0\r\nKV-Operation: DEL\r\n\r\n",
-    "NATS/1.0\r\nName: Zoë, 日本\r\n\r\n".encode(),
-    b"NATS/1.0\r\nLatin: \xe9\xff\r\n\r\n",
-    b"NATS/1.0\r\nLong: " + b"y" * 3000 + b"\r\n\r\n",
-    b"NATS/1.0\r\ntraceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\n\r\n",
-    b"Foo: bar\r\n\r\n",
-    b"NATS/1.0\r\n\r\n",
-    b"NATS/1.0 503 Not Today\r\nA: b\r\n\r\n",
-    b"NATS/1.0\r\nNats-Msg-Id: {id}\r\nB: 1\r\n\r\n",
-    b"NATS/1.0\r\nnats-msg-id: lower\r\n\r\n",
-]
-EXPECTATIONS = b"NATS/1.0\r\nB: 1\r\nNats-Expected-Stream: {s}\r\nC: 2\r\n\r\n"
-CHAIN = b"NATS/1.0\r\nA: 1\r\nNats-Stream-Source: X 7 > >\r\nNats-Stream-Sourced: no\r\n\r\n"
-PAYLOADS = [b"", b"x", b"\r\n", b"MSG fake 1 5\r\n", bytes(range(256)), b"p" * 128, b"q" * 70_000]
-SUFFIXES = ["x.a", "x.bcd", "y.a", "y.é", "z.日本.f", "other", "deep.er.and.deeper", "x.e-f"]
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """What is copied; `{a}` and `{b}` stand for the origins."""
-
-    entries: list[dict[str, Any]]
-    subjects: list[str]
-    origins: str = "a"
-    config: dict[str, Any] = field(default_factory=dict)
-    target: dict[str, Any] = field(default_factory=dict)
-    mirror: bool = False
-    rollups: bool = False
-
-
-TRANSFORMS: dict[str, Shape] = {
-    "first match wins": Shape(
-        [
-            {
-                "name": "{a}",
-                "subject_transforms": [
-                    {"src": "{a}.x.a", "dest": "t{a}.one"},
-                    {"src": "{a}.y.*", "dest": "t{a}.two.$1"},
-                    {"src": "{a}.z.>", "dest": "t{a}.three.>"},
-                    {"src": "{a}.deep.*.*.*", "dest": "t{a}.{{{{partition(7,1,2)}}}}.{{{{splitfromleft(3,2)}}}}.$1"},
-                ],
-            }
-        ],
-        ["t{a}.>"],
-    ),
-    "filter only": Shape([{"name": "{a}", "subject_transforms": [{"src": "{a}.*.a", "dest": ""}]}], ["{a}.>"]),
-    "split": Shape(
-        [{"name": "{a}", "subject_transforms": [{"src": "{a}.x.*", "dest": "t{a}.{{{{split(1,-)}}}}.end"}]}],
-        ["t{a}.>"],
-    ),
-    "same stream twice": Shape(
-        [{"name": "{a}", "filter_subject": "{a}.x.*"}, {"name": "{a}", "filter_subject": "{a}.y.*"}], ["{a}.>"]
-    ),
-    "same stream twice, overlapping names of copies": Shape(
-        [
-            {"name": "{a}", "subject_transforms": [{"src": "{a}.x.*", "dest": "t{a}.$1"}]},
-            {"name": "{a}", "subject_transforms": [{"src": "{a}.y.*", "dest": "t{a}.$1"}]},
-        ],
-        ["t{a}.>"],
-    ),
-    "mirror with transforms": Shape(
-        [
-            {
-                "name": "{a}",
-                "subject_transforms": [
-                    {"src": "{a}.x.*", "dest": "t{a}.$1.x"},
-                    {"src": "{a}.y.*", "dest": ""},
-                ],
-            }
-        ],
-        ["t{a}.>", "{a}.>"],
-        mirror=True,
-    ),
-    "bucket": Shape(
-        [{"name": "{a}", "subject_transforms": [{"src": "{a}.>", "dest": "$KV.t{a}.>"}]}],
-        ["$KV.t{a}.>"],
-        config={"allow_rollup_hdrs": True, "max_msgs_per_subject": 2},
-        target={"allow_rollup_hdrs": True, "max_msgs_per_subject": 2},
-        rollups=True,
-    ),
-}
-SHAPES: dict[str, Shape] = {
-    "plain": Shape([{"name": "{a}"}], ["{a}.>"]),
-    "plain, three per subject": Shape(
-        [{"name": "{a}"}], ["{a}.>"], config={"storage": "memory"}, target={"max_msgs_per_subject": 3}
-    ),
-    "filter_subject": Shape([{"name": "{a}", "filter_subject": "{a}.*.a"}], ["{a}.>"]),
-    "two streams": Shape([{"name": "{a}"}, {"name": "{b}", "filter_subject": "{b}.x.>"}], ["{a}.>", "{b}.>"], "ab"),
-    "mirror": Shape([{"name": "{a}"}], ["{a}.>"], mirror=True),
-    "mirror with a filter": Shape([{"name": "{a}", "filter_subject": "{a}.*.a"}], ["{a}.>"], mirror=True),
-    "rollups": Shape(
-        [{"name": "{a}"}],
-        ["{a}.>"],
-        config={"allow_rollup_hdrs": True},
-        target={"allow_rollup_hdrs": True},
-        rollups=True,
-    ),
-    **TRANSFORMS,
-}
-
-
-def filled(value: Any, names: dict[str, str]) -> Any:
-    if isinstance(value, str):
-        return value.format(**names)
-    if isinstance(value, dict):
-        return {key: filled(each, names) for key, each in value.items()}
-    return [filled(each, names) for each in value] if isinstance(value, list) else value
-
-
-class Origins:
-    """The origin streams, and seeded messages for them."""
-
-    def __init__(self, peer: RawPeer, names: dict[str, str], shape: Shape, native: Dialect, seed: str) -> None:
-        self._peer = peer
-        self._names = [names[letter] for letter in shape.origins]
-        self._random = random.Random(zlib.crc32(seed.encode()))
-        self._shape = shape
-        self._published = 0
-        self._blocks = list(BLOCKS)
-        if native.mirroring_strips_expectations if shape.mirror else native.sourcing_strips_expectations:
-            self._blocks.append(EXPECTATIONS)
-        if not native.source_record_is_refused_from_clients and not shape.mirror:
-            self._blocks.append(CHAIN)
-
-    async def create(self) -> None:
-        for name in self._names:
-            await self._peer.create_stream(name=name, subjects=[f"{name}.>"], **self._shape.config)
-
-    async def publish(self, messages: int, *, holes: bool = False) -> None:
-        for _ in range(messages):
-            self._published += 1
-            name, suffix = self._random.choice(self._names), self._random.choice(SUFFIXES)
-            block = self._random.choice(self._blocks)
-            block = block.replace(b"{id}", b"%d" % self._published).replace(b"{s}", name.encode())
-            if self._shape.rollups and self._random.random() < 0.05:
-                block = b"NATS/1.0\r\nNats-Rollup: %b\r\n\r\n" % self._random.choice([b"sub", b"sub", b"all"])
-            payload = self._random.choices(PAYLOADS, weights=[4, 8, 4, 4, 4, 8, 1])[0]
-            answer = await self._peer.store(f"{name}.{suffix}".encode(), payload, block)
-            assert "error" not in answer, answer
-            if holes and self._random.random() < 0.08:
-                await self._peer.api(f"STREAM.MSG.DELETE.{name}", {"seq": answer["seq"]})
-
-    async def end(self) -> None:
-        """One last message for every entry of every shape."""
-        for name in self._names:
-            for suffix in SUFFIXES[:4]:
-                await self._peer.store(f"{name}.{suffix}".encode(), b"the end")
-
-    async def stored(self) -> dict[str, list[StoredMessage]]:
-        return {name: await everything(self._peer, name) for name in self._names}
 
 
 def engine(entries: list[dict[str, Any]], stored: dict[str, list[StoredMessage]], mirrors: bool) -> list[CopiedMessage]:
@@ -256,7 +98,8 @@ async def test_a_native_target_and_a_bridged_one_hold_the_same(
             dialect="native" if is_native else "2.15",
         )
         async with running(settings) as sidecar:
-            await origins.publish(DURING)
+            followed = ((far, target), (peer, target)) if is_native else ((far, target),)
+            await origins.publish(DURING, *followed)
             await origins.end()
             stored = await origins.stored()
             engines = engine(entries, stored, shape.mirror)

@@ -22,7 +22,7 @@ from bridge.sidecar import Sidecar
 from conformance.servers import NativeServer
 from tests.live import credentials
 from tests.live.credentials import NOT_BEFORE_2_10, WAYS, Files, Make, Operator
-from tests.live.until import until
+from tests.live.until import LIMIT, until
 
 Servers = Callable[..., NativeServer]
 Log = list[MutableMapping[str, Any]]
@@ -45,7 +45,11 @@ def settings(server: NativeServer, connection: dict[str, Any]) -> Settings:
     where = {} if "context" in connection else {"servers": [server.url]}
     rule = {"name": "r", "kind": "republish", "stream": "NONE", "republish": {"src": "a", "dest": "b"}}
     return Settings.model_validate(
-        {"connections": {"default": {**where, **connection}}, "http": {"listen": ""}, "rules": [rule]}
+        {
+            "connections": {"default": {"connect_timeout": LIMIT, **where, **connection}},
+            "http": {"listen": ""},
+            "rules": [rule],
+        }
     )
 
 

@@ -108,7 +108,7 @@ async def test_applied_while_publishers_go_on(
     await flowing
     last = (await peer.store(f"{stream}.end".encode()))["seq"]
     await seen.count(last)
-    await peer.client.flush()
+    await peer.flushed()
     assert sorted(seen.sequences) == list(range(1, last + 1))
 
 

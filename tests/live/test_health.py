@@ -117,6 +117,7 @@ async def test_it_says_so_while_it_drains(
         bridge = Sidecar(settings_for(source.url, here.rule(to="target"), connections=connections, **FREE))
         await bridge.start()
         await asyncio.to_thread(target.stop)
+        await until(lambda: not bridge.links["target"].client.is_connected)
         await here.load.burst(10)
         # How many messages arrive at once is up to the network; what follows them waits until there is a target.
         await until(lambda: bridge.runs[0].position > 0)

@@ -135,12 +135,12 @@ async def test_nats_py_s_publish(
     client: Client = await connect(url)
     ours = rule(name, f"events.{name}.*", f"{name}.part.{{{{partition(8,1)}}}}.{{{{split(1,/)}}}}")
     async with running(settings_for(url, ours)):
-        ack = await client.jetstream().publish(f"events.{name}.a", b"x", headers={"A": "b"})
+        ack = await client.jetstream(timeout=LIMIT).publish(f"events.{name}.a", b"x", headers={"A": "b"})
         assert (ack.stream, ack.seq) == (name, 1)
         with pytest.raises(nats.js.errors.BadRequestError, match="has an empty token"):
-            await client.jetstream().publish(f"events.{name}.///", b"x")
+            await client.jetstream(timeout=LIMIT).publish(f"events.{name}.///", b"x")
         with pytest.raises(nats.js.errors.BadRequestError, match="none of the stream's subjects"):
-            await client.jetstream().publish(f"events.{name}.a/b", b"x")
+            await client.jetstream(timeout=LIMIT).publish(f"events.{name}.a/b", b"x")
 
 
 async def test_messages_nobody_waits_for(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:
@@ -387,7 +387,7 @@ async def test_a_server_restart(
             run = sidecar.runs[0]
             assert (await (await raw_peer(server.url)).store(b"inS.x"))["seq"] == 1
             await asyncio.to_thread(server.restart, kill=True)
-            await until(lambda: run.counters.as_dict()["reconnects"] == 1 and run.ready)
+            await until(lambda: run.counters.as_dict()["reconnects"] >= 1 and run.ready)
             assert (await (await raw_peer(server.url)).store(b"inS.x"))["seq"] == 2
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bridge.errors import RuleRefusedError
+from bridge.sidecar import Sidecar
 from conformance.servers import SharedServers
 from tests.live.copies import Copies
 from tests.live.cut_wire import cut_wire
@@ -59,6 +60,16 @@ async def are_equal(here: Copies) -> None:
     assert streams[1] == streams[0]
 
 
+async def copied(bridge: Sidecar, messages: int, fillers: int = 0) -> None:
+    """Wait until so many messages are copied, and fillers removed: until then, the target holds these as well."""
+
+    def done() -> bool:
+        counted = bridge.runs[0].counters.as_dict()
+        return counted["copied"] >= messages and counted["fillers"] >= fillers
+
+    await until(done)
+
+
 async def delete(here: Copies, *sequences: int) -> None:
     for sequence in sequences:
         answer = await here.peer.api(f"STREAM.MSG.DELETE.{here.name}", {"seq": sequence})
@@ -73,11 +84,11 @@ async def test_deleted_messages_are_gaps_in_the_copy_too(
     await Load(here.peer, here.name).burst(500)
     await delete(here, 1, 2, 3, 100, 101, 300, 499)
     async with running(settings_for(url, mirror(here))) as bridge:
-        await here.holds(493)
+        await copied(bridge, 493, 7)
         await Load(here.peer, here.name).burst(100)
-        await here.holds(593)
-        await until(lambda: bridge.runs[0].counters.as_dict()["copied"] == 593)
-        assert bridge.runs[0].counters.as_dict()["fillers"] == 7
+        await copied(bridge, 593)
+        counted = bridge.runs[0].counters.as_dict()
+        assert (counted["copied"], counted["fillers"]) == (593, 7)
     await are_equal(here)
 
 
@@ -105,12 +116,12 @@ async def test_kills_keep_the_numbers(
             await burst
         process = await start(url, mirror(here))
         await process.ready()
-        await here.holds(load.published - 100)
 
-        async def purged() -> bool:
-            return int((await here.state())["messages"]) == load.published - 100
+        async def all_there() -> bool:
+            state = await here.state()
+            return (int(state["last_seq"]), int(state["messages"])) == (load.published, load.published - 100)
 
-        await until(purged)
+        await until(all_there)
         assert await process.stop() == 0, process.log
     await are_equal(here)
 
@@ -143,10 +154,10 @@ async def test_a_selection_keeps_the_numbers_of_the_origin(
     for number in range(20):
         await here.peer.store(f"{here.name}.{'a' if number % 3 else 'b'}".encode(), b"%d" % number)
     only = {"subject_transforms": [{"src": f"{here.name}.a", "dest": f"{here.target}.a"}]}
-    async with running(settings_for(url, mirror(here, entry=only))):
-        await here.holds(13)
+    async with running(settings_for(url, mirror(here, entry=only))) as bridge:
+        await copied(bridge, 13)
         await here.peer.store(f"{here.name}.a".encode(), b"last")
-        await here.holds(14)
+        await copied(bridge, 14, 7)
     found = await here.stored()
     assert [message.sequence for message in found] == [n + 1 for n in range(20) if n % 3] + [21]
 
@@ -189,9 +200,9 @@ async def test_a_mirror_may_begin_later(
     await Load(here.peer, here.name).burst(10)
     third = (await here.peer.api(f"STREAM.MSG.GET.{here.name}", {"seq": 3}))["message"]["time"]
     entry = {"opt_start_seq": 3} if start == "sequence" else {"opt_start_time": third}
-    async with running(settings_for(url, mirror(here, entry=entry))):
-        await here.holds(8)
+    async with running(settings_for(url, mirror(here, entry=entry))) as bridge:
+        await copied(bridge, 8, 2)
         await Load(here.peer, here.name).burst(2)
-        await here.holds(10)
+        await copied(bridge, 10)
     await delete(here, 1, 2)
     await are_equal(here)

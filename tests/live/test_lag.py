@@ -21,6 +21,7 @@ from bridge.sidecar import Sidecar
 from conformance.servers import NativeServer, SharedServers
 from tests.live.conftest import Connect
 from tests.live.copies import Copies
+from tests.live.leases import LONG, free
 from tests.live.metrics_endpoint import scrape
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Scene
@@ -191,7 +192,9 @@ async def test_a_replica_that_took_over_knows_what_waits(
         )
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
         rule = here.rule(to="target")
-        settings = settings_for(source.url, rule, connections=connections, leadership={"bucket": "LEASES"}, **FREE)
+        leadership = {"bucket": "LEASES", "ttl": LONG}
+        settings = settings_for(source.url, rule, connections=connections, leadership=leadership, **FREE)
+        await free(peer, "LEASES")
         async with running(settings) as first:
             await until(lambda: first.seats[0].state == "ready")
             async with running(settings) as second:

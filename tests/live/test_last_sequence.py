@@ -226,7 +226,6 @@ async def test_many_subjects_are_known_at_the_start(
     for subject in subjects * 3:
         peer.publish(subject)
     await here.end()
-    await peer.client.flushed()
     async with running(settings_for(url, here.rule(start=start, durable=durable), dialect="native")):
         if start == "first":
             await here.bridged.until_sequence(9001)  # before the next messages evict what is not read yet
@@ -250,7 +249,8 @@ async def test_what_cannot_be_computed_is_said_and_counted(
     here = await Scene.make(await raw_peer(url), unique_name("opaque"), **limit)
     async with running(settings_for(url, here.rule(), dialect="native")) as bridge:
         for number in range(60):
-            await here.peer.store(f"{here.name}.s{number % 3}".encode(), b"x" * 200)
+            answer = await here.peer.store(f"{here.name}.s{number % 3}".encode(), b"x" * 200)
+            await here.bridged.until_sequence(int(answer["seq"]))  # before the next ones evict it
         end = await here.end()
         await here.bridged.until_sequence(end)
         counters = bridge.runs[0].counters

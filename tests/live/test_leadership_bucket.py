@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 from collections.abc import Callable
@@ -21,17 +20,20 @@ from bridge.settings import Settings
 from bridge.sidecar import Sidecar
 from conformance.servers import NativeServer, SharedServers
 from tests.live.copies import Copies
+from tests.live.leases import LONG, free
 from tests.live.raw_messages import Collected, OpenPeer, RawPeer
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 
 Name = Callable[[str], str]
-TTL = 0.5
+TTL = 3.0
+"""Seconds of a lease where its renewals matter, of which there are five in that time."""
 
 
-def settings(url: str, bucket: str, rule: dict[str, Any], *, create: bool = True, **more: Any) -> Settings:
-    return settings_for(url, rule, leadership={"bucket": bucket, "ttl": TTL, "create": create}, **more)
+def settings(url: str, bucket: str, rule: dict[str, Any], *, ttl: float = LONG, **more: Any) -> Settings:
+    leadership = {"bucket": bucket, "ttl": ttl, **more.pop("leadership", {})}
+    return settings_for(url, rule, leadership=leadership, **more)
 
 
 async def _bind_elsewhere(here: Scene, other: RawPeer) -> Collected:
@@ -59,7 +61,7 @@ async def test_the_bucket_is_made_and_a_lease_is_given_back(
 ) -> None:
     url = await servers.url(twin_version)
     here = await Scene.make(await raw_peer(url), unique_name("bucket"))
-    async with running(settings(url, here.name, here.rule())) as sidecar:
+    async with running(settings(url, here.name, here.rule(), ttl=2.0)) as sidecar:
         await until(lambda: sidecar.seats[0].leader is True and sidecar.seats[0].state == "ready")
         held = await lease(here.peer, here.name)
         assert held is not None
@@ -76,7 +78,7 @@ async def test_the_bucket_is_made_and_a_lease_is_given_back(
 async def test_clean_removes_leases(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:
     url = await servers.url("2.10.27")
     here = await Scene.make(await raw_peer(url), unique_name("clean"))
-    chosen = settings(url, here.name, here.rule())
+    chosen = settings(url, here.name, here.rule(), ttl=2.0)
     nothing = f"rule 'rule': nothing to remove: lease in bucket '{here.name}'"
     assert (await clean(chosen, []))[0] == nothing
     async with running(chosen) as sidecar:
@@ -91,7 +93,8 @@ async def test_a_standby_is_ready_and_does_not_lead(
 ) -> None:
     url = await servers.url("2.10.27")
     here = await Scene.make(await raw_peer(url), unique_name("standby"))
-    chosen = settings_for(url, here.rule(), leadership={"bucket": here.name, "ttl": 2})
+    await free(here.peer, here.name)
+    chosen = settings(url, here.name, here.rule())
     async with running(chosen) as leader:
         await until(lambda: leader.seats[0].state == "ready")
         async with running(chosen) as standby:
@@ -107,7 +110,8 @@ async def test_a_bucket_that_is_deleted_is_made_again_by_the_leader(
 ) -> None:
     url = await servers.url(version)
     here = await Scene.make(await raw_peer(url), unique_name("deleted"))
-    async with running(settings(url, here.name, here.rule(delivery="at_least_once"))) as sidecar:
+    await free(here.peer, here.name)
+    async with running(settings(url, here.name, here.rule(delivery="at_least_once"), ttl=TTL)) as sidecar:
         await until(lambda: sidecar.seats[0].state == "ready")
         assert (await here.peer.api(f"STREAM.DELETE.KV_{here.name}"))["success"]
 
@@ -123,7 +127,7 @@ async def test_a_bucket_that_must_not_be_made(servers: SharedServers, unique_nam
     url = await servers.url("2.10.27")
     here = await Scene.make(await raw_peer(url), unique_name("absent"))
     with pytest.raises(ConfigError, match=f"there is no bucket '{here.name}' on connection 'default'"):
-        await Sidecar(settings(url, here.name, here.rule(), create=False)).start()
+        await Sidecar(settings(url, here.name, here.rule(), leadership={"create": False})).start()
 
 
 @pytest.mark.parametrize(
@@ -168,7 +172,7 @@ async def test_leases_work_with_exactly_the_permissions_that_are_printed(
 
     def chosen(url: str, rule: dict[str, Any]) -> Settings:
         login = {"default": {"servers": [url], "user": "a", "password_file": str(secret)}}
-        return settings(url, "LEASES", rule, connections=login)
+        return settings(url, "LEASES", rule, ttl=2.0, connections=login)
 
     rule = {
         "name": "rule",
@@ -205,6 +209,7 @@ async def test_a_position_survives_a_takeover_that_ends_half_way(
     """The consumer was deleted, and the process that was to make it anew was ended just then: the marker is left."""
     url = await servers.url(twin_version)
     here = await Scene.make(await raw_peer(url), unique_name("halfway"))
+    await free(here.peer, here.name)
     rule = here.rule(delivery=delivery)
     async with running(settings(url, here.name, rule)) as sidecar:
         await until(lambda: sidecar.seats[0].state == "ready")
@@ -236,6 +241,7 @@ async def test_a_durable_consumer_is_taken_from_a_process_that_is_bound_to_it(
 ) -> None:
     url = await servers.url(twin_version)
     here = await Scene.make(await raw_peer(url), unique_name("bound"))
+    await free(here.peer, here.name)
     rule = here.rule(delivery=delivery)
     async with running(settings(url, here.name, rule)) as sidecar:
         await until(lambda: sidecar.seats[0].state == "ready")
@@ -251,8 +257,7 @@ async def test_a_durable_consumer_is_taken_from_a_process_that_is_bound_to_it(
         if delivery == "at_most_once":
             await here.load.burst(50)
         await here.bridged.count(150)
-        async with asyncio.timeout(60):
-            await other.client.flushed()
+        await other.flushed()
         assert len([m for m in heard.messages if m[3]]) == (50 if delivery == "at_least_once" else 0)
     assert here.bridged.sequences == list(range(1, 151))
     assert [consumer["name"] for consumer in await here.consumers()] == ["nats-bridge_rule"]
@@ -267,6 +272,7 @@ async def test_a_lead_that_is_lost_leaves_nothing_on_the_connections(
     here = await Scene.make(peer, unique_name("lost"))
     copies = await Copies.make(peer, unique_name("lost"))
     rules = [here.rule(delivery="at_least_once"), copies.rule(name="copies")]
+    await free(peer, here.name, "rule", "copies")
     leadership = {"bucket": here.name, "ttl": TTL}
     async with running(settings_for(url, *rules, leadership=leadership)) as sidecar:
         await until(lambda: all(seat.state == "ready" for seat in sidecar.seats))

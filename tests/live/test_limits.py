@@ -49,18 +49,18 @@ async def test_copying_waits_for_room(
         with capture_logs() as logs:
             async with running(settings) as bridge:
                 (run,) = bridge.runs
-                await until(lambda: run.counters.as_dict()["waits"] == 1)
+                await until(lambda: run.waiting_for is not None and "room" in run.waiting_for)
                 assert not run.ready
                 while len(got) < 5000:
                     await here.holds(min(1500, 5000 - len(got)))
                     stored = await here.stored()
                     got += [record_of(message).sequence for message in stored]
                     await here.target_peer.api(f"STREAM.PURGE.{here.target}", {"seq": stored[-1].sequence + 1})
-                await until(lambda: run.ready)
+                await until(lambda: run.ready and run.counters.as_dict()["copied"] >= 5000)
                 counted = run.counters.as_dict()
                 assert (counted["copied"], counted["rejected"], counted["duplicates"]) == (5000, 0, 0)
-        (waiting,) = (entry for entry in logs if entry["event"] == "copying.waits")
-        assert waiting["server_says"] == said
+        # How much was on its way when the target was full at first, and so how often it waits, is up to the network.
+        assert {entry["server_says"] for entry in logs if entry["event"] == "copying.waits"} == {said}
     assert sorted(got) == list(range(1, 5001))
 
 

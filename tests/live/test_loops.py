@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from bridge import same_account
 from bridge.account_graph import AccountGraph, Outlook
 from bridge.links import close_links, connections_of, open_links
 from bridge.settings import Settings
@@ -215,7 +216,8 @@ async def test_connections_are_told_apart_by_what_they_hear(
             assert outlook.unseen == ()
 
 
-async def test_connections_to_different_servers_of_one_cluster() -> None:
+async def test_connections_to_different_servers_of_one_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(same_account, "_PATIENCE", LIMIT)  # how long a new subscription may take to get around
     async with NativeCluster(binary=fetch(TWIN_VERSIONS[-1])) as cluster:
         named = {name: {"servers": [node.url]} for name, node in zip("abc", cluster.nodes, strict=True)}
         outlook = await look(settings_for("", *ring("a", "c"), connections=named))

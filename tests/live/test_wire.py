@@ -58,6 +58,26 @@ async def test_messages_larger_than_a_read_arrive_whole(
         assert [message[3] for message in await seen.count(3)] == [payload] * 3
 
 
+async def test_a_connection_that_is_lost_while_it_is_closed_is_closed(servers: SharedServers) -> None:
+    url = await servers.url("2.15.1")
+    for moment in range(6):
+        client, closed = WireClient(), asyncio.Event()
+
+        async def on_closed(closed: asyncio.Event = closed) -> None:
+            closed.set()
+
+        await client.connect(url, closed_cb=on_closed)
+        await client.flush()
+        closing = asyncio.create_task(client.close())
+        for _ in range(moment):
+            await asyncio.sleep(0)
+        client._pending.append(b"UNSUB 1\r\n")
+        client._pending_data_size += 1
+        client._wide._io_writer.transport.abort()
+        await closing
+        assert closed.is_set()
+
+
 async def test_subscriptions_survive_a_server_restart(native_server: Callable[..., NativeServer]) -> None:
     async with native_server("2.15.1") as server:
         back = asyncio.Event()

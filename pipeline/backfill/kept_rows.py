@@ -1,0 +1,78 @@
+"""The rows of a task, each kept until it is stored, so that they can be sent again when a connection breaks."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+
+import pyarrow as pa
+
+from bridge.wire import Delivered
+from pipeline.backfill.rows import Piece, pieces_of
+
+__all__ = ["KeptRows"]
+
+
+class KeptRows:
+    """Rows in ascending sequence.
+
+    Args:
+        batches: as Spark gives them to a task; read in a thread, so that the connections are served meanwhile.
+
+    Attributes:
+        read: how many were read.
+        last: the last one's sequence; 0 before there is one.
+    """
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self.read = 0
+        self.last = 0
+        self._batches = batches
+        self._kept: deque[Piece] = deque()
+        self._coming: asyncio.Future[list[Piece] | None] | None = None
+        self._ended = False
+
+    async def behind(self, handled: int) -> AsyncIterator[list[Delivered]]:
+        """The messages behind a sequence, as batches: those that are kept, then new ones. Nothing before is kept on."""
+        self.stored(handled)
+        for piece in tuple(self._kept):
+            start = bisect_right(piece.sequences, handled)
+            yield piece.messages[start:] if start else piece.messages
+        while (pieces := await self._next()) is not None:
+            for piece in pieces:
+                start = bisect_right(piece.sequences, handled)
+                if start < len(piece.messages):
+                    yield piece.messages[start:] if start else piece.messages
+
+    def stored(self, sequence: int) -> None:
+        """Everything up to a sequence is stored, and will not be asked for again."""
+        kept = self._kept
+        while kept and kept[0].last <= sequence:
+            kept.popleft()
+
+    async def _next(self) -> list[Piece] | None:
+        """New pieces, kept from now on; the batch behind them is being read meanwhile. None at the end."""
+        if self._ended:
+            return None
+        if self._coming is None:
+            self._coming = self._read()
+        # Shielded: whoever waits may be cancelled, and the batch is wanted nevertheless.
+        pieces = await asyncio.shield(self._coming)
+        if pieces is None:
+            self._ended = True
+            return None
+        if pieces:
+            self.last = pieces[-1].last
+            self.read += sum(len(piece.messages) for piece in pieces)
+            self._kept.extend(pieces)
+        self._coming = self._read()
+        return pieces
+
+    def _read(self) -> asyncio.Future[list[Piece] | None]:
+        return asyncio.get_running_loop().run_in_executor(None, self._pieces, self.last)
+
+    def _pieces(self, after: int) -> list[Piece] | None:
+        batch = next(self._batches, None)
+        return None if batch is None else pieces_of(batch, after)

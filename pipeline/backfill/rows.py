@@ -1,0 +1,116 @@
+"""Rows of a history as the sidecar's code takes messages: tuples of bytes, as if a consumer had delivered them.
+
+What a consumer tells beside the message is in a delivery's reply subject: `$JS.ACK.<stream>.<consumer>.<deliveries>.
+<stream sequence>.<consumer sequence>.<time ns>.<pending>`. Of these only sequence and time are real here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bridge.wire import Delivered
+from pipeline.errors import DataLostError, SchemaError
+
+__all__ = ["COLUMNS", "Piece", "pieces_of"]
+
+COLUMNS: Final = ("subject", "sequence", "time_ns", "header_block", "data")
+"""What is needed of a history."""
+
+_PIECE: Final = 1024  # messages: few enough that the window of unconfirmed ones is never filled at once
+_TYPES: Final = {
+    "subject": pa.string(),
+    "sequence": pa.int64(),
+    "time_ns": pa.int64(),
+    "header_block": pa.binary(),
+    "data": pa.binary(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Messages that follow each other.
+
+    Attributes:
+        sequences: of each, ascending.
+        messages: as if delivered.
+    """
+
+    sequences: list[int]
+    messages: list[Delivered]
+
+    @property
+    def last(self) -> int:
+        """The last one's sequence."""
+        return self.sequences[-1]
+
+
+def pieces_of(batch: pa.RecordBatch, after: int) -> list[Piece]:
+    """A batch of rows in ascending sequence, as pieces of at most some thousand messages.
+
+    A row with the sequence of the one before it is left out: captures may hold a message twice.
+
+    Args:
+        batch: with at least the columns in `COLUMNS`.
+        after: the sequence of the row before the batch; 0 for none.
+
+    Raises:
+        SchemaError: a column is missing or of another type.
+        DataLostError: the rows are not in the order of their sequences.
+    """
+    columns = [_column(batch, name) for name in COLUMNS]
+    sequences = columns[1].to_numpy()
+    steps = np.diff(sequences, prepend=after)
+    if len(steps) and int(steps.min()) <= 0:
+        if int(steps.min()) < 0:
+            at = int(np.argmax(steps < 0))
+            raise DataLostError(
+                f"the history is not in order: sequence {sequences[at]} follows {sequences[at] - steps[at]}"
+            ).marked
+        columns = [column.filter(pa.array(steps > 0)) for column in columns]
+        sequences = sequences[steps > 0]
+    if not len(sequences):
+        return []
+    messages = _deliveries(columns)
+    numbers: list[int] = sequences.tolist()
+    return [
+        Piece(numbers[start : start + _PIECE], messages[start : start + _PIECE])
+        for start in range(0, len(numbers), _PIECE)
+    ]
+
+
+def _column(batch: pa.RecordBatch, name: str) -> Any:
+    at = batch.schema.get_field_index(name)
+    wanted = _TYPES[name]
+    if at < 0:
+        raise SchemaError(f"column {name}: missing; a history has {', '.join(COLUMNS)}").marked
+    column = batch.column(at)
+    if column.type != wanted:
+        raise SchemaError(f"column {name}: is of type {column.type}; must be {wanted}").marked
+    return column
+
+
+def _deliveries(columns: list[Any]) -> list[Delivered]:
+    subject, sequence, time_ns, block, data = columns
+    replies = pc.binary_join_element_wise(
+        "$JS.ACK.o.c.1.", sequence.cast(pa.string()), ".0.", time_ns.cast(pa.string()), ".0", ""
+    )
+    empty = pa.scalar(b"", pa.binary())
+    return list(
+        zip(
+            _bytes(subject.cast(pa.binary())),
+            _bytes(replies.cast(pa.binary())),
+            _bytes(block.fill_null(empty)),
+            _bytes(data.fill_null(empty)),
+            strict=True,
+        )
+    )
+
+
+def _bytes(column: Any) -> list[bytes]:
+    values: list[bytes] = column.to_numpy(zero_copy_only=False).tolist()
+    return values

@@ -1,0 +1,69 @@
+"""What a backfill did."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+__all__ = ["EntrySummary"]
+
+
+@dataclass(frozen=True, slots=True)
+class EntrySummary:
+    """What became of one source's history.
+
+    Attributes:
+        source: the stream that was copied from.
+        target: the stream, or the folder, that received.
+        first: the sequence at which the job began; what was before it was there already, or is not wanted.
+        last: the sequence at which it ended.
+        read: messages that were read.
+        copied: stored, or written to files.
+        already_there: found in the target, where an earlier attempt had stored them.
+        unselected: read and not meant by the entry.
+        duplicates: the target had their message ids already.
+        skipped: refused by the target for good and sent to the dead letters.
+        out_of_order: stored behind later ones.
+        seconds: how long it took.
+        next_sequence: where the live rule goes on.
+    """
+
+    source: str
+    target: str
+    first: int
+    last: int
+    read: int = 0
+    copied: int = 0
+    already_there: int = 0
+    unselected: int = 0
+    duplicates: int = 0
+    skipped: int = 0
+    out_of_order: int = 0
+    seconds: float = 0.0
+    next_sequence: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same, as plain data, with the rate in messages per second."""
+        rate = round(self.copied / self.seconds) if self.seconds else 0
+        return {**asdict(self), "seconds": round(self.seconds, 3), "rate": rate}
+
+    def lines(self) -> list[str]:
+        """The same for a person."""
+        if self.read == 0:
+            return [
+                f"{self.source} → {self.target}: nothing to copy; the next message is sequence {self.next_sequence}"
+            ]
+        rate = f", {self.copied / self.seconds:,.0f}/s" if self.seconds else ""
+        told = [
+            (self.already_there, "already there"),
+            (self.unselected, "not selected"),
+            (self.duplicates, "duplicates by message id"),
+            (self.skipped, "skipped to the dead letters"),
+            (self.out_of_order, "stored behind later ones"),
+        ]
+        rest = "".join(f", {count:,} {what}" for count, what in told if count)
+        return [
+            f"{self.source} → {self.target}: {self.copied:,} copied of {self.read:,} read ({self.first} to {self.last})"
+            f"{rest}; {self.seconds:.1f} s{rate}",
+            f"  the live rule goes on at sequence {self.next_sequence}",
+        ]

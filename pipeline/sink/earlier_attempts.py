@@ -1,0 +1,157 @@
+"""Whether anything of a task's rows can be in the target already, and if so, what.
+
+Spark tries a failed task again, and tells so. It tells nothing when a whole stage is tried again (shuffle files were
+lost), nor that a query was started again; so a first attempt looks, too, where that costs little:
+
+* an ordered write, and a write that is repeated, reads what was stored since it was planned;
+* a parallel one sends its first row alone: while the stream remembers ids, its answer tells whether there was an
+  earlier attempt. Later than that, each worker process reads what the write has stored, once and as it goes on, to know
+  which partitions were begun;
+* a task of a micro-batch looks at the stream's last message: behind a message of an earlier batch there is nothing. A
+  worker that has seen an earlier batch of the same run knows that its next one is no repetition.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal, TypeAlias
+
+from bridge.connection import Link
+from bridge.copying.target import Target
+from bridge.jetstream_api import Json
+from bridge.replay import Replay
+from pipeline.sink.plan import TaskPlace, WritePlan
+from pipeline.sink.row_ids import RowId, RowPlace
+from pipeline.sink.stored_rows import StoredRows, read_back, read_range
+from transforms import header_block
+
+__all__ = ["EarlierAttempts", "Look"]
+
+Look: TypeAlias = Literal["nothing", "read", "ask"]
+"""There can be nothing; it is to be read from the stream; the answer to the first row tells."""
+
+_MOST_KNOWN: Final = 64
+
+
+@dataclass(slots=True)
+class _Begun:
+    """What a worker process has read of a write: up to where, and which partitions have stored something."""
+
+    read: int
+    partitions: set[int]
+
+
+_begun: OrderedDict[tuple[bytes, str], _Begun] = OrderedDict()
+_seen_runs: OrderedDict[tuple[str, str], int] = OrderedDict()
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierAttempts:
+    """What is known of earlier attempts at a task.
+
+    Attributes:
+        plan: the write.
+        task: the task.
+        place: its rows.
+        link: the connection of the target.
+    """
+
+    plan: WritePlan
+    task: TaskPlace
+    place: RowPlace
+    link: Link
+
+    async def look(self, info: Json, last: int) -> Look:
+        """How to find out what is stored.
+
+        Args:
+            info: what the target tells of itself.
+            last: its last sequence.
+
+        Raises:
+            ApiError: the server cannot be asked.
+        """
+        plan, task = self.plan, self.task
+        if last < await self.first(info):
+            return "nothing"
+        if plan.streaming:
+            return await self._look_in_stream(last)
+        if task.attempt or plan.repeats or plan.options.ordered:
+            return "read"
+        if time.time() - plan.planned_at < Target.of(info, self.link.server_version).window_ns / 2e9:
+            return "ask"
+        return "read" if task.partition in await self._partitions_begun(info, last) else "nothing"
+
+    async def stored(self, info: Json, last: int) -> StoredRows:
+        """What the target holds of the task's rows.
+
+        Args:
+            info: what the target tells of itself.
+            last: its last sequence.
+
+        Raises:
+            ApiError: the server cannot be asked.
+        """
+        read = read_back if self.plan.streaming else read_range
+        return await read(
+            self.link.api,
+            self.plan.options.stream,
+            await self.first(info),
+            last,
+            self.place,
+            ids=self.plan.layout.brings_ids,
+            direct=info["config"].get("retention", "limits") != "limits",
+        )
+
+    async def first(self, info: Json) -> int:
+        """The first sequence at which an earlier attempt can have stored something.
+
+        Raises:
+            ApiError: the server cannot be asked.
+        """
+        first = max(int(info["state"]["first_seq"]), 1)
+        if self.plan.after is not None:
+            return max(self.plan.after + 1, first)
+        if self.plan.options.look_back is None:
+            return first
+        since = datetime.now(UTC) - timedelta(seconds=self.plan.options.look_back)
+        return max(await Replay(self.link.api, self.plan.options.stream).before(since.isoformat()) + 1, first)
+
+    def remember(self) -> None:
+        """The task is done: a worker that has come this far in a run of a query will see no repetition in it."""
+        if self.plan.streaming:
+            _seen_runs[self.task.query, self.task.run] = self.task.batch
+            while len(_seen_runs) > _MOST_KNOWN:
+                _seen_runs.popitem(last=False)
+
+    async def _look_in_stream(self, last: int) -> Look:
+        newest = await self.link.api.stored_message(self.plan.options.stream, last)
+        known = RowId.parse(header_block.read(newest.header_block, b"Nats-Msg-Id")) if newest else None
+        if known is not None and known.place.write == self.place.write and known.place.batch < self.place.batch:
+            return "nothing"
+        if self.task.attempt or _seen_runs.get((self.task.query, self.task.run), self.task.batch) >= self.task.batch:
+            return "read"
+        return "ask"
+
+    async def _partitions_begun(self, info: Json, last: int) -> set[int]:
+        key = (self.place.write, str(info["created"]))
+        begun = _begun.setdefault(key, _Begun(await self.first(info) - 1, set()))
+        _begun.move_to_end(key)
+        while len(_begun) > _MOST_KNOWN:
+            _begun.popitem(last=False)
+        if last > begun.read:
+            found = await read_range(
+                self.link.api,
+                self.plan.options.stream,
+                begun.read + 1,
+                last,
+                RowPlace(self.place.write, self.place.batch, -1),
+                ids=False,
+                direct=info["config"].get("retention", "limits") != "limits",
+            )
+            begun.partitions |= found.partitions
+            begun.read = last
+        return begun.partitions

@@ -1,0 +1,80 @@
+"""What the driver decides of a write, and every task follows."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+from uuid import uuid4
+
+from pipeline.errors import OptionError
+from pipeline.sink.layout import RowLayout
+from pipeline.sink.options import WriteOptions
+
+__all__ = ["TaskPlace", "WritePlan", "named_write"]
+
+_NAMED: Final = re.compile(r"(?P<name>[A-Za-z0-9_.:-]{1,100}?)(?:@(?P<after>[0-9]{1,19}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """What all tasks of a write have in common; it travels to them, so there are no secrets in it.
+
+    Attributes:
+        options: the user's.
+        layout: which column is what.
+        write_id: what the write is called; empty for a streaming query, whose own id takes its place.
+        after: the stream's last sequence before anything of the write was stored; None where that is not known.
+        created: which stream of that name was there then; empty where that is not known.
+        planned_at: seconds since 1970 at that moment.
+        repeats: whether an earlier run of the same write may have stored rows.
+        streaming: whether the rows come in micro-batches.
+    """
+
+    options: WriteOptions
+    layout: RowLayout
+    write_id: str = ""
+    after: int | None = None
+    created: str = ""
+    planned_at: float = 0.0
+    repeats: bool = False
+    streaming: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlace:
+    """Which task of Spark's it is.
+
+    Attributes:
+        partition: the number of its partition.
+        attempt: 0 for the first one, as far as Spark tells: a stage that is tried again begins anew with 0.
+        query: the id of the streaming query; empty in a batch write.
+        run: the id of the query's present run.
+        batch: the micro-batch; 0 in a batch write.
+        speculative: whether Spark may try a task twice at the same time.
+    """
+
+    partition: int
+    attempt: int
+    query: str = ""
+    run: str = ""
+    batch: int = 0
+    speculative: bool = False
+
+
+def named_write(write_id: str | None) -> tuple[str, int | None]:
+    """The name of a write, and the sequence behind which its messages are, if the option says so.
+
+    Args:
+        write_id: the option `writeId`: a name, perhaps with `@` and the stream's last sequence before the write, as
+            errors of a failed write tell it.
+
+    Raises:
+        OptionError: it cannot be a name.
+    """
+    if write_id is None:
+        return uuid4().hex[:12], None
+    found = _NAMED.fullmatch(write_id)
+    if found is None:
+        raise OptionError(f"option writeId: '{write_id}': use letters, digits and . _ : - (at most 100)")
+    return found["name"], int(found["after"]) if found["after"] else None

@@ -1,0 +1,155 @@
+"""Which rows of a write its target has already: read from the target itself, headers only.
+
+Message ids alone would let a row be stored twice once the stream has forgotten them (its `duplicate_window`). The
+messages themselves keep their ids, so what an earlier attempt has stored can be seen for as long as it is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from array import array
+from dataclasses import dataclass, field
+
+from bridge.errors import ApiError
+from bridge.jetstream_api import JetStreamApi
+from bridge.replay import Replay
+from bridge.republish_loop import AckReply
+from pipeline.sink.row_ids import RowId, RowPlace
+from transforms import header_block
+
+__all__ = ["StoredRows", "read_back", "read_range"]
+
+_ID = b"Nats-Msg-Id"
+_FIRST_PIECE = 4096  # sequences
+_GROWTH = 4
+_LAG_PAUSE = 0.1  # seconds until the next look at a replica that has not caught up
+_LOOKS = 50
+
+
+@dataclass(slots=True)
+class StoredRows:
+    """What was found of one task's rows.
+
+    Attributes:
+        ids: ids that are none of ours, of all messages in the range; empty where rows bring none.
+        partitions: all partitions of the same write and batch of which something is stored.
+        found: how many rows of the task.
+    """
+
+    ids: set[bytes] = field(default_factory=set)
+    partitions: set[int] = field(default_factory=set)
+    found: int = 0
+    _there: bytearray = field(default_factory=bytearray)
+    _checks: array[int] = field(default_factory=lambda: array("I"))
+
+    def add(self, row: int, check: int) -> None:
+        """A row is stored, with this checksum."""
+        if row >= len(self._there):
+            more = max(row + 1 - len(self._there), len(self._there), 1024)
+            self._there.extend(bytes(more))
+            self._checks.frombytes(bytes(more * self._checks.itemsize))
+        self.found += not self._there[row]
+        self._there[row] = 1
+        self._checks[row] = check
+
+    def check_of(self, row: int) -> int | None:
+        """The checksum of a row that is stored; None if it is not."""
+        return self._checks[row] if row < len(self._there) and self._there[row] else None
+
+
+async def read_range(
+    api: JetStreamApi, stream: str, first: int, last: int, place: RowPlace, *, ids: bool, direct: bool
+) -> StoredRows:
+    """What messages first to last hold of a task's rows.
+
+    Args:
+        api: the API of the target's connection.
+        stream: the target.
+        first: a sequence.
+        last: the stream's last sequence.
+        place: which task's rows.
+        ids: whether to remember ids that are none of ours.
+        direct: whether the stream counts its consumers (work queue, interest).
+
+    Raises:
+        ApiError: the server cannot be asked.
+    """
+    found = StoredRows()
+    if first <= last:
+        await _read(api, stream, first, last, place, found, ids=ids, direct=direct, newest=True)
+    return found
+
+
+async def read_back(
+    api: JetStreamApi, stream: str, first: int, last: int, place: RowPlace, *, ids: bool, direct: bool
+) -> StoredRows:
+    """What the stream's end holds of a task's rows of a micro-batch: read backwards, to a message of an earlier batch.
+
+    All that a query stores of one batch comes behind all of the one before, so nothing can be in front of that. Ids
+    that the rows bring do not tell their batch; where all do, all of the range is read. Arguments as for `read_range`.
+
+    Raises:
+        ApiError: the server cannot be asked.
+    """
+    found = StoredRows()
+    high, size = last, _FIRST_PIECE
+    while high >= first:
+        low = max(high - size + 1, first)
+        earlier = await _read(api, stream, low, high, place, found, ids=ids, direct=direct, newest=high == last)
+        if earlier:
+            break
+        high, size = low - 1, size * _GROWTH
+    return found
+
+
+async def _read(
+    api: JetStreamApi,
+    stream: str,
+    first: int,
+    last: int,
+    place: RowPlace,
+    found: StoredRows,
+    *,
+    ids: bool,
+    direct: bool,
+    newest: bool,
+) -> bool:
+    """Add what a range holds; whether a message of an earlier batch is in it."""
+    prefix = b"spark-%b-" % place.write
+    mine = place.prefix
+    earlier = False
+    for looks in range(_LOOKS, -1, -1):
+        end = 0
+        replay = Replay(api, stream, headers_only=True, direct=direct)
+        async with contextlib.aclosing(replay.between(first, last)) as batches:
+            async for batch in batches:
+                end = AckReply.parse(batch[-1][1]).stream_sequence
+                for _, _, block, _ in batch:
+                    value = header_block.read(block, _ID) if block else None
+                    if value is None:
+                        continue
+                    if not value.startswith(prefix):
+                        if ids:
+                            found.ids.add(value)
+                        continue
+                    row = RowId.parse(value)
+                    if row is None:
+                        continue
+                    if value.startswith(mine):
+                        found.add(row.row, row.check)
+                    if row.place.batch < place.batch:
+                        earlier = True
+                    elif row.place.batch == place.batch:
+                        found.partitions.add(row.place.partition)
+        # A consumer may sit on a replica that lags behind; unless the end was deleted, it must show up.
+        if not newest or end == last or not looks:
+            break
+        try:
+            if await api.stored_message(stream, last) is None:
+                break
+        except ApiError as error:
+            if not error.passing:
+                raise
+        await asyncio.sleep(_LAG_PAUSE)
+    return earlier

@@ -1,0 +1,209 @@
+"""What Spark asks for writers: planned on the driver, at work in tasks, summed up on the driver."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import structlog
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.taskcontext import TaskContext
+
+from pipeline.connections import connected
+from pipeline.errors import OptionError, PipelineError, marking
+from pipeline.sink.layout import RowLayout
+from pipeline.sink.options import WriteOptions
+from pipeline.sink.partition_write import PartitionWrite, Written
+from pipeline.sink.plan import TaskPlace, WritePlan, named_write
+from pipeline.source.loop_thread import LoopThread
+from pipeline.source.stream_state import state_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = ["JetStreamStreamWriter", "JetStreamWriter", "TaskReport", "batch_writer", "stream_writer"]
+
+_log = structlog.get_logger("pipeline.sink")
+
+_OVERWRITE: Final = (
+    'mode overwrite: a stream is not overwritten, only appended to: .mode("append"); to begin anew, purge it first'
+    " (nats stream purge)"
+)
+
+
+@dataclass(frozen=True)
+class TaskReport(WriterCommitMessage):
+    """What a task tells the driver.
+
+    Attributes:
+        partition: its partition.
+        attempt: which try it was.
+        written: what it has done.
+    """
+
+    partition: int
+    attempt: int
+    written: Written
+
+
+def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> JetStreamWriter:
+    """Plan a batch write; asks the stream where it ends.
+
+    Args:
+        options: the data source's.
+        schema: of the rows.
+        overwrite: whether Spark was asked to overwrite.
+
+    Raises:
+        PipelineError: (marked) something is wrong with options or columns, or the stream is not there.
+    """
+    with marking():
+        return JetStreamWriter(asyncio.run(_planned(options, schema, overwrite)))
+
+
+def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> JetStreamStreamWriter:
+    """The writer of a micro-batch; Spark asks for one per batch, and for another one to commit it.
+
+    Arguments and errors as for `batch_writer`; nothing is asked of servers.
+    """
+    with marking():
+        return JetStreamStreamWriter(_plan_of(options, schema, overwrite, streaming=True))
+
+
+def _plan_of(options: Mapping[str, str], schema: StructType, overwrite: bool, *, streaming: bool) -> WritePlan:
+    if overwrite:
+        raise OptionError(_OVERWRITE)
+    read = WriteOptions.of(options)
+    return WritePlan(read, RowLayout.of(schema, read.id_column), streaming=streaming)
+
+
+async def _planned(options: Mapping[str, str], schema: StructType, overwrite: bool) -> WritePlan:
+    plan = _plan_of(options, schema, overwrite, streaming=False)
+    write_id, after = named_write(plan.options.write_id)
+    async with connected(plan.options.connection) as link:
+        state = await state_of(link, plan.options.stream)
+    repeats = plan.options.write_id is not None
+    return WritePlan(
+        plan.options,
+        plan.layout,
+        write_id=write_id,
+        after=after if repeats else state.last,
+        created=state.created,
+        planned_at=time.time(),
+        repeats=repeats,
+    )
+
+
+class JetStreamWriter(DataSourceArrowWriter):
+    """Writes a DataFrame to a stream.
+
+    Args:
+        plan: what the driver has decided.
+    """
+
+    def __init__(self, plan: WritePlan) -> None:
+        self._plan = plan
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
+        """Write the rows of a task; runs on executors.
+
+        Raises:
+            PipelineError: (marked) what is in the way; see `PartitionWrite.run`.
+        """
+        return _write(self._plan, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """All tasks are done."""
+        _say(self._plan, messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """The write has failed; what is stored stays, and the write can be repeated."""
+        plan = self._plan
+        name = plan.write_id if plan.after is None else f"{plan.write_id}@{plan.after}"
+        print(  # noqa: T201
+            f"jetstream: the write to {plan.options.stream} failed; what it stored stays. The same rows again with"
+            f' .option("writeId", "{name}") store the rest, and nothing twice.',
+            file=sys.stderr,
+        )
+
+
+class JetStreamStreamWriter(DataSourceStreamArrowWriter):
+    """Writes micro-batches to a stream.
+
+    Args:
+        plan: what the driver has decided.
+    """
+
+    def __init__(self, plan: WritePlan) -> None:
+        self._plan = plan
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
+        """Write the rows of a task; as `JetStreamWriter.write`."""
+        return _write(self._plan, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """A micro-batch is stored."""
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """A micro-batch has failed; what it stored stays, and is found when it is tried again."""
+
+
+def _say(plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) -> None:
+    reports = [message.written for message in messages if isinstance(message, TaskReport)]
+    rows, already = sum(report.rows for report in reports), sum(report.already for report in reports)
+    there = f", {already} of them were there already" if already else ""
+    print(f"jetstream: {rows} rows written to {plan.options.stream}{there}", file=sys.stderr)  # noqa: T201
+
+
+def _write(plan: WritePlan, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
+    structlog.configure(
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        wrapper_class=structlog.make_filtering_bound_logger(30),  # warnings
+    )
+    with marking():
+        task = _task(plan)
+        if task.speculative and not plan.options.allow_speculation:
+            raise OptionError(
+                "spark.speculation is on: two tries of a task would write at the same time, and only the stream's"
+                " duplicate window would keep rows from being doubled; turn it off, or say"
+                ' .option("allowSpeculation", "true")'
+            )
+        with LoopThread() as loop:
+            write = PartitionWrite(plan, task)
+            try:
+                for batch in iterator:
+                    loop.run(write.add(batch))
+                written = loop.run(write.finish())
+            finally:
+                loop.run(write.close())
+        return TaskReport(task.partition, task.attempt, written)
+
+
+def _task(plan: WritePlan) -> TaskPlace:
+    context = TaskContext.get()
+    if context is None:
+        raise PipelineError("rows are written by tasks of Spark, and this is none")
+
+    def told(name: str) -> str:
+        return context.getLocalProperty(name) or ""
+
+    task = TaskPlace(
+        partition=context.partitionId(),
+        attempt=context.attemptNumber(),
+        speculative=told("spark.speculation") == "true",
+    )
+    if not plan.streaming:  # which can be inside of foreachBatch
+        return task
+    if not told("sql.streaming.queryId"):
+        raise PipelineError("Spark does not tell which streaming query a task is of: use PySpark 4.1 or newer")
+    return replace(
+        task,
+        query=told("sql.streaming.queryId"),
+        run=told("spark.jobGroup.id"),
+        batch=int(told("streaming.sql.batchId")),
+    )

@@ -1,0 +1,157 @@
+"""Whatever is killed, and whenever: after the next attempt the target holds each message once, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from bridge.settings import Settings
+from conformance.servers import SharedServers
+from pipeline.errors import JobFailedError
+from tests.live.copies import Copies
+from tests.live.cut_wire import CutWire
+from tests.live.raw_messages import OpenPeer
+from tests.live.sidecars import running, settings_for
+from tests.live.until import LIMIT, until
+from tests.spark.backfills import Name, backfilled
+from tests.spark.workers import kill_workers
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MESSAGES = 3000
+WINDOW = 0.1
+"""Seconds for which the targets remember message ids, the least that servers take."""
+
+
+async def filled(copies: Copies, messages: int = MESSAGES) -> None:
+    """Put messages into the origin whose payloads are never the beginning of another one's."""
+    stored = [
+        copies.peer.store(f"{copies.name}.{number % 7}".encode(), b"number %d." % number, b"NATS/1.0\r\nA: b\r\n\r\n")
+        for number in range(1, messages + 1)
+    ]
+    for answer in await asyncio.gather(*stored):
+        assert "error" not in answer, answer
+
+
+def settings_of(copies: Copies, url: str, wire: CutWire) -> Settings:
+    """The rule, with the wire before the target."""
+    connections = {"default": {"servers": [url]}, "west": {"servers": [wire.url]}}
+    return settings_for(url, copies.rule(to="west"), connections=connections)
+
+
+@pytest.fixture
+async def wired(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> AsyncIterator[Callable[..., Any]]:
+    """`copies, wire, settings = await wired(version)`: an origin with messages, and a target behind a wire."""
+    opened = []
+
+    async def make(version: str) -> tuple[Copies, CutWire, Settings]:
+        url = await servers.url(version)
+        copies = await Copies.make(
+            await raw_peer(url), unique_name("kills"), target={"duplicate_window": round(WINDOW * 1e9)}
+        )
+        await filled(copies)
+        wire = CutWire(url)
+        await wire.open()
+        opened.append(wire)
+        return copies, wire, settings_of(copies, url, wire)
+
+    yield make
+    for wire in opened:
+        await wire.close()
+
+
+async def stopped_at(copies: Copies, wire: CutWire, number: int) -> None:
+    """Wait until the target has this message, and nothing more gets through."""
+    await copies.holds(number)
+    await until(lambda: wire.is_silent)
+
+
+@pytest.mark.parametrize("version", ["2.10.27", "2.15.1"])
+async def test_a_task_whose_process_is_killed_is_tried_again(
+    spark: SparkSession, version: str, wired: Callable[..., Any]
+) -> None:
+    copies, wire, settings = await wired(version)
+    job = asyncio.create_task(backfilled(spark, settings))
+    for number in (400, 2900):
+        wire.fall_silent_after(b"number %d." % number)
+        await stopped_at(copies, wire, number)
+        assert kill_workers()
+        wire.cut()
+        wire.speak_again()
+    (summary,) = await job
+    await copies.are_exact()
+    assert summary.next_sequence == MESSAGES + 1
+
+
+async def test_a_job_that_was_given_up_is_run_again(spark: SparkSession, wired: Callable[..., Any]) -> None:
+    copies, wire, settings = await wired("2.10.27")
+    job = asyncio.create_task(backfilled(spark, settings))
+    for number in (1, 1000, 2000):
+        wire.fall_silent_after(b"number %d." % number)
+        await stopped_at(copies, wire, number)
+        assert kill_workers()
+        wire.cut()
+        wire.speak_again()
+    with pytest.raises(JobFailedError, match="run the same command again"):
+        await job
+    # From now on what the target holds tells copies apart, not what it remembers; nothing tells when it forgets.
+    await asyncio.sleep(2 * WINDOW)
+    (summary,) = await backfilled(spark, settings)
+    assert 0 < summary.copied < MESSAGES
+    await copies.are_exact()
+    (again,) = await backfilled(spark, settings)
+    assert (again.copied, again.read, again.next_sequence) == (0, 0, MESSAGES + 1)
+
+
+async def test_a_connection_that_breaks_within_a_task_is_made_anew(
+    spark: SparkSession, wired: Callable[..., Any]
+) -> None:
+    copies, wire, settings = await wired("2.10.27")
+    job = asyncio.create_task(backfilled(spark, settings))
+    for number in (700, 2000):
+        wire.fall_silent_after(b"number %d." % number)
+        await stopped_at(copies, wire, number)
+        wire.cut()
+        wire.speak_again()
+    (summary,) = await job
+    await copies.are_exact()
+    assert summary.read == MESSAGES
+
+
+async def test_a_killed_driver_leaves_nothing_behind(
+    spark: SparkSession, wired: Callable[..., Any], tmp_path: Path
+) -> None:
+    copies, wire, settings = await wired("2.10.27")
+    config = tmp_path / "bridge.yaml"
+    document = settings.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    config.write_text(yaml.safe_dump(document))
+    wire.fall_silent_after(b"number 1234.")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", "from bridge.cli import main; main()", "backfill", "-c", str(config), "rule"),
+        *("--master", "local[1]", "--spark", "spark.driver.memory=512m", "--quiet"),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        await stopped_at(copies, wire, 1234)
+    finally:
+        process.kill()
+        async with asyncio.timeout(LIMIT):
+            await process.communicate()
+    wire.cut()
+    wire.speak_again()
+    await asyncio.sleep(2 * WINDOW)
+    await backfilled(spark, settings)
+    await copies.are_exact()
+    # The live rule goes on where the history ends.
+    before = MESSAGES
+    async with running(settings):
+        await filled(copies, 50)
+        await copies.holds(before + 50)
+    await copies.are_exact()

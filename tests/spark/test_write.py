@@ -1,0 +1,281 @@
+"""Batch write: every row a message of the stream, once, in order, exactly as the row says; or an error names it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from conformance.servers import SharedServers
+from pipeline.errors import OptionError, PipelineError, RowError, SchemaError, UnreachableError, told
+from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.stored_messages import stored_messages
+from tests.live.until import until
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+VERSIONS = ("2.9.10", "2.10.27", "2.15.1")
+ROWS = "subject string, data binary"
+
+
+@pytest.fixture
+def version() -> str:
+    return "2.10.27"
+
+
+@pytest.fixture
+async def url(version: str, servers: SharedServers) -> str:
+    return await servers.url(version)
+
+
+@pytest.fixture
+async def peer(url: str, raw_peer: OpenPeer) -> RawPeer:
+    return await raw_peer(url)
+
+
+@pytest.fixture
+async def stream(peer: RawPeer, unique_name: Callable[[str], str]) -> str:
+    name = unique_name("WRITE")
+    await peer.create_stream(name=name, subjects=[f"{name}.>"])
+    return name
+
+
+@pytest.fixture
+def write(url: str) -> Callable[..., None]:
+    def save(frame: DataFrame, stream: str, mode: str = "append", **options: object) -> None:
+        writer = frame.write.format("jetstream").mode(mode).option("servers", url).option("stream", stream)
+        for name, value in options.items():
+            writer = writer.option(name, str(value).lower() if isinstance(value, bool) else str(value))
+        writer.save()
+
+    return save
+
+
+def numbered(spark: SparkSession, stream: str, count: int, partitions: int = 1) -> DataFrame:
+    return spark.range(0, count, 1, partitions).selectExpr(
+        f"concat('{stream}.', id) subject", "cast(concat('message ', id) as binary) data"
+    )
+
+
+def failure(write: Callable[..., None], frame: DataFrame, stream: str, **options: object) -> PipelineError:
+    with pytest.raises(Exception) as caught:  # noqa: PT011  # whatever Spark makes of it
+        write(frame, stream, **options)
+    found = told(caught.value)
+    assert found is not None, caught.value
+    return found
+
+
+async def _last(peer: RawPeer, stream: str) -> int:
+    return int((await peer.api(f"STREAM.INFO.{stream}"))["state"]["last_seq"])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_rows_become_messages_in_order(
+    spark: SparkSession, write: Callable[..., None], peer: RawPeer, stream: str
+) -> None:
+    write(numbered(spark, stream, 5000), stream)
+    assert await _last(peer, stream) == 5000
+    found = await stored_messages(peer, stream, 5000)
+    assert [(m.subject, m.payload) for m in found] == [
+        (f"{stream}.{i}".encode(), f"message {i}".encode()) for i in range(5000)
+    ]
+    blocks = {message.header_block for message in found}
+    assert len(blocks) == 5000
+    assert all(block.startswith(b"NATS/1.0\r\nNats-Msg-Id: spark-") for block in blocks)
+
+
+async def test_headers_keep_order_repetitions_and_case(
+    spark: SparkSession, write: Callable[..., None], peer: RawPeer, stream: str
+) -> None:
+    frame = spark.createDataFrame(
+        [
+            (f"{stream}.a", b"1", [("B", "x"), ("a", "  y "), ("B", ""), ("b", "ü")]),
+            (f"{stream}.b", b"2", []),
+            (f"{stream}.c", b"3", None),
+            (f"{stream}.d", b"", [("Nats-Msg-Id", "mine")]),
+        ],
+        f"{ROWS}, headers array<struct<name:string,value:string>>",
+    )
+    write(frame.coalesce(1), stream)
+    one, two, three, four = await stored_messages(peer, stream, 4)
+    assert one.header_block.startswith("NATS/1.0\r\nB: x\r\na:   y \r\nB: \r\nb: ü\r\nNats-Msg-Id: spark-".encode())
+    assert two.header_block.startswith(b"NATS/1.0\r\nNats-Msg-Id: spark-")
+    assert three.header_block.startswith(b"NATS/1.0\r\nNats-Msg-Id: spark-")
+    assert four.header_block == b"NATS/1.0\r\nNats-Msg-Id: mine\r\n\r\n"
+    assert [m.payload for m in (one, two, three, four)] == [b"1", b"2", b"3", b""]
+
+
+async def test_raw_header_blocks_and_ids_of_a_column_are_exact(
+    spark: SparkSession, write: Callable[..., None], peer: RawPeer, stream: str
+) -> None:
+    odd = b"NATS/1.0\r\nTag:a\r\nTAG:   \xff\r\nno line\r\n\r\n"
+    frame = spark.createDataFrame(
+        [
+            (f"{stream}.a", "one", odd, "id-1"),
+            (f"{stream}.b", "zwei ü", None, "id 2"),
+            (f"{stream}.c", "again", b"NATS/1.0\r\nNats-Msg-Id: id 2\r\n\r\n", "id 2"),
+        ],
+        "subject string, data string, header_block binary, key string",
+    )
+    write(frame.coalesce(1), stream, idColumn="key")
+    one, two = await stored_messages(peer, stream, 2)
+    assert one.header_block == odd[:-2] + b"Nats-Msg-Id: id-1\r\n\r\n"
+    assert two.header_block == b"NATS/1.0\r\nNats-Msg-Id: id 2\r\n\r\n"
+    assert (one.payload, two.payload) == (b"one", "zwei ü".encode())
+    assert await _last(peer, stream) == 2
+
+
+async def test_partitions_are_written_at_the_same_time_if_that_is_chosen(
+    spark: SparkSession, write: Callable[..., None], peer: RawPeer, stream: str
+) -> None:
+    frame = numbered(spark, stream, 3000, partitions=3)
+    refused = failure(write, frame, stream)
+    assert isinstance(refused, OptionError)
+    assert "an ordered write is one task's" in refused.message
+    assert '.option("ordered", "false")' in refused.message
+    await peer.api(f"STREAM.PURGE.{stream}")
+    start = await _last(peer, stream)
+    write(frame, stream, ordered=False)
+    assert await _last(peer, stream) - start == 3000
+    found = await stored_messages(peer, stream, 3000)
+    assert sorted(m.payload for m in found) == sorted(f"message {i}".encode() for i in range(3000))
+    places = [int(m.payload.split()[1]) for m in found]
+    for low in (0, 1000, 2000):  # within a partition the order is kept
+        assert [place for place in places if low <= place < low + 1000] == list(range(low, low + 1000))
+
+
+async def test_a_write_can_be_repeated_by_its_name(
+    spark: SparkSession, write: Callable[..., None], peer: RawPeer, unique_name: Callable[[str], str]
+) -> None:
+    stream = unique_name("WRITE")
+    await peer.create_stream(name=stream, subjects=[f"{stream}.>"], duplicate_window=100_000_000)
+    # Partition 0 may store its rows before partition 1 fails the write.
+    frame = numbered(spark, stream, 2000, partitions=2)
+    failure(write, frame, stream, writeId="night")
+    write(frame.coalesce(1), stream, writeId="night")
+    write(frame.coalesce(1), stream, writeId="night")
+    found = await stored_messages(peer, stream, 2000)
+    assert [m.payload for m in found] == [f"message {i}".encode() for i in range(2000)]
+    assert await _last(peer, stream) == 2000
+    other = failure(write, numbered(spark, stream, 2000).orderBy("data").coalesce(1), stream, writeId="night")
+    assert isinstance(other, RowError)
+    assert "the rows do not come in the same order" in other.message
+
+
+async def test_a_task_that_is_tried_again_doubles_nothing_after_the_duplicate_window(
+    spark: SparkSession,
+    write: Callable[..., None],
+    peer: RawPeer,
+    unique_name: Callable[[str], str],
+    tmp_path: Path,
+    url: str,
+) -> None:
+    stream = unique_name("WRITE")
+    await peer.create_stream(name=stream, subjects=[f"{stream}.>"], duplicate_window=100_000_000)
+    write(_once_failing(numbered(spark, stream, 50_000), tmp_path, url, stream), stream)
+    assert (tmp_path / "failed").exists()
+    assert await _rows(peer, stream) == [f"message {i}".encode() for i in range(50_000)]
+
+
+async def test_parallel_tasks_that_are_tried_again_double_nothing(
+    spark: SparkSession,
+    write: Callable[..., None],
+    peer: RawPeer,
+    unique_name: Callable[[str], str],
+    tmp_path: Path,
+    url: str,
+) -> None:
+    stream = unique_name("WRITE")
+    await peer.create_stream(name=stream, subjects=[f"{stream}.>"], duplicate_window=100_000_000)
+    frame = numbered(spark, stream, 80_000, partitions=2)
+    write(_once_failing(frame, tmp_path, url, stream), stream, ordered=False)
+    assert (tmp_path / "failed").exists()
+    found = await _rows(peer, stream)
+    assert sorted(found) == sorted(f"message {i}".encode() for i in range(80_000))
+
+
+async def _rows(peer: RawPeer, stream: str) -> list[bytes]:
+    """The payloads of all that a stream holds, without the probes."""
+    found = await stored_messages(peer, stream, await _last(peer, stream))
+    return [message.payload for message in found if message.payload != b"probe"]
+
+
+def _once_failing(frame: DataFrame, place: Path, url: str, stream: str) -> DataFrame:
+    """The same rows; the process that makes them dies once, when some are stored and their ids are forgotten."""
+    marker = place / "failed"
+
+    def through(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number, batch in enumerate(batches):
+            if number == 2 and not marker.exists():
+                asyncio.run(_forgotten(url, stream))
+                marker.touch()
+                os._exit(1)
+            yield batch
+
+    return frame.mapInArrow(through, ROWS)
+
+
+async def _forgotten(url: str, stream: str) -> None:
+    """Wait until the stream holds something, and remembers no id of it."""
+    peer = await RawPeer.connect(url)
+
+    async def holds_something() -> bool:
+        return await _last(peer, stream) > 0
+
+    async def stores_a_probe() -> bool:
+        answer = await peer.store(f"{stream}.probe".encode(), b"probe", b"NATS/1.0\r\nNats-Msg-Id: probe\r\n\r\n")
+        return not answer.get("duplicate")
+
+    try:
+        await until(holds_something)
+        await stores_a_probe()
+        await until(stores_a_probe)
+    finally:
+        await peer.close()
+
+
+async def test_a_row_that_cannot_be_a_message_is_named(
+    spark: SparkSession, write: Callable[..., None], peer: RawPeer, stream: str
+) -> None:
+    frame = numbered(spark, stream, 20).selectExpr(f"if(subject = '{stream}.7', null, subject) subject", "data")
+    found = failure(write, frame, stream)
+    assert isinstance(found, RowError)
+    assert found.message == "row 7 of partition 0: subject is null; leave such rows out: .where('subject is not null')"
+    assert await _last(peer, stream) == 0
+
+
+async def test_a_subject_of_another_stream_names_both(
+    spark: SparkSession, write: Callable[..., None], peer: RawPeer, stream: str, unique_name: Callable[[str], str]
+) -> None:
+    other = unique_name("OTHER")
+    await peer.create_stream(name=other, subjects=[f"{other}.>"])
+    found = failure(write, numbered(spark, other, 10), stream)
+    assert f"stream '{stream}' does not store this subject, but {stream}.>; stream '{other}' does" in found.message
+    assert await _last(peer, other) == 0
+
+
+async def test_what_is_wrong_is_said_before_anything_is_written(
+    spark: SparkSession, write: Callable[..., None], stream: str
+) -> None:
+    frame = numbered(spark, stream, 10)
+    missing = failure(write, frame, "NO_SUCH_STREAM")
+    assert "stream 'NO_SUCH_STREAM': not found at nats://127.0.0.1:" in missing.message
+    assert "mode overwrite" in failure(write, frame, stream, mode="overwrite").message
+    wrong = failure(write, frame.selectExpr("subject", "data", "1 one", "'x' two"), stream)
+    assert isinstance(wrong, SchemaError)
+    assert wrong.message == (
+        "columns one, two: no part of a message (subject, data, headers or header_block, id);"
+        ' leave out what is not to be written: .select("subject", "data")'
+    )
+    assert "column data: missing" in failure(write, frame.select("subject"), stream).message
+    assert "column data: its type is int" in failure(write, frame.selectExpr("subject", "1 data"), stream).message
+    assert "option patience: 'x' is not a number of seconds" in failure(write, frame, stream, patience="x").message
+    assert "did you mean ordered?" in failure(write, frame, stream, orderd="x").message
+    away = failure(write, frame, stream, servers="nats://127.0.0.1:1", connectTimeout="0.5")
+    assert isinstance(away, UnreachableError)

@@ -1,0 +1,125 @@
+"""Rows become operations, and a row that cannot be a message is named; without Spark and without a server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from bridge.copying.target import Target
+from pipeline.errors import RowError
+from pipeline.sink.layout import RowLayout
+from pipeline.sink.operations import OperationBuilder
+from pipeline.sink.row_ids import RowId, RowPlace, write_key
+from pipeline.sink.stored_rows import StoredRows
+
+SCHEMA = pa.schema(
+    [
+        ("subject", pa.string()),
+        ("data", pa.binary()),
+        ("headers", pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())]))),
+    ]
+)
+TARGET = Target.of(
+    {
+        "config": {"name": "S", "subjects": ["s.>"], "max_msg_size": 5000},
+        "state": {"messages": 0, "bytes": 0},
+        "created": "2026-01-01T00:00:00Z",
+    },
+    "2.10.27",
+)
+PLACE = RowPlace(write_key("w"), 0, 3)
+
+
+def builder(layout: RowLayout, stored: StoredRows | None = None, **options: Any) -> OperationBuilder:
+    return OperationBuilder(
+        layout, PLACE, TARGET, max_payload=options.pop("max_payload", 10_000), stored=stored, **options
+    )
+
+
+def batch(*rows: tuple[Any, ...], schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema=schema)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (("s.a b", b"", []), "row 11 of partition 3 (subject 's.a b'): a message cannot have this subject"),
+        (("s..a", b"", []), "(subject 's..a'): a message cannot have this subject"),
+        (("s.*", b"", []), "a message cannot have this subject"),
+        (("s.a\r\nPUB s.b 0\r\n", b"", []), "a message cannot have this subject"),
+        (("", b"", []), "a message cannot have this subject"),
+        (("t.a", b"", []), "(subject 't.a'): stream 'S' does not store this subject, but s.>"),
+        ((None, b"", []), "row 11 of partition 3: subject is null; leave such rows out: .where('subject is not null')"),
+        (("s.a", None, []), "row 11 of partition 3: data is null; leave such rows out: .where('data is not null')"),
+        (("s.a", b"", [("a b", "c")]), "row 11 of partition 3: 'a b' cannot be the name of a header"),
+        (("s.a", b"", [("", "c")]), "'' cannot be the name of a header"),
+        (("s.a", b"", [("a:b", "c")]), "'a:b' cannot be the name of a header"),
+        (("s.a", b"", [("a\r\nb", "c")]), "cannot be the name of a header"),
+        (("s.a", b"", [(None, "c")]), "null cannot be the name of a header"),
+        (("s.a", b"", [("a", "b\nc: d")]), "row 11 of partition 3: header a: its value 'b c: d' is not one line"),
+        (("s.a", b"", [("a", None)]), "row 11 of partition 3: header a: its value null is not one line"),
+        (("s.a", bytes(5000), []), "bytes, more than the 5000 allowed"),
+    ],
+)
+def test_a_row_that_cannot_be_a_message_is_named(row: tuple[Any, ...], said: str) -> None:
+    rows = [("s.first", b"", [])] * 11
+    with pytest.raises(RowError) as caught:
+        builder(RowLayout(0, 1, 2)).build(batch(*rows, row), 0)
+    assert said in caught.value.message
+
+
+@pytest.mark.parametrize("message_id", ["", " a", "a\r\nB: c"])
+def test_an_id_that_cannot_be_one_is_refused(message_id: str) -> None:
+    schema = pa.schema([("subject", pa.string()), ("data", pa.binary()), ("id", pa.string())])
+    with pytest.raises(RowError, match=r"row 0 of partition 3 .*cannot be a message id"):
+        builder(RowLayout(0, 1, message_id=2)).build(batch(("s.a", b"", message_id), schema=schema), 0)
+
+
+def test_two_ids_of_a_row_are_refused() -> None:
+    schema = SCHEMA.append(pa.field("id", pa.string()))
+    rows = batch(("s.a", b"", [("Nats-Msg-Id", "one")], "two"), schema=schema)
+    with pytest.raises(RowError, match="its id is 'two', and its headers say Nats-Msg-Id 'one': drop one"):
+        builder(RowLayout(0, 1, 2, message_id=3)).build(rows, 0)
+
+
+def test_rows_with_and_without_headers_and_large_types_are_the_same_operation() -> None:
+    plain = builder(RowLayout(0, 1)).build(batch(("s.a", b"x", None)), 4)
+    large = pa.schema([("data", pa.large_string()), ("subject", pa.large_string())])
+    assert builder(RowLayout(1, 0)).build(batch(("x", "s.a"), schema=large), 4) == plain
+    ((name, operation),) = plain
+    assert name == b"5"
+    line, _, rest = operation.partition(b"\r\n")
+    _, subject, header_size, size = line.split(b" ")
+    assert subject == b"s.a"
+    assert len(rest) == int(size) + 2
+    block = rest[: int(header_size)]
+    assert block.startswith(b"NATS/1.0\r\nNats-Msg-Id: ")
+    assert rest[int(header_size) :] == b"x\r\n"
+    known = RowId.parse(block.split(b"\r\n")[1].partition(b": ")[2])
+    assert known is not None
+    assert (known.place, known.row) == (PLACE, 4)
+
+
+def test_slices_of_a_batch_have_their_own_headers() -> None:
+    rows = batch(*((f"s.{i}", b"", [("N", str(i))] * (i % 3)) for i in range(9)))
+    whole = builder(RowLayout(0, 1, 2)).build(rows, 0)
+    parts = [
+        operation for at in range(0, 9, 2) for operation in builder(RowLayout(0, 1, 2)).build(rows.slice(at, 2), at)
+    ]
+    assert parts == whole
+
+
+def test_rows_that_are_stored_are_left_out_and_others_in_their_place_refused() -> None:
+    rows = batch(*((f"s.{i}", b"x", []) for i in range(5)))
+    stored = StoredRows()
+    for name, operation in builder(RowLayout(0, 1, 2)).build(rows, 0)[1:3]:
+        known = RowId.parse(operation.split(b"Nats-Msg-Id: ")[1].split(b"\r\n")[0])
+        assert known is not None
+        stored.add(int(name) - 1, known.check)
+    again = builder(RowLayout(0, 1, 2), stored)
+    assert [name for name, _ in again.build(rows, 0)] == [b"1", b"4", b"5"]
+    assert again.already == 2
+    with pytest.raises(RowError, match=r"row 1 of partition 3 .* do not come in the same order"):
+        builder(RowLayout(0, 1, 2), stored).build(rows.slice(1), 0)
