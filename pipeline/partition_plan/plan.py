@@ -129,9 +129,14 @@ def subjects_in(spark: SparkSession, place: str) -> DataFrame:
     Raises:
         OptionError: there is nothing, or nothing that is Parquet.
         SchemaError: there is no such column, or it holds no subjects.
+        PipelineError: a capture's manifest cannot be read.
     """
     from pyspark.errors import AnalysisException
 
+    from pipeline.capture.reading import is_capture, read_capture
+
+    if is_capture(spark, place):
+        return read_capture(spark, place).select("subject")
     try:
         frame = spark.read.parquet(place)
     except AnalysisException as error:

@@ -144,6 +144,12 @@ def test_what_is_no_capture_is_said(spark: SparkSession, tmp_path: Path) -> None
         subjects_in(spark, str(tmp_path / "typed"))
 
 
+def test_a_file_is_read_as_well_as_a_directory(spark: SparkSession, tmp_path: Path) -> None:
+    spark.createDataFrame([("a",)], "subject string").coalesce(1).write.parquet(str(tmp_path / "p"))
+    (file,) = (tmp_path / "p").glob("*.parquet")
+    assert [row.subject for row in subjects_in(spark, str(file)).collect()] == ["a"]
+
+
 def test_nothing_to_plan_with_is_said(spark: SparkSession) -> None:
     change = change_of("orders.*", "{{partition(8,1)}}", 4)
     with pytest.raises(OptionError, match="there are no messages to plan with"):
@@ -237,6 +243,7 @@ def test_bad_input_is_said_before_spark_starts(capsys: pytest.CaptureFixture[str
     assert not told.out
 
 
+@pytest.mark.timeout(11 * LIMIT)
 def test_the_command(spark: SparkSession, tmp_path: Path) -> None:
     subjects = [(f"orders.{number % 10}.{number}",) for number in range(100)]
     spark.createDataFrame(subjects, "subject string").write.parquet(str(tmp_path / "capture"))
@@ -251,13 +258,13 @@ def test_the_command(spark: SparkSession, tmp_path: Path) -> None:
         "--hottest",
         "2",
         "--spark",
-        "spark.driver.memory=1g",
+        "spark.driver.memory=512m",
     ]
     done = subprocess.run(
         [*command, str(tmp_path / "capture"), *given, "--json", "--picture", str(tmp_path / "plan.svg")],
         capture_output=True,
         text=True,
-        timeout=4 * LIMIT,
+        timeout=10 * LIMIT,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
