@@ -22,8 +22,8 @@ from tests.live.until import LIMIT
 
 __all__ = ["Job", "StandaloneCluster", "children", "command_of"]
 
-PATIENCE: Final = 10 * LIMIT
-"""Seconds after which something of a cluster or job that has not happened never will."""
+PATIENCE: Final = 30 * LIMIT
+"""Seconds after which something of a cluster or job that has not happened never will; a busy machine takes minutes."""
 
 _HOME: Final = Path(pyspark.__file__).parent
 _MASTER_AT: Final = re.compile(r"Starting Spark master at (spark://\S+)")
