@@ -29,7 +29,7 @@ from bridge.seeding import Seeding
 from bridge.side_effects import CONSUMER_RETENTIONS, reason_against_watching
 from transforms.dialect import Dialect, dialect
 from transforms.errors import EngineError
-from transforms.republish import compile_republish
+from transforms.republish import Republish, compile_republish
 from transforms.subject import collide, is_valid_filter, matches
 
 if TYPE_CHECKING:
@@ -137,14 +137,7 @@ class RepublishRun(FailingRun):
         """Find the starting point, learn the last sequences before it, begin to republish. After `check`."""
         rule, config = self.rule, self._info["config"]
         retention = Retention(self._limits)
-        self._loop = RepublishLoop(
-            self._republish,
-            retention,
-            self.counters,
-            own_subjects=self._own_subjects(config),
-            exclude=[pattern.encode() for pattern in rule.exclude],
-            max_payload=self._target.client.max_payload,
-        )
+        self._loop = self.loop(retention)
         at_least_once = rule.delivery == "at_least_once"
         position: Literal["none", "sent", "confirmed"] = "none"
         if rule.durable:
@@ -208,6 +201,26 @@ class RepublishRun(FailingRun):
             delivery=str(rule.delivery),
             dialect=self._republish.dialect.name,
             known_subjects=len(self._loop.last_sequences),
+        )
+
+    @property
+    def republish(self) -> Republish:
+        """The compiled rule; after `check`."""
+        return self._republish
+
+    def loop(self, retention: Retention) -> RepublishLoop:
+        """What makes the rule's messages, before it has seen any; after `check`.
+
+        Args:
+            retention: the model of what the stream removes.
+        """
+        return RepublishLoop(
+            self._republish,
+            retention,
+            self.counters,
+            own_subjects=self._own_subjects(self._info["config"]),
+            exclude=[pattern.encode() for pattern in self.rule.exclude],
+            max_payload=self._target.client.max_payload,
         )
 
     async def stop(self) -> None:

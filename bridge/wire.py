@@ -177,6 +177,7 @@ class _BatchParser:
     def __init__(self, nc: Client) -> None:
         self.nc = nc
         self.routes: dict[bytes, _Route] = {}
+        self.bulk: Callable[[bytes], int] | None = None
         self.reset()
 
     def reset(self) -> None:
@@ -205,7 +206,8 @@ class _BatchParser:
         self._unread = []
         epoch = self._epoch
         try:
-            position = await self._cut(data, epoch)
+            taken = 0 if self.bulk is None else self.bulk(data)
+            position = await self._cut(data, epoch, taken)
         except (ValueError, IndexError, RecursionError) as error:
             # For nats-py only this error ends the connection; on any other it would stop reading, and nobody knew.
             raise ProtocolError(f"nats: cannot read what the server sent: {error}") from error
@@ -215,12 +217,11 @@ class _BatchParser:
             self._unread_size = len(rest)
             self._wanted = max(self._wanted, 0)
 
-    async def _cut(self, data: bytes, epoch: int) -> int:
-        """Hand on every whole message in `data`; the position after the last one."""
+    async def _cut(self, data: bytes, epoch: int, position: int) -> int:
+        """Hand on every whole message in `data` from a position on; the position after the last one."""
         find = data.find
         end = len(data)
         last = end - 2
-        position = 0
         self._wanted = 0
         current: bytes = b""
         route: _Route | None = None
@@ -407,6 +408,15 @@ class WireClient(Client):
         if isinstance(context, RenewedContext):
             context.renew()
         return context
+
+    def read_in_bulk(self, take: Callable[[bytes], int] | None) -> None:
+        """Let somebody look at each read first, before it is cut into messages.
+
+        Args:
+            take: handles whole protocol operations at the front of what it is given, as many as it likes, and returns
+                how many bytes they are; must not raise and must not wait. None ends it.
+        """
+        self._batches.bulk = take
 
     @property
     def server_id(self) -> str:

@@ -122,7 +122,8 @@ def marking() -> Iterator[None]:
     except PipelineError as error:
         raise error.marked from None
     except BridgeError as error:
-        kind = UnreachableError if error.exit_code == EXIT_UNREACHABLE else PipelineError
+        # What may pass by itself is a server that does not answer; everything else, it has answered.
+        kind = UnreachableError if error.exit_code == EXIT_UNREACHABLE or error.retriable else PipelineError
         raise kind(str(error)).marked from None
 
 

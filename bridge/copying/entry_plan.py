@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bridge.settings import Source
+from transforms.source_record import SourceRecord
 from transforms.sourcing import Sourcing
 
 __all__ = ["EntryPlan"]
@@ -28,6 +29,8 @@ class EntryPlan:
         keep_sequence: whether copies have the origin's sequence numbers.
         filler: the subject for numbers that the origin lacks.
         one_by_one: whether order is kept at the price of speed.
+        behind: a sequence of the origin up to which everything is known to be in the target, in whatever order: copies
+            of these tell nothing about where to go on.
     """
 
     rule: str
@@ -42,3 +45,8 @@ class EntryPlan:
     keep_sequence: bool = False
     filler: str | None = None
     one_by_one: bool = False
+    behind: int = 0
+
+    def is_own(self, record: SourceRecord) -> bool:
+        """Whether a source record in the target was written for this entry, and tells where to go on."""
+        return record.sequence > self.behind and self.sourcing.is_own(record)

@@ -21,7 +21,7 @@ from bridge.jetstream_api import JetStreamApi, Json
 from bridge.replay import Replay
 from bridge.republish_loop import AckReply
 from transforms import header_block
-from transforms.republish import StoredMessage
+from transforms.republish import Republish, StoredMessage
 from transforms.sourcing import Sourcing
 from transforms.timestamp import nanoseconds_of
 
@@ -71,9 +71,7 @@ class Resuming:
             ApiError: a server cannot be asked.
         """
         plan = self._plan
-        tail = await read_tail(
-            self._target, plan.stream, last, plan.sourcing.is_own, 2 * MOST_UNCONFIRMED, rule=plan.rule
-        )
+        tail = await read_tail(self._target, plan.stream, last, plan.is_own, 2 * MOST_UNCONFIRMED, rule=plan.rule)
         created_ns = nanoseconds_of(str(origin_info["created"]))
         known, self._streams = self._streams, (key, target.created)
         confirmed, self._confirmed = self._confirmed, (0, 0)
@@ -212,7 +210,7 @@ async def compared(
     origin: JetStreamApi,
     name: str,
     filters: tuple[str, ...],
-    sourcing: Sourcing,
+    rule: Sourcing | Republish,
     target: Target,
     tail: TargetTail,
 ) -> Resume:
@@ -222,7 +220,7 @@ async def compared(
         origin: the API of the connection that holds the origin.
         name: the origin's name.
         filters: what to read it with.
-        sourcing: the entry.
+        rule: the entry, or whatever gives the copies their subjects.
         target: the stream that receives.
         tail: its newest copies of this origin, at least one.
 
@@ -235,7 +233,7 @@ async def compared(
     async with contextlib.aclosing(replay.between(min(sequences), max(sequences))) as batches:
         async for batch in batches:
             for subject, reply, block, _ in batch:
-                destination = sourcing.destination(subject)
+                destination = rule.destination(subject)
                 if destination is not None:
                     ack = AckReply.parse(reply)
                     message_id = header_block.read(block, b"Nats-Msg-Id")

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
@@ -20,7 +21,7 @@ from bridge.republish_loop import AckReply
 from transforms import header_block
 from transforms.source_record import HEADER, TWIN_HEADER, SourceRecord, first_record
 
-__all__ = ["StoredCopy", "TargetTail", "read_tail"]
+__all__ = ["StoredCopy", "TargetTail", "own_record", "read_tail"]
 
 _log = structlog.get_logger("bridge.copying.target_tail")
 
@@ -70,9 +71,16 @@ class TargetTail:
 
 
 async def read_tail(
-    api: JetStreamApi, stream: str, last: int, is_own: Callable[[SourceRecord], bool], wanted: int, *, rule: str = ""
+    api: JetStreamApi,
+    stream: str,
+    last: int,
+    is_own: Callable[[SourceRecord], bool],
+    wanted: int,
+    *,
+    rule: str = "",
+    record_of: Callable[[bytes], SourceRecord | None] | None = None,
 ) -> TargetTail:
-    """Read the newest copies of an entry.
+    """Read the newest copies of an entry, no more than are wanted.
 
     Args:
         api: the API of the target's connection.
@@ -81,10 +89,12 @@ async def read_tail(
         is_own: whether a source record is of the entry.
         wanted: how many copies are enough.
         rule: the rule's name, for the log.
+        record_of: what a header block tells of where a message comes from, if that is not a source record.
 
     Raises:
         ApiError: the server cannot be asked.
     """
+    record_of = record_of or partial(own_record, is_own)
     first = max(int((await api.stream_info(stream))["state"]["first_seq"]), 1)
     copies: list[StoredCopy] = []
     ids: set[bytes] = set()
@@ -92,7 +102,7 @@ async def read_tail(
     high, size, told = last, _FIRST_PIECE, 0
     while high >= first:
         low = max(high - size + 1, first)
-        piece, found = await _piece(api, stream, low, high, is_own, ids, newest=high == last)
+        piece, found = await _piece(api, stream, low, high, record_of, ids, newest=high == last)
         copies[:0] = piece
         seen += found
         enough = len(copies) >= wanted or (piece and piece[0].time_ns < copies[-1].time_ns - _TOGETHER_NS)
@@ -106,7 +116,7 @@ async def read_tail(
             told = (last - high) // (16 * _FIRST_PIECE)
             searched, left = last - high, high - first + 1
             _log.info("copying.searching_position", rule=rule, stream=stream, searched=searched, left=left)
-    return TargetTail(tuple(copies), has_gaps=seen < last - high, ids=frozenset(ids))
+    return TargetTail(tuple(copies[-wanted:]), has_gaps=seen < last - high, ids=frozenset(ids))
 
 
 async def _piece(
@@ -114,7 +124,7 @@ async def _piece(
     stream: str,
     low: int,
     high: int,
-    is_own: Callable[[SourceRecord], bool],
+    record_of: Callable[[bytes], SourceRecord | None],
     ids: set[bytes],
     *,
     newest: bool,
@@ -131,7 +141,7 @@ async def _piece(
                     message_id = header_block.read(block, b"Nats-Msg-Id")
                     if message_id is not None:
                         ids.add(message_id)
-                    record = _own_record(block, is_own)
+                    record = record_of(block)
                     if record is not None:
                         time_ns = AckReply.parse(reply).time_ns
                         rollup = header_block.read(block, b"Nats-Rollup")
@@ -143,7 +153,8 @@ async def _piece(
     return copies, found
 
 
-def _own_record(block: bytes, is_own: Callable[[SourceRecord], bool]) -> SourceRecord | None:
+def own_record(is_own: Callable[[SourceRecord], bool], block: bytes) -> SourceRecord | None:
+    """The source record in a header block, if it is of the entry; None if there is none."""
     for header in (HEADER, TWIN_HEADER):
         record = first_record(block, header)
         if record is not None and is_own(record):

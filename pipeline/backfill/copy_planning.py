@@ -6,7 +6,6 @@ on is what the target tells.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, replace
 
@@ -15,22 +14,24 @@ from bridge.copying.barrier import last_sequence_behind
 from bridge.copying.copy_run import CopyRun
 from bridge.copying.entry_plan import EntryPlan
 from bridge.copying.message_ids import entry_key
+from bridge.copying.position import identity_changed
+from bridge.copying.publisher import MOST_UNCONFIRMED
 from bridge.copying.resuming import Resuming
 from bridge.copying.selection import consumer_filters
 from bridge.copying.target import Target
 from bridge.copying.target_tail import read_tail
-from bridge.handoff.running import copying_consumer
 from bridge.jetstream_api import Json
-from bridge.rule_consumer import TAKEOVER
+from bridge.replay import Replay
 from bridge.rule_context import RuleContext
 from bridge.settings import CopyingRule, KvSourcesRule, MirrorRule, Settings, Source, SourcesRule
+from pipeline.backfill.copy_outcomes import CopyOutcomes
 from pipeline.backfill.copy_task import CopyTask
 from pipeline.backfill.request import Request
-from pipeline.errors import OptionError, PipelineError
+from pipeline.backfill.rule_at_work import refuse_at_work
+from pipeline.errors import OptionError
+from transforms.timestamp import nanoseconds_of
 
 __all__ = ["EntryBackfill", "entry_backfill", "entry_plans"]
-
-_POLL = 0.1  # seconds between two looks at a consumer
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,22 +39,28 @@ class EntryBackfill:
     """One entry's history, as far as the target lacks it.
 
     Attributes:
-        task: what is done with the rows.
+        task: what copies the rows.
+        outcomes: what tells what would become of them.
         source: the entry as configured.
         first: the sequence of the origin at which the target lacks something.
         last: the last sequence wanted; the origin's last, if nothing else is.
         subjects: what to ask the origin's server for; none for everything.
-        key: what stands for the entry in message ids.
-        target: the stream that receives.
+        held_from: the first sequence that the origin holds.
+        created_ns: when the origin was created, nanoseconds since 1970.
+        target_last: the target's last sequence, when this was found out.
+        target_messages: how many messages it held then.
     """
 
     task: CopyTask
+    outcomes: CopyOutcomes
     source: Source
     first: int
     last: int
     subjects: tuple[str, ...]
-    key: bytes
-    target: Target
+    held_from: int
+    created_ns: int
+    target_last: int
+    target_messages: int
 
     @property
     def plan(self) -> EntryPlan:
@@ -85,16 +92,7 @@ async def entry_plans(
     chosen = [plan for plan, name in zip(run.plans, names, strict=True) if name in (request.sources or names)]
     for plan in chosen:
         origin = links[plan.source.connection]
-        consumer = await copying_consumer(origin, plan.source.name, plan.owner)
-        deadline = asyncio.get_running_loop().time() + TAKEOVER
-        while consumer is not None and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(_POLL)  # of a process that was killed, which the server notices in a moment
-            consumer = await copying_consumer(origin, plan.source.name, plan.owner)
-        if consumer is not None:
-            raise PipelineError(
-                f"rule '{rule.name}': it is at work: consumer '{consumer}' of stream '{plan.source.name}' is read at"
-                " this moment. Stop the sidecar (or the other backfill), and start it again afterwards"
-            )
+        await refuse_at_work(origin, plan.source.name, plan.owner, rule.name)
     return chosen
 
 
@@ -130,7 +128,14 @@ async def entry_backfill(
         target_last = int(target_info["state"]["last_seq"])
     else:
         target_last = await last_sequence_behind(target, plan.stream, plan.probe)
-    first = 1 + await _handled(plan, request, (origin, target), (origin_info, target_info), (key, stream), target_last)
+    parallel = request.parallel > 1 and not request.dry_run and request.to_parquet is None
+    if parallel:
+        await _check_parallel(plan, (origin, target), origin_info, (key, stream), target_info, target_last)
+    if parallel or request.to_parquet is not None:
+        first = request.first or await _begin(plan, origin)
+    else:
+        looked = (origin, target), (origin_info, target_info), (key, stream)
+        first = 1 + await _handled(plan, request, *looked, target_last)
     last = int(origin_info["state"]["last_seq"])
     if request.last is not None:
         last = min(last, request.last)
@@ -146,7 +151,53 @@ async def entry_backfill(
         first=first,
         patience=request.patience,
     )
-    return EntryBackfill(task, plan.source, first, last, subjects, key, stream)
+    outcomes = CopyOutcomes(plan, key, stream, target.client.max_payload)
+    return EntryBackfill(
+        task=task,
+        outcomes=outcomes,
+        source=plan.source,
+        first=first,
+        last=last,
+        subjects=subjects,
+        held_from=int(origin_info["state"]["first_seq"]),
+        created_ns=nanoseconds_of(created),
+        target_last=target_last,
+        target_messages=int(target_info["state"]["messages"]),
+    )
+
+
+async def _check_parallel(
+    plan: EntryPlan,
+    links: tuple[Link, Link],
+    origin_info: Json,
+    identity: tuple[bytes, Target],
+    target_info: Json,
+    target_last: int,
+) -> None:
+    """Whether several tasks may write, and the target's copies are of the present origin."""
+    (origin, target), (key, stream) = links, identity
+    place = f"--parallel: rule '{plan.rule}'"
+    if plan.keep_sequence or plan.one_by_one:
+        name = "keep_sequence" if plan.keep_sequence else "strict_order"
+        raise OptionError(f"{place} has {name}, which only one task can keep")
+    if stream.kept_per_subject or target_info["config"].get("allow_rollup_hdrs"):
+        raise OptionError(
+            f"{place}: stream '{plan.stream}' forgets copies when newer ones of the same subject come, so what is"
+            " missing could not be told after a failure: let one task write"
+        )
+    created = str(origin_info["created"])
+    tail = await read_tail(target.api, plan.stream, target_last, plan.sourcing.is_own, MOST_UNCONFIRMED, rule=plan.rule)
+    if identity_changed(tail.copies, key, nanoseconds_of(created)):
+        Resuming(plan, origin.api, target.api).decide_about_recreated(created)
+
+
+async def _begin(plan: EntryPlan, origin: Link) -> int:
+    """The first sequence that the entry asks for, whatever the target holds."""
+    if plan.source.opt_start_seq is not None:
+        return plan.source.opt_start_seq
+    if plan.source.opt_start_time is not None:
+        return 1 + await Replay(origin.api, plan.source.name).before(plan.source.opt_start_time)
+    return 1
 
 
 async def _handled(

@@ -2,64 +2,146 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from bridge.settings import Connection
 from pipeline.backfill.rows import COLUMNS
 from pipeline.columns import ddl
 from pipeline.connections import options_of
+from pipeline.errors import OptionError
+from transforms.subject import REST, is_subset
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["captured_history", "in_order", "live_history"]
+    from pipeline.capture.manifest import Capture
+
+__all__ = ["CapturedHistory", "History", "LiveHistory", "captured_history"]
 
 
-def live_history(
-    spark: SparkSession,
-    connection: Connection,
-    stream: str,
-    first: int,
-    last: int,
-    *,
-    subjects: tuple[str, ...] = (),
-    partitions: int | None = 1,
-) -> DataFrame:
-    """What a stream holds of a range of sequences; with one partition, in their order.
+@dataclass(frozen=True, slots=True)
+class LiveHistory:
+    """A range of what a stream holds.
 
-    Args:
-        spark: the session.
+    Attributes:
         connection: where the stream is.
         stream: its name.
         first: the first sequence.
         last: the last one.
         subjects: what to ask the server for; none for everything.
-        partitions: how many ranges are read at the same time; None for as many as there are cores.
     """
-    reader = (
-        spark.read.format("jetstream")
-        .schema(ddl(COLUMNS))
-        .options(**options_of(connection))
-        .option("stream", stream)
-        .option("startSequence", str(first))
-        .option("endSequence", str(last))
-    )
-    if subjects:
-        reader = reader.option("subjects", ",".join(subjects))
-    if partitions is not None:
-        reader = reader.option("partitions", str(partitions))
-    return reader.load()
+
+    connection: Connection = field(repr=False)
+    stream: str
+    first: int
+    last: int
+    subjects: tuple[str, ...] = ()
+
+    def in_order(self, spark: SparkSession) -> DataFrame:
+        """The rows in one partition, in the order of their sequences."""
+        return self._load(spark, {"partitions": "1"})
+
+    def at_once(self, spark: SparkSession) -> DataFrame:
+        """The rows in as many partitions as there are cores."""
+        return self._load(spark, {})
+
+    def _load(self, spark: SparkSession, more: dict[str, str]) -> DataFrame:
+        options = {
+            **options_of(self.connection),
+            "stream": self.stream,
+            "startSequence": str(self.first),
+            "endSequence": str(self.last),
+            # What the stream drops before it is read nobody can copy; a sidecar does not fail of it, either.
+            "failOnDataLoss": "false",
+            **more,
+        }
+        # The option has commas between filters, so none of them may have one; what we select ourselves is as right.
+        if self.subjects and not any("," in subject for subject in self.subjects):
+            options["subjects"] = ",".join(self.subjects)
+        return spark.read.format("jetstream").schema(ddl(COLUMNS)).options(**options).load()
 
 
-def captured_history(spark: SparkSession, path: str, stream: str, first: int, last: int | None) -> DataFrame:
-    """What a capture holds of a stream's range of sequences, in any order; see `live_history`."""
-    rows = spark.read.parquet(path)
-    rows = rows.filter((rows["stream"] == stream) & (rows["sequence"] >= first))
-    if last is not None:
-        rows = rows.filter(rows["sequence"] <= last)
-    return rows.select(*COLUMNS)
+@dataclass(frozen=True, slots=True)
+class CapturedHistory:
+    """A range of what a capture holds; see `captured_history`.
+
+    Attributes:
+        path: its directory.
+        capture: what it holds.
+        first: the first sequence.
+        last: the last one.
+    """
+
+    path: str
+    capture: Capture
+    first: int
+    last: int
+
+    def in_order(self, spark: SparkSession) -> DataFrame:
+        """The rows in one partition, sorted by their sequences, on disk where memory does not suffice."""
+        return self.at_once(spark).coalesce(1).sortWithinPartitions("sequence")
+
+    def at_once(self, spark: SparkSession) -> DataFrame:
+        """The rows as the files hold them."""
+        from pipeline.capture.reading import read_capture
+
+        rows = read_capture(spark, self.path, capture=self.capture, first=self.first, last=self.last)
+        return rows.select(*COLUMNS)
 
 
-def in_order(rows: DataFrame) -> DataFrame:
-    """The rows in one partition, in the order of their sequences, sorted on disk where memory does not suffice."""
-    return rows.coalesce(1).sortWithinPartitions("sequence")
+History = LiveHistory | CapturedHistory
+"""Rows with `pipeline.backfill.rows.COLUMNS`."""
+
+
+def captured_history(
+    spark: SparkSession,
+    path: str,
+    *,
+    stream: str,
+    created: str,
+    filters: tuple[bytes, ...],
+    held_from: int,
+    first: int,
+    last: int | None,
+) -> CapturedHistory:
+    """What a capture holds of a stream, seen to be enough.
+
+    Args:
+        spark: a session.
+        path: the capture's directory.
+        stream: the stream's name.
+        created: when it was created, as its server tells.
+        filters: what is wanted of it; none for everything.
+        held_from: the first sequence that the stream holds itself.
+        first: the first sequence wanted.
+        last: the last one; None for all to the capture's end.
+
+    Raises:
+        OptionError: there is no capture, or not of this stream, or it lacks something that the stream holds.
+        PipelineError: its manifest cannot be read.
+    """
+    from pipeline.capture.reading import capture_at
+
+    capture = capture_at(spark, path)
+    place = f"--capture {path}"
+    if capture.stream != stream:
+        raise OptionError(f"{place}: is of stream '{capture.stream}', and the rule reads '{stream}'")
+    if capture.created != created:
+        raise OptionError(
+            f"{place}: is of the stream '{stream}' that was created {capture.created}; the present one was created"
+            f" {created}, and its sequences mean other messages"
+        )
+    for wanted in filters or (REST,):
+        if capture.subjects and not any(is_subset(wanted, subject.encode()) for subject in capture.subjects):
+            raise OptionError(
+                f"{place}: holds only {', '.join(capture.subjects)}, and the rule selects"
+                f" '{wanted.decode('utf-8', 'replace')}'"
+            )
+    if first < capture.begin and held_from < capture.begin:
+        raise OptionError(
+            f"{place}: begins at sequence {capture.begin}, and {first} to {capture.begin - 1} are wanted, which the"
+            f" stream holds from {held_from} on: capture these, leave --capture out, or say --from-sequence"
+            f" {capture.begin}"
+        )
+    return CapturedHistory(path, capture, first, capture.last if last is None else min(last, capture.last))

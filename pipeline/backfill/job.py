@@ -2,41 +2,42 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, TypeAlias, assert_never
 
+from bridge.connection import Link
 from bridge.links import close_links, open_links
 from bridge.settings import (
     AdvisoriesRule,
     KvSourcesRule,
     MirrorRule,
+    RepublishRule,
     Rule,
     Settings,
     SourcesRule,
     SubjectTransformRule,
 )
-from pipeline.backfill.copy_planning import EntryBackfill, entry_backfill, entry_plans
-from pipeline.backfill.copy_task import TOLD, told_of
+from pipeline.backfill.copy_planning import entry_backfill, entry_plans
+from pipeline.backfill.copying import Copying
+from pipeline.backfill.dry_run import DryRun
 from pipeline.backfill.fence import fenced
-from pipeline.backfill.history import captured_history, in_order, live_history
+from pipeline.backfill.republish_planning import republish_backfill
+from pipeline.backfill.republishing import Republishing
 from pipeline.backfill.request import Request
 from pipeline.backfill.summary import EntrySummary
-from pipeline.errors import JobFailedError, OptionError
-from pipeline.failures import failure
-from pipeline.progress import watched
+from pipeline.errors import OptionError
 from pipeline.source.loop_thread import LoopThread
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 __all__ = ["backfill", "rule_of"]
 
-_KEPT: Final = "what was copied stays: run the same command again"
+_WithHistory: TypeAlias = RepublishRule | SourcesRule | MirrorRule | KvSourcesRule
 
 
-def rule_of(settings: Settings, name: str) -> Rule:
+def rule_of(settings: Settings, name: str) -> _WithHistory:
     """A rule whose history can be copied.
 
     Raises:
@@ -60,7 +61,7 @@ def rule_of(settings: Settings, name: str) -> Rule:
 
 def backfill(
     settings: Settings, request: Request, session: Callable[[], SparkSession], *, quiet: bool = False
-) -> list[EntrySummary]:
+) -> list[EntrySummary] | list[DryRun]:
     """Put the history through a rule.
 
     Args:
@@ -76,83 +77,39 @@ def backfill(
         PipelineError, BridgeError: what is in the way. Whatever was copied stays; the same command goes on from there.
     """
     rule = rule_of(settings, request.rule)
-    assert isinstance(rule, (SourcesRule, MirrorRule, KvSourcesRule))
     with ExitStack() as open_things:
         loop = open_things.enter_context(LoopThread())
         links = loop.run(open_links(settings, set(rule.connections)))
         open_things.callback(lambda: loop.run(close_links(links.values())))
-        plans = loop.run(entry_plans(rule, settings, links, request))
-        spark = session()
-        origins = [(links[plan.source.connection], plan.source.name) for plan in plans]
-        held = fenced(settings, rule, origins)
-        loop.run(held.__aenter__())
-        open_things.callback(lambda: loop.run(held.__aexit__(None, None, None)))
-        summaries = []
-        for plan in plans:
-            entry = loop.run(entry_backfill(plan, rule, settings, links, request))
-            summaries.append(_copied(spark, entry, request, quiet=quiet))
-        return summaries
+        match rule:
+            case RepublishRule():
+                if request.sources:
+                    raise OptionError(
+                        f"--source {request.sources[0]}: rule '{rule.name}' has one stream, '{rule.stream}'"
+                    )
+                planned = loop.run(republish_backfill(rule, settings, links, request))
+                spark = session()
+                if planned.task is not None:
+                    _hold(open_things, loop, settings, rule, [(links[rule.source_connection], rule.stream)])
+                return Republishing(spark, request, quiet).run(planned)
+            case SourcesRule() | MirrorRule() | KvSourcesRule():
+                plans = loop.run(entry_plans(rule, settings, links, request))
+                spark = session()
+                if not request.dry_run and request.to_parquet is None:
+                    origins = [(links[plan.source.connection], plan.source.name) for plan in plans]
+                    _hold(open_things, loop, settings, rule, origins)
+                copying = Copying(spark, request, quiet)
+                entries = (loop.run(entry_backfill(plan, rule, settings, links, request)) for plan in plans)
+                if request.dry_run:
+                    return [copying.counted(entry) for entry in entries]
+                return [copying.copied(entry, number) for number, entry in enumerate(entries)]
+    assert_never(rule)
 
 
-def _copied(spark: SparkSession, entry: EntryBackfill, request: Request, *, quiet: bool) -> EntrySummary:
-    plan, began = entry.plan, time.monotonic()
-    name = f"backfill {plan.source.name} → {plan.stream}"
-    nothing = EntrySummary(
-        plan.source.name, plan.stream, entry.first, entry.last, next_sequence=max(entry.last + 1, entry.first)
-    )
-    if entry.first > entry.last and request.capture is None:
-        return nothing
-    with watched(spark, name, total=entry.messages or None, quiet=quiet) as progress:
-        progress.kept = _KEPT
-        progress.enter("copying")
-        counts = counts_of(name, history_of(spark, entry, request).mapInArrow(entry.task, TOLD))
-        progress.add(counts.get("rows", 0))
-    if not counts.get("rows"):
-        return nothing
-    last = max(entry.last, counts["last"]) if request.capture is None else counts["last"]
-    return EntrySummary(
-        plan.source.name,
-        plan.stream,
-        entry.first,
-        last,
-        read=counts["rows"],
-        copied=counts["copied"],
-        already_there=counts["already_there"],
-        unselected=counts["unselected"],
-        duplicates=counts["duplicates"],
-        skipped=counts["rejected"],
-        out_of_order=counts["out_of_order"],
-        seconds=time.monotonic() - began,
-        next_sequence=last + 1,
-    )
-
-
-def history_of(spark: SparkSession, entry: EntryBackfill, request: Request) -> DataFrame:
-    """The rows of an entry, in one partition and in order."""
-    if request.capture is not None:
-        rows = captured_history(spark, request.capture, entry.plan.source.name, entry.first, request.last)
-        return in_order(rows)
-    connection = entry.task.origin
-    return live_history(
-        spark, connection, entry.plan.source.name, entry.first, entry.last, subjects=_pushed(entry.subjects)
-    )
-
-
-def counts_of(job: str, tasks: DataFrame) -> Mapping[str, int]:
-    """Run tasks; what they counted together.
-
-    Raises:
-        PipelineError: what a task said, or that Spark gave the job up.
-    """
-    try:
-        return told_of([row[0] for row in tasks.collect()])
-    except Exception as error:
-        said = failure(job, error)
-        if isinstance(said, JobFailedError):
-            raise JobFailedError(f"{said.message}; {_KEPT}") from None
-        raise said from None
-
-
-def _pushed(subjects: tuple[str, ...]) -> tuple[str, ...]:
-    """Filters as the data source takes them: with commas between them, so that none may have one."""
-    return () if any("," in subject for subject in subjects) else subjects
+def _hold(
+    open_things: ExitStack, loop: LoopThread, settings: Settings, rule: Rule, origins: list[tuple[Link, str]]
+) -> None:
+    """Keep others from working on the rule until everything is closed."""
+    held = fenced(settings, rule, origins)
+    loop.run(held.__aenter__())
+    open_things.callback(lambda: loop.run(held.__aexit__(None, None, None)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bridge.copying.publisher import MOST_UNCONFIRMED
+
 __all__ = ["Request"]
 
 
@@ -20,6 +22,7 @@ class Request:
         first: the first sequence wanted; None for what the rule says.
         last: the last sequence wanted; None for the stream's, or the capture's, at the beginning of the job.
         parallel: how many tasks write; order is kept per destination subject only if there are several.
+        in_order: with several tasks, how many messages at the end are left to one.
         dry_run: only count.
         top: how many destination subjects a dry run names.
         patience: seconds for which the target may be away or full before the job gives up.
@@ -33,6 +36,7 @@ class Request:
     first: int | None = None
     last: int | None = None
     parallel: int = 1
+    in_order: int = 4 * MOST_UNCONFIRMED
     dry_run: bool = False
     top: int = 20
     patience: float = 60.0

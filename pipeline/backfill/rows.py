@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from bridge.wire import Delivered
 from pipeline.errors import DataLostError, SchemaError
 
-__all__ = ["COLUMNS", "Piece", "pieces_of"]
+__all__ = ["COLUMNS", "Piece", "deliveries_of", "pieces_of", "sequence_of"]
 
 COLUMNS: Final = ("subject", "sequence", "time_ns", "header_block", "data")
 """What is needed of a history."""
@@ -81,6 +81,20 @@ def pieces_of(batch: pa.RecordBatch, after: int) -> list[Piece]:
         Piece(numbers[start : start + _PIECE], messages[start : start + _PIECE])
         for start in range(0, len(numbers), _PIECE)
     ]
+
+
+def deliveries_of(batch: pa.RecordBatch) -> list[Delivered]:
+    """A batch of rows in any order.
+
+    Raises:
+        SchemaError: a column is missing or of another type.
+    """
+    return _deliveries([_column(batch, name) for name in COLUMNS])
+
+
+def sequence_of(message: Delivered) -> bytes:
+    """The sequence of a row, as text."""
+    return message[1].split(b".")[5]
 
 
 def _column(batch: pa.RecordBatch, name: str) -> Any:

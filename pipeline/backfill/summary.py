@@ -26,6 +26,7 @@ class EntrySummary:
         out_of_order: stored behind later ones.
         seconds: how long it took.
         next_sequence: where the live rule goes on.
+        start_counts: whether it must be told so, by its `start`; else the target tells it.
     """
 
     source: str
@@ -41,6 +42,7 @@ class EntrySummary:
     out_of_order: int = 0
     seconds: float = 0.0
     next_sequence: int = 0
+    start_counts: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """The same, as plain data, with the rate in messages per second."""
@@ -65,5 +67,11 @@ class EntrySummary:
         return [
             f"{self.source} → {self.target}: {self.copied:,} copied of {self.read:,} read ({self.first} to {self.last})"
             f"{rest}; {self.seconds:.1f} s{rate}",
-            f"  the live rule goes on at sequence {self.next_sequence}",
+            self._live,
         ]
+
+    @property
+    def _live(self) -> str:
+        if self.start_counts:
+            return f"  the live rule joins with start: {{sequence: {self.next_sequence}}}"
+        return f"  the live rule goes on at sequence {self.next_sequence}"

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, TypeAlias
 
@@ -28,7 +28,7 @@ from pipeline.sink.row_ids import RowId, RowPlace
 from pipeline.sink.stored_rows import StoredRows, read_back, read_range
 from transforms import header_block
 
-__all__ = ["EarlierAttempts", "Look"]
+__all__ = ["EarlierAttempts", "Look", "forget"]
 
 Look: TypeAlias = Literal["nothing", "read", "ask"]
 """There can be nothing; it is to be read from the stream; the answer to the first row tells."""
@@ -46,6 +46,12 @@ class _Begun:
 
 _begun: OrderedDict[tuple[bytes, str], _Begun] = OrderedDict()
 _seen_runs: OrderedDict[tuple[str, str], int] = OrderedDict()
+
+
+def forget() -> None:
+    """Know nothing of earlier tasks, as a new worker process."""
+    _begun.clear()
+    _seen_runs.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +103,7 @@ class EarlierAttempts:
         """
         read = read_back if self.plan.streaming else read_range
         return await read(
-            self.link.api,
-            self.plan.options.stream,
-            await self.first(info),
-            last,
-            self.place,
-            ids=self.plan.layout.brings_ids,
-            direct=info["config"].get("retention", "limits") != "limits",
+            self.link.api, info, await self.first(info), last, self.place, ids=self.plan.layout.brings_ids
         )
 
     async def first(self, info: Json) -> int:
@@ -144,13 +144,7 @@ class EarlierAttempts:
             _begun.popitem(last=False)
         if last > begun.read:
             found = await read_range(
-                self.link.api,
-                self.plan.options.stream,
-                begun.read + 1,
-                last,
-                RowPlace(self.place.write, self.place.batch, -1),
-                ids=False,
-                direct=info["config"].get("retention", "limits") != "limits",
+                self.link.api, info, begun.read + 1, last, replace(self.place, partition=-1), ids=False
             )
             begun.partitions |= found.partitions
             begun.read = last

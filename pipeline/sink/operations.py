@@ -70,6 +70,7 @@ class OperationBuilder:
         stored: StoredRows | None = None,
     ) -> None:
         self.already = 0  # rows left out
+        self.saw_ids = False  # whether a row had an id of its own
         self.stored = stored
         self._layout = layout
         self._place = place
@@ -147,9 +148,11 @@ class OperationBuilder:
                 if stored is not None and self._is_stored(stored, row, check, subject):
                     continue
                 message_id = b"%b%d-%08x" % (prefix, row, check)
-            elif stored is not None and message_id in stored.ids:
-                self.already += 1
-                continue
+            else:
+                self.saw_ids = True
+                if stored is not None and message_id in stored.ids:
+                    self.already += 1
+                    continue
             if brought is None:
                 block = header_block.append(block, [(_ID, message_id)])
             size = len(block)
@@ -226,7 +229,9 @@ class OperationBuilder:
     def _is_stored(self, stored: StoredRows, row: int, check: int, subject: bytes) -> bool:
         found = stored.check_of(row)
         if found is None:
-            return False
+            removed = stored.was_removed(row)
+            self.already += removed
+            return removed
         if found != check:
             raise self._wrong(
                 row,

@@ -43,6 +43,7 @@ _Answer = TypeVar("_Answer")
 
 _PIECE: Final = 2048  # rows that become operations together
 _PIECE_BYTES: Final = 4 << 20  # of a piece of large rows, about
+_DOUBTED: Final = 1024  # messages that a publisher may ask for again after it has told that they are stored
 _PAUSE: Final = 0.1  # seconds until the next try
 _LONGEST_PAUSE: Final = 2.0
 _LOOK: Final = 0.25  # seconds between two looks whether anything moves
@@ -87,13 +88,15 @@ class PartitionWrite:
         self._interruptions = 0
         self._idle = False  # whether it waits for rows
         self._rows = 0
+        self._saw_ids = False
         self._builder: OperationBuilder | None = None
         self._publishers: list[Publisher] = []  # the present one last
         self._watcher: asyncio.Task[None] | None = None
         self._stack = contextlib.AsyncExitStack()
         self._under_way: deque[list[Operation]] = deque()  # sent, and not known to be stored
-        self._confirmed = 0  # the name of the last operation that is known to be stored
+        self._confirmed = 0  # the name of the last operation that is known to be stored, beyond doubt
         self._behind = 0  # of the target's sequences: what is under way is stored behind it
+        self._told: deque[tuple[int, int]] = deque()  # the same two, as the publisher told them lately
 
     async def add(self, batch: pa.RecordBatch) -> None:
         """Write a batch of rows; returns when it is under way.
@@ -173,22 +176,26 @@ class PartitionWrite:
         if look == "nothing":
             return builder, 0
         if look == "ask":
-            before = self._counters.duplicates
             await self._send(first)
             await self._settled()
-            if self._counters.duplicates == before:
+            if not self._counters.duplicates and not self._interruptions:
                 return builder, 1
-            self._counters.duplicates = before
+            self._counters.duplicates = 0
         builder.stored = await self._patiently(self._earlier.stored, info, last)
         return builder, 0
 
     async def _built(self, builder: OperationBuilder, batch: pa.RecordBatch, first: int) -> list[Operation]:
         try:
-            return builder.build(batch, first)
+            operations = builder.build(batch, first)
         except ForeignSubjectError as error:
             names = await self._patiently(partial(self._link.api.stream_names, subject=error.subject))
             others = ", ".join(f"'{name}'" for name in names if name != self._stream)
             raise RowError(f"{error}; {f'stream {others} does' if others else 'no stream does'}") from None
+        if builder.saw_ids and not self._saw_ids:
+            self._saw_ids = True  # a duplicate is told of from now on
+            if self._publishers:
+                self._publisher.ask_for_all()
+        return operations
 
     async def _info(self) -> Json:
         """The stream's `STREAM.INFO`.
@@ -216,7 +223,7 @@ class PartitionWrite:
             self._interrupted,
             self._failed,
             rule=f"write to {self._stream}",
-            alone=self._plan.options.ordered,
+            alone=self._plan.options.ordered and not self._saw_ids,
         )
         self._publishers = [publisher]
         await publisher.open()
@@ -246,15 +253,19 @@ class PartitionWrite:
     async def _settled(self) -> None:
         while True:
             await self._publisher.settled()
+            # Whoever else has written is heard of before the answer: then all is asked for again.
+            await self._link.flush()
             self._forget_stored()
             await self._mended()
             if not self._publisher.has_work and not self._trouble.is_set():
                 return
 
     def _forget_stored(self) -> None:
-        confirmed, sequence = self._publisher.confirmed
-        if confirmed > self._confirmed:
-            self._confirmed, self._behind = confirmed, max(self._behind, sequence)
+        told, point = self._told, self._publisher.confirmed
+        if point[0] > (told[-1][0] if told else self._confirmed):
+            told.append(point)
+        while told and told[0][0] <= point[0] - _DOUBTED:
+            self._confirmed, self._behind = told.popleft()
         under_way = self._under_way
         while under_way and int(under_way[0][-1][0]) <= self._confirmed:
             under_way.popleft()
@@ -272,6 +283,7 @@ class PartitionWrite:
                 operation for piece in self._under_way for operation in piece if int(operation[0]) > self._confirmed
             ]
             self._under_way = deque([left] if left else [])
+            self._told.clear()
             try:
                 await self._resume(left)
             except ApiError as error:
@@ -293,13 +305,7 @@ class PartitionWrite:
         last = await self._open(target)
         if left:
             stored = await read_range(
-                self._link.api,
-                self._stream,
-                self._behind + 1,
-                last,
-                self._place,
-                ids=self._plan.layout.brings_ids,
-                direct=info["config"].get("retention", "limits") != "limits",
+                self._link.api, info, self._behind + 1, last, self._place, ids=self._plan.layout.brings_ids
             )
             left = [operation for operation in left if not _is_stored(operation, stored)]
         self._under_way = deque([left] if left else [])
@@ -359,7 +365,7 @@ class PartitionWrite:
         moved, at = -1, loop.time()
         while True:
             await asyncio.sleep(min(_LOOK, self._patience / 4))
-            now = self._publisher.confirmed[0] or self._confirmed
+            now = self._publisher.confirmed[0]
             if self._idle or now != moved or not (self._publisher.has_work or self._trouble.is_set()):
                 moved, at = now, loop.time()
             elif loop.time() - at > self._patience:
@@ -401,4 +407,6 @@ def _is_stored(operation: Operation, stored: StoredRows) -> bool:
     line, _, rest = operation[1].partition(b"\r\n")
     message_id = header_block.read(rest[: int(line.split(b" ")[-2])], b"Nats-Msg-Id")
     known = RowId.parse(message_id)
-    return message_id in stored.ids if known is None else stored.check_of(known.row) == known.check
+    if known is None:
+        return message_id in stored.ids
+    return stored.check_of(known.row) == known.check or stored.was_removed(known.row)

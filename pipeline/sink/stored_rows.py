@@ -12,13 +12,13 @@ from array import array
 from dataclasses import dataclass, field
 
 from bridge.errors import ApiError
-from bridge.jetstream_api import JetStreamApi
+from bridge.jetstream_api import JetStreamApi, Json
 from bridge.replay import Replay
 from bridge.republish_loop import AckReply
 from pipeline.sink.row_ids import RowId, RowPlace
 from transforms import header_block
 
-__all__ = ["StoredRows", "read_back", "read_range"]
+__all__ = ["StoredRows", "counts_consumers", "read_back", "read_range", "removes_messages"]
 
 _ID = b"Nats-Msg-Id"
 _FIRST_PIECE = 4096  # sequences
@@ -35,11 +35,15 @@ class StoredRows:
         ids: ids that are none of ours, of all messages in the range; empty where rows bring none.
         partitions: all partitions of the same write and batch of which something is stored.
         found: how many rows of the task.
+        removes: whether the stream removes messages by itself. Then a row that is not there, before one that is, was
+            stored and removed: stored again, it would be behind what came after it, as the newest of its subject.
     """
 
     ids: set[bytes] = field(default_factory=set)
     partitions: set[int] = field(default_factory=set)
     found: int = 0
+    removes: bool = False
+    _highest: int = -1
     _there: bytearray = field(default_factory=bytearray)
     _checks: array[int] = field(default_factory=lambda: array("I"))
 
@@ -51,39 +55,61 @@ class StoredRows:
             self._checks.frombytes(bytes(more * self._checks.itemsize))
         self.found += not self._there[row]
         self._there[row] = 1
+        self._highest = max(self._highest, row)
         self._checks[row] = check
 
     def check_of(self, row: int) -> int | None:
         """The checksum of a row that is stored; None if it is not."""
         return self._checks[row] if row < len(self._there) and self._there[row] else None
 
+    def was_removed(self, row: int) -> bool:
+        """Whether a row that is not there must have been stored before."""
+        return self.removes and row < self._highest
 
-async def read_range(
-    api: JetStreamApi, stream: str, first: int, last: int, place: RowPlace, *, ids: bool, direct: bool
-) -> StoredRows:
+
+def counts_consumers(info: Json) -> bool:
+    """Whether consumers decide what a stream keeps (work queue, interest).
+
+    Args:
+        info: what the stream tells of itself.
+    """
+    return bool(info["config"].get("retention", "limits") != "limits")
+
+
+def removes_messages(info: Json) -> bool:
+    """Whether a stream removes messages by itself.
+
+    Args:
+        info: what the stream tells of itself.
+    """
+    config = info["config"]
+    limits = ["max_age", "max_msgs_per_subject"]
+    if config.get("discard", "old") == "old":
+        limits += ["max_msgs", "max_bytes"]
+    return counts_consumers(info) or any(int(config.get(limit, 0)) > 0 for limit in limits)
+
+
+async def read_range(api: JetStreamApi, info: Json, first: int, last: int, place: RowPlace, *, ids: bool) -> StoredRows:
     """What messages first to last hold of a task's rows.
 
     Args:
         api: the API of the target's connection.
-        stream: the target.
+        info: what the target tells of itself.
         first: a sequence.
         last: the stream's last sequence.
         place: which task's rows.
         ids: whether to remember ids that are none of ours.
-        direct: whether the stream counts its consumers (work queue, interest).
 
     Raises:
         ApiError: the server cannot be asked.
     """
-    found = StoredRows()
+    found = StoredRows(removes=removes_messages(info))
     if first <= last:
-        await _read(api, stream, first, last, place, found, ids=ids, direct=direct, newest=True)
+        await _read(api, info, first, last, place, found, ids=ids, newest=True)
     return found
 
 
-async def read_back(
-    api: JetStreamApi, stream: str, first: int, last: int, place: RowPlace, *, ids: bool, direct: bool
-) -> StoredRows:
+async def read_back(api: JetStreamApi, info: Json, first: int, last: int, place: RowPlace, *, ids: bool) -> StoredRows:
     """What the stream's end holds of a task's rows of a micro-batch: read backwards, to a message of an earlier batch.
 
     All that a query stores of one batch comes behind all of the one before, so nothing can be in front of that. Ids
@@ -92,11 +118,11 @@ async def read_back(
     Raises:
         ApiError: the server cannot be asked.
     """
-    found = StoredRows()
+    found = StoredRows(removes=removes_messages(info))
     high, size = last, _FIRST_PIECE
     while high >= first:
         low = max(high - size + 1, first)
-        earlier = await _read(api, stream, low, high, place, found, ids=ids, direct=direct, newest=high == last)
+        earlier = await _read(api, info, low, high, place, found, ids=ids, newest=high == last)
         if earlier:
             break
         high, size = low - 1, size * _GROWTH
@@ -105,23 +131,23 @@ async def read_back(
 
 async def _read(
     api: JetStreamApi,
-    stream: str,
+    info: Json,
     first: int,
     last: int,
     place: RowPlace,
     found: StoredRows,
     *,
     ids: bool,
-    direct: bool,
     newest: bool,
 ) -> bool:
     """Add what a range holds; whether a message of an earlier batch is in it."""
+    stream = str(info["config"]["name"])
     prefix = b"spark-%b-" % place.write
     mine = place.prefix
     earlier = False
     for looks in range(_LOOKS, -1, -1):
         end = 0
-        replay = Replay(api, stream, headers_only=True, direct=direct)
+        replay = Replay(api, stream, headers_only=True, direct=counts_consumers(info))
         async with contextlib.aclosing(replay.between(first, last)) as batches:
             async for batch in batches:
                 end = AckReply.parse(batch[-1][1]).stream_sequence

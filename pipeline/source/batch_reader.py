@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Iterator
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from pipeline.connections import connected
 from pipeline.errors import marking
 from pipeline.source.planning import plan
+from pipeline.source.pushdown import narrowed
 from pipeline.source.range_reader import read_range
 from pipeline.source.read_options import ReadOptions
 from pipeline.source.schema import ReadSchema
@@ -30,6 +31,13 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: ReadOptions, schema: ReadSchema) -> None:
         self._options = options
         self._schema = schema
+        # Not a method of the class: Spark refuses readers with one unless its setting for pushing down is on.
+        self.__dict__["pushFilters"] = _PushFilters(self)
+
+    def narrow(self, filters: list[Filter]) -> None:
+        """Leave out what the filters leave out."""
+        with marking():
+            self._options = narrowed(self._options, filters)
 
     def partitions(self) -> list[InputPartition]:
         """The ranges that tasks read, one each."""
@@ -44,3 +52,18 @@ class BatchReader(DataSourceReader):
     async def _plan(self) -> list[SequenceRange]:
         async with connected(self._options.connection) as link:
             return await plan(link, self._options)
+
+
+class _PushFilters:
+    """What Spark calls where its setting `spark.sql.python.filterPushdown.enabled` is on, and only there."""
+
+    # Spark tells by this whether a reader has it; where the setting is off, it must find the base class's.
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, reader: BatchReader) -> None:
+        self._reader = reader
+
+    def __call__(self, filters: list[Filter]) -> list[Filter]:
+        """Narrow the read; all filters are Spark's to evaluate on what is read."""
+        self._reader.narrow(filters)
+        return filters

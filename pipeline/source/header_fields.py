@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.errors import SchemaError
 
 __all__ = ["header_fields"]
 
 
-def header_fields(blocks: Sequence[bytes], sequences: np.ndarray, kind: pa.DataType, stream: str) -> pa.Array:
+def header_fields(blocks: pa.BinaryArray, sequences: np.ndarray, kind: pa.DataType, stream: str) -> pa.Array:
     """The headers of each block, in order, repetitions and case kept; white space around a value left out.
 
     The first line of a block is never a header, and a line without a colon is none; no block has no headers.
@@ -26,33 +25,29 @@ def header_fields(blocks: Sequence[bytes], sequences: np.ndarray, kind: pa.DataT
     Raises:
         SchemaError: a name or value is not UTF-8.
     """
-    offsets = [0]
-    names: list[bytes] = []
-    values: list[bytes] = []
-    for block in blocks:
-        if block:
-            for line in block.split(b"\r\n")[1:]:
-                name, colon, value = line.partition(b":")
-                if colon:
-                    names.append(name)
-                    values.append(value.strip(b" \t"))
-        offsets.append(len(names))
     header = kind.value_type
+    if not blocks.nbytes or not pc.any(pc.greater(pc.binary_length(blocks), 0)).as_py():
+        none = pa.array([], header)
+        return pa.ListArray.from_arrays(pa.array(np.zeros(len(blocks) + 1, np.int32)), none, type=kind)
     try:
-        flat = pa.StructArray.from_arrays(
-            [
-                pa.array(names, pa.binary()).cast(pa.string()),
-                pa.array(values, pa.binary()).cast(pa.string()),
-            ],
-            fields=[header.field(0), header.field(1)],
-        )
+        text = blocks.cast(pa.string())
     except pa.ArrowInvalid:
-        at = next(i for i, block in enumerate(blocks) if not _is_text(block))
+        at = next(i for i, block in enumerate(blocks.to_pylist()) if not _is_text(block))
         raise SchemaError(
             f"stream '{stream}': a header of message {sequences[at]} is not UTF-8;"
             " read header_block, which has the bytes, instead of headers"
         ) from None
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), flat, type=kind)
+    lines = pc.split_pattern(text, "\r\n")
+    flat = lines.flatten()
+    starts = lines.offsets.to_numpy()
+    is_header = pc.match_substring(flat, ":").to_numpy(zero_copy_only=False)
+    is_header[starts[:-1] - starts[0]] = False
+    counted = np.append(0, np.cumsum(is_header, dtype=np.int32))
+    parts = pc.split_pattern(flat.filter(pa.array(is_header)), ":", max_splits=1)
+    values = pc.ascii_trim(pc.list_element(parts, 1), " \t") if len(parts) else pa.array([], pa.string())
+    names = pc.list_element(parts, 0) if len(parts) else pa.array([], pa.string())
+    fields = pa.StructArray.from_arrays([names, values], fields=[header.field(0), header.field(1)])
+    return pa.ListArray.from_arrays(pa.array(counted[starts - starts[0]]), fields, type=kind)
 
 
 def _is_text(block: bytes) -> bool:

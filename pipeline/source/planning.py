@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from bridge.connection import Link
@@ -20,8 +20,12 @@ from pipeline.source.cores import cores
 from pipeline.source.read_options import ReadOptions
 from pipeline.source.sequence_range import SequenceRange
 from pipeline.source.stream_state import StreamState, state_of
+from transforms.timestamp import rfc3339_nano
 
 __all__ = ["check_filters", "cut", "plan", "stored_before"]
+
+_NOT_AMONG_THE_STREAMS: Final = 10093
+"""What servers before 2.10 say of a consumer's filter for subjects that the stream does not listen to."""
 
 _NEAR: Final = 0.02
 """How far a range's share may be off, as a part of it; closer costs more questions than it saves time."""
@@ -41,7 +45,17 @@ async def plan(link: Link, options: ReadOptions) -> list[SequenceRange]:
     first, last = await _bounds(link, options, state)
     if first > last or not state.messages:
         return []
-    return await cut(link, options, state, first, last)
+    try:
+        return await cut(link, options, state, first, last)
+    except ApiError as error:
+        if error.err_code != _NOT_AMONG_THE_STREAMS:
+            raise
+        if options.pushed_subject:
+            return await cut(link, replace(options, pushed_subject=None), state, first, last)
+        raise OptionError(
+            f"option subjects: server {link.server_version} takes only filters that lie within the stream's subjects,"
+            f" and not {', '.join(options.subjects)}"
+        ) from None
 
 
 async def cut(
@@ -73,7 +87,7 @@ async def cut(
     ends = [await held.end_of(held.total * number // count, held.total // count) for number in range(1, count)]
     ends = sorted({*ends, last})
     starts = [first, *(end + 1 for end in ends[:-1])]
-    return [SequenceRange(state.created, start, end, options.subjects) for start, end in zip(starts, ends, strict=True)]
+    return [SequenceRange(state.created, start, end, options.filters) for start, end in zip(starts, ends, strict=True)]
 
 
 def check_filters(link: Link, options: ReadOptions) -> None:
@@ -112,11 +126,11 @@ class _Held:
 
     @classmethod
     async def of(cls, link: Link, options: ReadOptions, state: StreamState, first: int, last: int) -> _Held:
-        if not state.limits or (state.deleted is not None and not options.subjects):
+        if not state.limits or (state.deleted is not None and not options.filters):
             deleted = state.deleted or ()
             missing = bisect_right(deleted, last) - bisect_left(deleted, first)
             return cls(first, last, last - first + 1 - missing, {}, None, deleted)
-        after = Replay(link.api, options.stream, options.subjects).after
+        after = Replay(link.api, options.stream, options.filters).after
         behind_all, behind_none = await after(first - 1), await after(last)
         total = max(0, behind_all - behind_none)
 
@@ -164,6 +178,10 @@ async def _bounds(link: Link, options: ReadOptions, state: StreamState) -> tuple
         first = max(first, await stored_before(link, options, options.start_time) + 1)
     if options.end_time:
         last = min(last, await stored_before(link, options, options.end_time))
+    if options.since_ns is not None and state.limits:
+        first = max(first, await stored_before(link, options, rfc3339_nano(options.since_ns).decode()) + 1)
+    if options.until_ns is not None and state.limits:
+        last = min(last, await stored_before(link, options, rfc3339_nano(options.until_ns).decode()))
     return first, last
 
 

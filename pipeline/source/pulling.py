@@ -12,14 +12,17 @@ import contextlib
 import json
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
+
+import numpy as np
 
 from bridge.connection import Link
-from bridge.errors import ApiError
+from bridge.errors import ApiError, NotPermittedError
 from bridge.jetstream_api import Json
 from bridge.replay import filter_members
-from bridge.republish_loop import AckReply
 from bridge.wire import Delivered
+from pipeline.source.arrived import Arrived
+from pipeline.source.bulk_parsing import BulkParser
 from transforms import header_block
 
 __all__ = ["Pull"]
@@ -29,6 +32,11 @@ _SILENT_BEATS: Final = 3  # without anything, after which the consumer is taken 
 _EXPIRES: Final = 30.0  # seconds that the server keeps a request
 _TIME_UP: Final = (b"404", b"408")
 _STATUS: Final = b"NATS/1.0 "
+_NEXT: Final = "$JS.API.CONSUMER.MSG.NEXT."
+
+
+_Item: TypeAlias = Arrived | list[Delivered] | bytes | Exception
+"""Messages, in bulk or one by one and with what the server says of requests; a sign of life; why no more will come."""
 
 
 class _LostError(Exception):
@@ -51,7 +59,7 @@ class Pull:
     filters: tuple[str, ...] = ()
     portion: int = 10_000
 
-    async def between(self, first: int, last: int) -> AsyncGenerator[list[Delivered], None]:
+    async def between(self, first: int, last: int) -> AsyncGenerator[Arrived, None]:
         """Batches of the messages with first <= sequence <= last that still exist, in order.
 
         Close it (`contextlib.aclosing`) where the iteration may end early: the consumer is deleted then.
@@ -60,16 +68,22 @@ class Pull:
             ApiError: retriable if the connection broke meanwhile; what was yielded is good.
         """
         client = self.link.client
-        arrived: asyncio.Queue[list[Delivered] | bytes | None] = asyncio.Queue()
+        arrived: asyncio.Queue[_Item] = asyncio.Queue()
         inbox = client.new_inbox()
 
         def disconnected() -> None:
-            arrived.put_nowait(None)
+            arrived.put_nowait(_LostError("the connection was lost"))
+
+        def refused(text: str) -> None:
+            if f"{_NEXT}{self.stream}.".lower() in text.lower():
+                arrived.put_nowait(NotPermittedError(f"connection '{self.link.name}'", f"{_NEXT}{self.stream}.*"))
 
         subscription = await client.subscribe_batches(
             inbox, arrived.put_nowait, lambda _, block: arrived.put_nowait(block)
         )
+        client.read_in_bulk(BulkParser(subscription.sid, arrived.put_nowait).take)
         self.link.on_disconnect(disconnected)
+        self.link.on_refusal(refused)
         name = ""
         try:
             consumer = await self.link.api.create_ephemeral(self.stream, self._config(first))
@@ -88,7 +102,8 @@ class Pull:
                 retriable=True,
             ) from None
         finally:
-            self.link.forget(disconnected)
+            self.link.forget(disconnected, refused)
+            client.read_in_bulk(None)
             await subscription.release()
             if name and client.is_connected:
                 with contextlib.suppress(ApiError):  # the server forgets it by itself, a little later
@@ -108,8 +123,8 @@ class Pull:
         }
 
     async def _read(
-        self, arrived: asyncio.Queue[list[Delivered] | bytes | None], inbox: str, name: str, first: int, last: int
-    ) -> AsyncGenerator[list[Delivered], None]:
+        self, arrived: asyncio.Queue[_Item], inbox: str, name: str, first: int, last: int
+    ) -> AsyncGenerator[Arrived, None]:
         seen = outstanding = 0
         at = first - 1
         while True:
@@ -118,24 +133,27 @@ class Pull:
                 self._ask(inbox, name, want)
                 outstanding += want
             item = await self._next(arrived)
-            if item is None:
-                raise _LostError("the connection was lost")
+            if isinstance(item, Exception):
+                raise item
             if isinstance(item, bytes):
                 if await self._through(name, seen) and arrived.empty():
                     return
                 continue
-            messages, given_back = _without_statuses(item)
-            outstanding -= len(messages) + given_back
-            if not messages:
-                continue
-            reply = AckReply.parse(messages[-1][1])
-            if reply.consumer_sequence != seen + len(messages):
+            if isinstance(item, list):
+                singles, given_back = _without_statuses(item)
+                outstanding -= given_back
+                if not singles:
+                    continue
+                item = Arrived.of(singles)
+            outstanding -= len(item)
+            reply = item.last
+            if reply.consumer_sequence != seen + len(item):
                 raise _LostError("deliveries were lost")
             seen, at = reply.consumer_sequence, reply.stream_sequence
             if at > last:
-                messages = [m for m in messages if AckReply.parse(m[1]).stream_sequence <= last]
-            if messages:
-                yield messages
+                item = item.first(int(np.searchsorted(item.numbers()[0], last, "right")))
+            if len(item):
+                yield item
             if at >= last or reply.pending == 0:
                 return
 
@@ -145,7 +163,7 @@ class Pull:
         body = json.dumps(
             {"batch": count, "expires": int(_EXPIRES * 1e9), "idle_heartbeat": int(_HEARTBEAT * 1e9)}
         ).encode()
-        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self.stream}.{name}".encode()
+        subject = f"{_NEXT}{self.stream}.{name}".encode()
         self.link.client.write_raw(b"PUB %b %b %d\r\n%b\r\n" % (subject, inbox.encode(), len(body), body))
 
     async def _through(self, name: str, seen: int) -> bool:
@@ -157,7 +175,7 @@ class Pull:
             raise _LostError("the consumer began anew")
         return int(info["delivered"]["consumer_seq"]) == seen and not info["num_pending"]
 
-    async def _next(self, arrived: asyncio.Queue[list[Delivered] | bytes | None]) -> list[Delivered] | bytes | None:
+    async def _next(self, arrived: asyncio.Queue[_Item]) -> _Item:
         try:
             async with asyncio.timeout(_SILENT_BEATS * _HEARTBEAT):
                 return await arrived.get()

@@ -8,15 +8,15 @@ from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from bridge.connection import Link
 from bridge.errors import ApiError
 from bridge.replay import Replay
-from bridge.republish_loop import AckReply
-from bridge.wire import Delivered
 from pipeline.connections import connected
 from pipeline.errors import DataLostError, UnreachableError, marking
+from pipeline.source.arrived import Arrived
 from pipeline.source.loop_thread import LoopThread
 from pipeline.source.pulling import Pull
 from pipeline.source.read_options import ReadOptions
@@ -31,8 +31,8 @@ _ROWS: Final = 10_000
 """In a record batch, about; more are no faster."""
 _BYTES: Final = 8 * 1024 * 1024
 """In a record batch, and under way to a task, about."""
-_PATIENCE: Final = 30.0
-"""Seconds that a task waits for a server without getting one message more."""
+_PAUSE: Final = 0.1
+"""Seconds before a task asks again after something was lost."""
 
 
 def read_range(options: ReadOptions, schema: ReadSchema, part: SequenceRange) -> Iterator[pa.RecordBatch]:
@@ -49,89 +49,120 @@ def read_range(options: ReadOptions, schema: ReadSchema, part: SequenceRange) ->
             while (messages := loop.run(_following(parts))) is not None:
                 yield record_batch(messages, options.stream, schema)
         finally:
-            loop.run(parts.aclose())
+            with contextlib.suppress(RuntimeError):  # interrupted while it runs: it ends with the loop
+                loop.run(parts.aclose())
 
 
-async def _following(parts: AsyncGenerator[list[Delivered], None]) -> list[Delivered] | None:
+async def _following(parts: AsyncGenerator[Arrived, None]) -> Arrived | None:
     return await anext(parts, None)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Reading:
     options: ReadOptions
     part: SequenceRange
 
-    async def portions(self) -> AsyncGenerator[list[Delivered], None]:
-        """The messages, in lists that make good record batches."""
+    async def portions(self) -> AsyncGenerator[Arrived, None]:
+        """The messages, so many at once as make good record batches."""
         async with connected(self.options.connection) as link:
             state = await state_of(link, self.options.stream)
-            self._check(state)
-            gathered: list[Delivered] = []
-            size = 0
-            async with contextlib.aclosing(self._messages(link, state)) as batches:
-                async for batch in batches:
-                    gathered += batch
-                    size += sum([len(message[3]) for message in batch])
-                    if len(gathered) >= _ROWS or size >= _BYTES:
-                        yield gathered
-                        gathered, size = [], 0
+            self._check(state, self.part.first)
+            at = self.part.first
+            gathered: list[Arrived] = []
+            rows = size = 0
+            async with contextlib.aclosing(self._messages(link, state)) as arriving:
+                async for arrived in arriving:
+                    gathered.append(arrived)
+                    rows += len(arrived)
+                    size += arrived.size
+                    if rows >= _ROWS or size >= _BYTES:
+                        portion = Arrived.joined(gathered)
+                        yield await self._whole(link, portion, at)
+                        at = portion.last.stream_sequence + 1
+                        gathered, rows, size = [], 0, 0
             if gathered:
-                yield gathered
+                portion = Arrived.joined(gathered)
+                yield await self._whole(link, portion, at)
+                at = portion.last.stream_sequence + 1
+            self._check(await state_of(link, state.name), at)
 
-    async def _messages(self, link: Link, state: StreamState) -> AsyncGenerator[list[Delivered], None]:
+    async def _messages(self, link: Link, state: StreamState) -> AsyncGenerator[Arrived, None]:
         """What still exists of the range, with new consumers behind what is here as often as it takes."""
         at, last = self.part.first, self.part.last
         portion = max(1, min(_ROWS, _BYTES // state.average))
-        reading: Pull | Replay
-        if state.limits:
-            reading = Pull(link, state.name, self.part.subjects, portion)
-        else:
-            reading = Replay(link.api, state.name, self.part.subjects, direct=True)
+        pull = Pull(link, state.name, self.part.subjects, portion)
+        between = pull.between if state.limits else _Direct(link, state.name, self.part.subjects).between
         loop = asyncio.get_running_loop()
-        patience = loop.time() + _PATIENCE
+        until = loop.time() + self.options.patience
         while at <= last:
             begun = at
             try:
-                async with contextlib.aclosing(reading.between(at, last)) as batches:
-                    async for batch in batches:
-                        at = AckReply.parse(batch[-1][1]).stream_sequence + 1
-                        yield batch
+                async with contextlib.aclosing(between(at, last)) as arriving:
+                    async for arrived in arriving:
+                        at = arrived.last.stream_sequence + 1
+                        yield arrived
             except ApiError as error:
                 if not error.retriable:
                     raise
                 if at > begun:
-                    patience = loop.time() + _PATIENCE
-                await _await_server(link, patience, error)
+                    until = loop.time() + self.options.patience
+                await self._await_server(link, until, error)
                 continue
             if at == begun:
                 return
 
-    def _check(self, state: StreamState) -> None:
+    async def _whole(self, link: Link, portion: Arrived, at: int) -> Arrived:
+        """The portion, if nothing before or in it was lost; what is missing may never have been there."""
+        sequences, _ = portion.numbers()
+        if sequences[-1] - at + 1 != len(sequences):
+            gap = int(np.argmax(sequences != np.arange(at, at + len(sequences))))
+            self._check(await state_of(link, self.options.stream), at + gap)
+        return portion
+
+    def _check(self, state: StreamState, at: int) -> None:
+        """That the stream is the one, and still holds what comes from a sequence of the range on."""
         part, stream = self.part, self.options.stream
         if state.created != part.created:
             raise DataLostError(
                 f"stream '{stream}': was created anew at {state.created}; the read was planned for the one of"
                 f" {part.created}: read it anew"
             )
-        if self.options.fail_on_data_loss and state.limits and state.first > part.first:
+        if self.options.fail_on_data_loss and state.limits and at <= part.last and state.first > at:
             raise DataLostError(
-                f"stream '{stream}': messages {part.first} to {min(state.first - 1, part.last)} are gone, it now begins"
-                f" at {state.first}: read it anew, or say failOnDataLoss=false to go on without them"
+                f"stream '{stream}': messages {at} to {min(state.first - 1, part.last)} are gone before they were read,"
+                f" it now begins at {state.first}: read it anew, or say failOnDataLoss=false to go on without them"
             )
 
+    async def _await_server(self, link: Link, until: float, error: ApiError) -> None:
+        """Wait until the connection is up, for a while; the stream must be the same then.
 
-async def _await_server(link: Link, until: float, error: ApiError) -> None:
-    """Wait until the connection is up, for a while.
+        Raises:
+            UnreachableError: the time is up.
+            DataLostError: it is another stream.
+        """
+        try:
+            async with asyncio.timeout_at(until):
+                await asyncio.sleep(_PAUSE)
+                await link.connected()
+                state = await state_of(link, self.options.stream)
+        except (TimeoutError, ApiError):
+            raise UnreachableError(
+                f"no server answers at {', '.join(link.servers)} for {self.options.patience} s ({error});"
+                " run the job again when one does"
+            ) from None
+        self._check(state, self.part.last + 1)
 
-    Raises:
-        UnreachableError: the time is up.
-    """
-    try:
-        async with asyncio.timeout_at(until):
-            await asyncio.sleep(0.1)
-            await link.connected()
-    except TimeoutError:
-        raise UnreachableError(
-            f"no server answers at {', '.join(link.servers)} for {_PATIENCE:g} s ({error});"
-            " run the job again when one does"
-        ) from None
+
+@dataclass(frozen=True, slots=True)
+class _Direct:
+    """A stream whose consumers decide what it keeps, read with a consumer that does not count as one of them."""
+
+    link: Link
+    stream: str
+    filters: tuple[str, ...]
+
+    async def between(self, first: int, last: int) -> AsyncGenerator[Arrived, None]:
+        replay = Replay(self.link.api, self.stream, self.filters, direct=True)
+        async with contextlib.aclosing(replay.between(first, last)) as batches:
+            async for batch in batches:
+                yield Arrived.of(batch)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from bridge.settings import Connection
+from bridge.subject_patterns import Pattern
 from pipeline.connections import connection_of
 from pipeline.errors import OptionError
 from pipeline.options import READ, flag, given, number
@@ -16,6 +17,8 @@ from transforms.subject import is_valid_filter
 
 __all__ = ["ReadOptions"]
 
+_FIRST_YEAR, _LAST_YEAR = 1970, 2261
+"""Servers count nanoseconds since 1970 in 64 bits; what is behind that, they take for the past."""
 _NO_NAME: Final = re.compile(r"[\s.*>/\\]")
 
 
@@ -31,10 +34,14 @@ class ReadOptions:
         end_sequence: the last sequence to read; None for the stream's last.
         start_time: RFC 3339; messages stored then or later.
         end_time: RFC 3339; messages stored before.
+        since_ns: messages stored before, in nanoseconds since 1970, may be left out.
+        until_ns: messages stored after may be left out.
+        pushed_subject: messages with other subjects than this filter's may be left out.
         partitions: how many ranges; None for as many as there are cores.
         rows_per_partition: messages in a range, about.
         max_rows_per_trigger: messages in a batch of a streaming read at most.
         fail_on_data_loss: whether messages that are gone before they were read are an error.
+        patience: seconds that a task waits for a server without getting one message more.
     """
 
     connection: Connection = field(repr=False)
@@ -44,10 +51,19 @@ class ReadOptions:
     end_sequence: int | None = None
     start_time: str | None = None
     end_time: str | None = None
+    since_ns: int | None = None
+    until_ns: int | None = None
+    pushed_subject: str | None = None
     partitions: int | None = None
     rows_per_partition: int | None = None
     max_rows_per_trigger: int | None = None
     fail_on_data_loss: bool = True
+    patience: int = 30
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """The filters that consumers get; none for all messages."""
+        return self.subjects or ((self.pushed_subject,) if self.pushed_subject else ())
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -76,6 +92,7 @@ class ReadOptions:
             rows_per_partition=number(found, "rowsPerPartition"),
             max_rows_per_trigger=number(found, "maxRowsPerTrigger"),
             fail_on_data_loss=flag(found, "failOnDataLoss", default=True),
+            patience=number(found, "patience") or 30,
         )
 
 
@@ -84,15 +101,23 @@ def _filters(text: str) -> tuple[str, ...]:
     for one in filters:
         if not is_valid_filter(one.encode()):
             raise OptionError(f"option subjects: '{one}' is not a subject that a consumer can be made for")
-    # A filter for everything is none; servers compare and match less without it.
-    return () if ">" in filters else filters
+    # A filter for everything is none. Servers refuse filters of which one lies within another.
+    wide = [one for one in filters if not any(_within(one, other) for other in filters if other != one)]
+    return () if ">" in filters else tuple(dict.fromkeys(wide))
+
+
+def _within(one: str, other: str) -> bool:
+    return Pattern.of(one).meet(Pattern.of(other)) == Pattern.of(one)
 
 
 def _time(found: Mapping[str, str], name: str) -> str | None:
     if name not in found:
         return None
     try:
-        return normal_time(found[name])
+        time = normal_time(found[name])
+        if not _FIRST_YEAR <= int(time[:4]) <= _LAST_YEAR:
+            raise OptionError(f"option {name}: '{found[name]}' is not between the years {_FIRST_YEAR} and {_LAST_YEAR}")
+        return time  # noqa: TRY300  # an else would part what belongs together
     except InvalidTimeError:
         raise OptionError(
             f"option {name}: '{found[name]}' is not a time; write it as 2026-01-31T12:00:00Z, or with +01:00"

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from bridge.errors import RuleRefusedError
-from bridge.sidecar import Sidecar
 from conformance.servers import SharedServers
 from tests.live.copies import Copies
 from tests.live.cut_wire import cut_wire
@@ -60,14 +59,14 @@ async def are_equal(here: Copies) -> None:
     assert streams[1] == streams[0]
 
 
-async def copied(bridge: Sidecar, messages: int, fillers: int = 0) -> None:
-    """Wait until so many messages are copied, and fillers removed: until then, the target holds these as well."""
+async def reaches(here: Copies, last: int, messages: int) -> None:
+    """Wait until the target ends with this sequence and holds so many messages: no filler is left among them."""
 
-    def done() -> bool:
-        counted = bridge.runs[0].counters.as_dict()
-        return counted["copied"] >= messages and counted["fillers"] >= fillers
+    async def there() -> bool:
+        state = await here.state()
+        return (int(state["last_seq"]), int(state["messages"])) == (last, messages)
 
-    await until(done)
+    await until(there)
 
 
 async def delete(here: Copies, *sequences: int) -> None:
@@ -84,11 +83,11 @@ async def test_deleted_messages_are_gaps_in_the_copy_too(
     await Load(here.peer, here.name).burst(500)
     await delete(here, 1, 2, 3, 100, 101, 300, 499)
     async with running(settings_for(url, mirror(here))) as bridge:
-        await copied(bridge, 493, 7)
+        await reaches(here, 500, 493)
         await Load(here.peer, here.name).burst(100)
-        await copied(bridge, 593)
-        counted = bridge.runs[0].counters.as_dict()
-        assert (counted["copied"], counted["fillers"]) == (593, 7)
+        await reaches(here, 600, 593)
+        counters = bridge.runs[0].counters
+        await until(lambda: (counters.as_dict()["copied"], counters.as_dict()["fillers"]) == (593, 7))
     await are_equal(here)
 
 
@@ -116,12 +115,7 @@ async def test_kills_keep_the_numbers(
             await burst
         process = await start(url, mirror(here))
         await process.ready()
-
-        async def all_there() -> bool:
-            state = await here.state()
-            return (int(state["last_seq"]), int(state["messages"])) == (load.published, load.published - 100)
-
-        await until(all_there)
+        await reaches(here, load.published, load.published - 100)
         assert await process.stop() == 0, process.log
     await are_equal(here)
 
@@ -154,10 +148,10 @@ async def test_a_selection_keeps_the_numbers_of_the_origin(
     for number in range(20):
         await here.peer.store(f"{here.name}.{'a' if number % 3 else 'b'}".encode(), b"%d" % number)
     only = {"subject_transforms": [{"src": f"{here.name}.a", "dest": f"{here.target}.a"}]}
-    async with running(settings_for(url, mirror(here, entry=only))) as bridge:
-        await copied(bridge, 13)
+    async with running(settings_for(url, mirror(here, entry=only))):
+        await reaches(here, 20, 13)
         await here.peer.store(f"{here.name}.a".encode(), b"last")
-        await copied(bridge, 14, 7)
+        await reaches(here, 21, 14)
     found = await here.stored()
     assert [message.sequence for message in found] == [n + 1 for n in range(20) if n % 3] + [21]
 
@@ -200,9 +194,9 @@ async def test_a_mirror_may_begin_later(
     await Load(here.peer, here.name).burst(10)
     third = (await here.peer.api(f"STREAM.MSG.GET.{here.name}", {"seq": 3}))["message"]["time"]
     entry = {"opt_start_seq": 3} if start == "sequence" else {"opt_start_time": third}
-    async with running(settings_for(url, mirror(here, entry=entry))) as bridge:
-        await copied(bridge, 8, 2)
+    async with running(settings_for(url, mirror(here, entry=entry))):
+        await reaches(here, 10, 8)
         await Load(here.peer, here.name).burst(2)
-        await copied(bridge, 10)
+        await reaches(here, 12, 10)
     await delete(here, 1, 2)
     await are_equal(here)

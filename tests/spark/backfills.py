@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bridge.settings import Settings
+from pipeline.backfill.dry_run import DryRun
 from pipeline.backfill.job import backfill
 from pipeline.backfill.request import Request
 from pipeline.backfill.summary import EntrySummary
+from pipeline.capture.manifest import MANIFEST, Capture, Chunk
+from pipeline.columns import CAPTURED, ddl
 from tests.live.copied_messages import everything
 from tests.live.raw_messages import RawPeer
 
@@ -17,11 +21,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Raw: TypeAlias = tuple[bytes, bytes, bytes]
+Name: TypeAlias = Callable[[str], str]
 
 
 async def backfilled(spark: SparkSession, settings: Settings, rule: str = "rule", **wanted: Any) -> list[EntrySummary]:
     """Run a backfill; what it says."""
-    return await asyncio.to_thread(backfill, settings, Request(rule, **wanted), lambda: spark, quiet=True)
+    told = await asyncio.to_thread(backfill, settings, Request(rule, **wanted), lambda: spark, quiet=True)
+    assert all(isinstance(each, EntrySummary) for each in told)
+    return [each for each in told if isinstance(each, EntrySummary)]
+
+
+async def counted(spark: SparkSession, settings: Settings, rule: str = "rule", **wanted: Any) -> list[DryRun]:
+    """Only count."""
+    request = Request(rule, dry_run=True, **wanted)
+    told = await asyncio.to_thread(backfill, settings, request, lambda: spark, quiet=True)
+    return [each for each in told if isinstance(each, DryRun)]
 
 
 async def held(peer: RawPeer, stream: str) -> list[Raw]:
@@ -29,4 +43,25 @@ async def held(peer: RawPeer, stream: str) -> list[Raw]:
     return [(message.subject, message.header_block, message.payload) for message in await everything(peer, stream)]
 
 
-Name: TypeAlias = Callable[[str], str]
+async def captured(
+    spark: SparkSession, peer: RawPeer, url: str, stream: str, folder: Path, *, first: int = 1, created: str = ""
+) -> None:
+    """Make a capture of a stream, with one file that has its messages backwards."""
+    info = await peer.api(f"STREAM.INFO.{stream}")
+    last = int(info["state"]["last_seq"])
+
+    def write() -> int:
+        reader = spark.read.format("jetstream").schema(ddl(CAPTURED)).option("servers", url).option("stream", stream)
+        rows = (
+            reader.option("startSequence", str(first))
+            .load()
+            .coalesce(1)
+            .sortWithinPartitions("sequence", ascending=False)
+        )
+        rows.write.parquet(str(folder / "chunk"))
+        return rows.count()
+
+    messages = await asyncio.to_thread(write)
+    chunk = Chunk("chunk", first, last, messages)
+    capture = Capture(stream, created or info["created"], "2.10.27", "", (), first, last + 1, (chunk,))
+    (folder / MANIFEST).write_text(capture.to_json())

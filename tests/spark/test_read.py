@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from conformance.servers import SharedServers
+from conformance.servers import NativeServer, SharedServers
+from pipeline.errors import DataLostError, OptionError, PipelineError, SchemaError, UnreachableError, told
 from tests.live.raw_messages import OpenPeer, RawPeer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-VERSIONS = ("2.9.10", "2.10.27", "2.15.1")
+VERSIONS = ("2.9.10", "2.15.1")
 
 
 @pytest.fixture(params=VERSIONS)
@@ -25,6 +28,21 @@ def version(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 async def peer(version: str, servers: SharedServers, raw_peer: OpenPeer) -> RawPeer:
     return await raw_peer(await servers.url(version))
+
+
+@pytest.fixture
+async def url(servers: SharedServers) -> str:
+    return await servers.url("2.10.27")
+
+
+@pytest.fixture
+async def filled(url: str, raw_peer: OpenPeer, unique_name: Callable[[str], str]) -> str:
+    """A stream with a hundred messages on four subjects."""
+    stream, peer = unique_name("FILLED"), await raw_peer(url)
+    await peer.create_stream(name=stream, subjects=[f"{stream}.>"])
+    for number in range(1, 101):
+        await peer.store(f"{stream}.{number % 4}".encode())
+    return stream
 
 
 @pytest.fixture
@@ -46,9 +64,136 @@ async def test_all_columns_are_exact(
     stream = unique_name("READ")
     await peer.create_stream(name=stream, subjects=[f"{stream}.>"])
     block = b"NATS/1.0\r\nTag: a\r\ntag:  B \r\nTag: a\r\n\r\n"
-    for i in range(1000):
+    for i in range(300):
         await peer.store(f"{stream}.{i}".encode(), bytes([i % 256, 0, 255]), block if i % 3 == 0 else b"")
     rows = sorted(frame(stream, partitions=3).collect(), key=lambda row: row.sequence)
-    assert [row.sequence for row in rows] == list(range(1, 1001))
+    assert [row.sequence for row in rows] == list(range(1, 301))
+    assert [(row.stream, row.subject, row.data) for row in rows] == [
+        (stream, f"{stream}.{i}", bytes([i % 256, 0, 255])) for i in range(300)
+    ]
     assert rows[0].headers == [("Tag", "a"), ("tag", "B"), ("Tag", "a")]
     assert rows[1].headers == []
+    assert all(int(row.time.replace(tzinfo=UTC).timestamp()) == row.time_ns // 10**9 for row in rows)
+    some = frame(stream, "data binary, header_block binary, sequence bigint").where("sequence = 1").collect()
+    assert some == [(b"\x00\x00\xff", block, 1)]
+
+
+async def test_a_read_has_as_many_ranges_as_spark_has_cores(spark: SparkSession, url: str, filled: str) -> None:
+    read = spark.read.format("jetstream").option("servers", url).option("stream", filled)
+    assert read.load().rdd.getNumPartitions() == spark.sparkContext.defaultParallelism == 2
+    assert read.option("rowsPerPartition", 30).load().rdd.getNumPartitions() == 4
+    assert read.option("stream", filled).load().count() == 100
+
+
+FILTERS = {
+    "sequence between 20 and 30 and sequence <> 25": lambda s: 20 <= s <= 30 and s != 25,
+    "sequence > 90": lambda s: s > 90,
+    "sequence <=> 7": lambda s: s == 7,
+    "sequence in (3, 50, 999)": lambda s: s in (3, 50),
+    "sequence < 0": lambda s: False,
+    "subject = '{stream}.1'": lambda s: s % 4 == 1,
+    "subject = '{stream}.*'": lambda s: False,
+    "subject = 'elsewhere.1'": lambda s: False,
+    "subject like '{stream}.1%' and sequence < 50": lambda s: s % 4 == 1 and s < 50,
+    "subject like '{stream}%'": lambda s: True,
+    "time > timestamp'2200-01-01' or sequence = 1": lambda s: s == 1,
+    "time > timestamp'2200-01-01'": lambda s: False,
+    "time > timestamp'2020-01-01' and time < timestamp'9999-01-01' and time_ns > 5": lambda s: True,
+    "time_ns >= 9223372036854775807": lambda s: False,
+    "time_ns < -5": lambda s: False,
+}
+
+
+@pytest.mark.parametrize("pushed", [False, True])
+async def test_filters_give_the_same_whether_they_are_pushed_down_or_not(
+    spark: SparkSession, url: str, filled: str, pushed: bool
+) -> None:
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", str(pushed).lower())
+    try:
+        load = spark.read.format("jetstream").option("servers", url).option("stream", filled).load
+        for text, passes in list(FILTERS.items())[: len(FILTERS) if pushed else 3]:
+            found = load().where(text.format(stream=filled)).select("sequence").collect()
+            assert sorted(row.sequence for row in found) == [s for s in range(1, 101) if passes(s)], text
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+@pytest.mark.parametrize(
+    ("options", "schema", "kind", "complaint"),
+    [
+        ({"stream": "NO_SUCH"}, "", PipelineError, "stream 'NO_SUCH': not found at nats://127.0.0.1"),
+        ({"startSequnce": "1"}, "", OptionError, "option startSequnce: unknown; did you mean startSequence?"),
+        ({"partitions": "none"}, "", OptionError, "option partitions: 'none' is not a whole number"),
+        ({}, "sequence int", SchemaError, "column sequence: is bigint, not int"),
+        ({}, "payload binary", SchemaError, "column payload: messages have none"),
+        (
+            {"servers": "nats://127.0.0.1:1", "connectTimeout": "0.2"},
+            "",
+            UnreachableError,
+            "no server answers at nats://127.0.0.1:1",
+        ),
+    ],
+)
+async def test_the_driver_is_told_what_is_wrong(
+    spark: SparkSession,
+    url: str,
+    filled: str,
+    options: dict[str, str],
+    schema: str,
+    kind: type[PipelineError],
+    complaint: str,
+) -> None:
+    read = spark.read.format("jetstream").options(**{"servers": url, "stream": filled, **options})
+    with pytest.raises(Exception, match="nats-bridge says") as caught:
+        (read.schema(schema) if schema else read).load().collect()
+    error = told(caught.value)
+    assert type(error) is kind
+    assert complaint.lower() in str(error).lower()
+
+
+async def test_a_frame_is_what_it_was_planned_to_be_or_an_error(
+    frame: Callable[..., DataFrame], peer: RawPeer, unique_name: Callable[[str], str]
+) -> None:
+    stream = unique_name("PINNED")
+    await peer.create_stream(name=stream, subjects=[f"{stream}.>"])
+    for _ in range(10):
+        await peer.store(f"{stream}.x".encode())
+    pinned = frame(stream)
+    assert pinned.count() == 10
+    await peer.store(f"{stream}.x".encode())
+    assert pinned.count() == 10
+    assert frame(stream).count() == 11
+    await peer.api(f"STREAM.PURGE.{stream}", {"seq": 4})
+    with pytest.raises(Exception, match="nats-bridge says") as caught:
+        pinned.count()
+    error = told(caught.value)
+    assert type(error) is DataLostError
+    assert f"stream '{stream}': messages 1 to 3 are gone" in str(error)
+
+
+async def test_plans_show_no_secrets(
+    spark: SparkSession,
+    native_server: Callable[..., NativeServer],
+    raw_peer: OpenPeer,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "password").write_text("s3cret-words")
+    config = """accounts { A: { jetstream: enabled, users: [
+        { user: all, password: "all" }, { user: reader, password: "s3cret-words" } ] } }, no_auth_user: all"""
+    async with native_server("2.10.27", config=config) as server:
+        peer = await raw_peer(server.url)
+        await peer.create_stream(name="SECRET", subjects=["secret"])
+        await peer.store(b"secret", b"payload")
+        read = spark.read.format("jetstream").option("servers", server.url).option("stream", "SECRET")
+        found = read.option("user", "reader").option("passwordFile", str(tmp_path / "password")).load()
+        assert [bytes(row.data) for row in found.collect()] == [b"payload"]
+        capfd.readouterr()
+        found.explain(extended=True)
+        shown = "".join(capfd.readouterr())
+        assert "jetstream" in shown
+        assert "s3cret" not in shown
+        (tmp_path / "password").write_text("another-one")
+        with pytest.raises(Exception, match="refuses the credentials") as caught:
+            read.option("user", "reader").option("passwordFile", str(tmp_path / "password")).load().collect()
+        assert "another-one" not in str(caught.value)

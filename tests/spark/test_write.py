@@ -14,7 +14,7 @@ from conformance.servers import SharedServers
 from pipeline.errors import OptionError, PipelineError, RowError, SchemaError, UnreachableError, told
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.stored_messages import stored_messages
-from tests.live.until import until
+from tests.spark.forgotten_ids import FORGETFUL, PROBE, last_sequence, until_forgotten
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,6 +57,14 @@ def write(url: str) -> Callable[..., None]:
     return save
 
 
+@pytest.fixture
+def small_batches(spark: SparkSession) -> Iterator[None]:
+    """Rows go from process to process by the hundred."""
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 100)
+    yield
+    spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+
 def numbered(spark: SparkSession, stream: str, count: int, partitions: int = 1) -> DataFrame:
     return spark.range(0, count, 1, partitions).selectExpr(
         f"concat('{stream}.', id) subject", "cast(concat('message ', id) as binary) data"
@@ -71,16 +79,12 @@ def failure(write: Callable[..., None], frame: DataFrame, stream: str, **options
     return found
 
 
-async def _last(peer: RawPeer, stream: str) -> int:
-    return int((await peer.api(f"STREAM.INFO.{stream}"))["state"]["last_seq"])
-
-
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_rows_become_messages_in_order(
     spark: SparkSession, write: Callable[..., None], peer: RawPeer, stream: str
 ) -> None:
     write(numbered(spark, stream, 5000), stream)
-    assert await _last(peer, stream) == 5000
+    assert await last_sequence(peer, stream) == 5000
     found = await stored_messages(peer, stream, 5000)
     assert [(m.subject, m.payload) for m in found] == [
         (f"{stream}.{i}".encode(), f"message {i}".encode()) for i in range(5000)
@@ -128,7 +132,7 @@ async def test_raw_header_blocks_and_ids_of_a_column_are_exact(
     assert one.header_block == odd[:-2] + b"Nats-Msg-Id: id-1\r\n\r\n"
     assert two.header_block == b"NATS/1.0\r\nNats-Msg-Id: id 2\r\n\r\n"
     assert (one.payload, two.payload) == (b"one", "zwei ü".encode())
-    assert await _last(peer, stream) == 2
+    assert await last_sequence(peer, stream) == 2
 
 
 async def test_partitions_are_written_at_the_same_time_if_that_is_chosen(
@@ -140,9 +144,9 @@ async def test_partitions_are_written_at_the_same_time_if_that_is_chosen(
     assert "an ordered write is one task's" in refused.message
     assert '.option("ordered", "false")' in refused.message
     await peer.api(f"STREAM.PURGE.{stream}")
-    start = await _last(peer, stream)
+    start = await last_sequence(peer, stream)
     write(frame, stream, ordered=False)
-    assert await _last(peer, stream) - start == 3000
+    assert await last_sequence(peer, stream) - start == 3000
     found = await stored_messages(peer, stream, 3000)
     assert sorted(m.payload for m in found) == sorted(f"message {i}".encode() for i in range(3000))
     places = [int(m.payload.split()[1]) for m in found]
@@ -154,7 +158,7 @@ async def test_a_write_can_be_repeated_by_its_name(
     spark: SparkSession, write: Callable[..., None], peer: RawPeer, unique_name: Callable[[str], str]
 ) -> None:
     stream = unique_name("WRITE")
-    await peer.create_stream(name=stream, subjects=[f"{stream}.>"], duplicate_window=100_000_000)
+    await peer.create_stream(name=stream, subjects=[f"{stream}.>"], **FORGETFUL)
     # Partition 0 may store its rows before partition 1 fails the write.
     frame = numbered(spark, stream, 2000, partitions=2)
     failure(write, frame, stream, writeId="night")
@@ -162,7 +166,7 @@ async def test_a_write_can_be_repeated_by_its_name(
     write(frame.coalesce(1), stream, writeId="night")
     found = await stored_messages(peer, stream, 2000)
     assert [m.payload for m in found] == [f"message {i}".encode() for i in range(2000)]
-    assert await _last(peer, stream) == 2000
+    assert await last_sequence(peer, stream) == 2000
     other = failure(write, numbered(spark, stream, 2000).orderBy("data").coalesce(1), stream, writeId="night")
     assert isinstance(other, RowError)
     assert "the rows do not come in the same order" in other.message
@@ -175,12 +179,13 @@ async def test_a_task_that_is_tried_again_doubles_nothing_after_the_duplicate_wi
     unique_name: Callable[[str], str],
     tmp_path: Path,
     url: str,
+    small_batches: None,
 ) -> None:
     stream = unique_name("WRITE")
-    await peer.create_stream(name=stream, subjects=[f"{stream}.>"], duplicate_window=100_000_000)
-    write(_once_failing(numbered(spark, stream, 50_000), tmp_path, url, stream), stream)
+    await peer.create_stream(name=stream, subjects=[f"{stream}.>"], **FORGETFUL)
+    write(_once_failing(numbered(spark, stream, 1000), tmp_path, url, stream), stream)
     assert (tmp_path / "failed").exists()
-    assert await _rows(peer, stream) == [f"message {i}".encode() for i in range(50_000)]
+    assert await _rows(peer, stream) == [f"message {i}".encode() for i in range(1000)]
 
 
 async def test_parallel_tasks_that_are_tried_again_double_nothing(
@@ -190,20 +195,21 @@ async def test_parallel_tasks_that_are_tried_again_double_nothing(
     unique_name: Callable[[str], str],
     tmp_path: Path,
     url: str,
+    small_batches: None,
 ) -> None:
     stream = unique_name("WRITE")
-    await peer.create_stream(name=stream, subjects=[f"{stream}.>"], duplicate_window=100_000_000)
-    frame = numbered(spark, stream, 80_000, partitions=2)
+    await peer.create_stream(name=stream, subjects=[f"{stream}.>"], **FORGETFUL)
+    frame = numbered(spark, stream, 1600, partitions=2)
     write(_once_failing(frame, tmp_path, url, stream), stream, ordered=False)
     assert (tmp_path / "failed").exists()
     found = await _rows(peer, stream)
-    assert sorted(found) == sorted(f"message {i}".encode() for i in range(80_000))
+    assert sorted(found) == sorted(f"message {i}".encode() for i in range(1600))
 
 
 async def _rows(peer: RawPeer, stream: str) -> list[bytes]:
     """The payloads of all that a stream holds, without the probes."""
-    found = await stored_messages(peer, stream, await _last(peer, stream))
-    return [message.payload for message in found if message.payload != b"probe"]
+    found = await stored_messages(peer, stream, await last_sequence(peer, stream))
+    return [message.payload.rstrip(b" ") for message in found if message.payload != PROBE]
 
 
 def _once_failing(frame: DataFrame, place: Path, url: str, stream: str) -> DataFrame:
@@ -212,32 +218,15 @@ def _once_failing(frame: DataFrame, place: Path, url: str, stream: str) -> DataF
 
     def through(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number, batch in enumerate(batches):
-            if number == 2 and not marker.exists():
-                asyncio.run(_forgotten(url, stream))
+            if number == 4 and not marker.exists():
+                asyncio.run(until_forgotten(url, stream, 0))
                 marker.touch()
                 os._exit(1)
             yield batch
 
-    return frame.mapInArrow(through, ROWS)
-
-
-async def _forgotten(url: str, stream: str) -> None:
-    """Wait until the stream holds something, and remembers no id of it."""
-    peer = await RawPeer.connect(url)
-
-    async def holds_something() -> bool:
-        return await _last(peer, stream) > 0
-
-    async def stores_a_probe() -> bool:
-        answer = await peer.store(f"{stream}.probe".encode(), b"probe", b"NATS/1.0\r\nNats-Msg-Id: probe\r\n\r\n")
-        return not answer.get("duplicate")
-
-    try:
-        await until(holds_something)
-        await stores_a_probe()
-        await until(stores_a_probe)
-    finally:
-        await peer.close()
+    # Large enough for Spark to hand them on at once.
+    padded = frame.selectExpr("subject", "cast(rpad(cast(data as string), 2000, ' ') as binary) data")
+    return padded.mapInArrow(through, ROWS)
 
 
 async def test_a_row_that_cannot_be_a_message_is_named(
@@ -247,7 +236,7 @@ async def test_a_row_that_cannot_be_a_message_is_named(
     found = failure(write, frame, stream)
     assert isinstance(found, RowError)
     assert found.message == "row 7 of partition 0: subject is null; leave such rows out: .where('subject is not null')"
-    assert await _last(peer, stream) == 0
+    assert await last_sequence(peer, stream) == 0
 
 
 async def test_a_subject_of_another_stream_names_both(
@@ -257,7 +246,7 @@ async def test_a_subject_of_another_stream_names_both(
     await peer.create_stream(name=other, subjects=[f"{other}.>"])
     found = failure(write, numbered(spark, other, 10), stream)
     assert f"stream '{stream}' does not store this subject, but {stream}.>; stream '{other}' does" in found.message
-    assert await _last(peer, other) == 0
+    assert await last_sequence(peer, other) == 0
 
 
 async def test_what_is_wrong_is_said_before_anything_is_written(
@@ -277,5 +266,11 @@ async def test_what_is_wrong_is_said_before_anything_is_written(
     assert "column data: its type is int" in failure(write, frame.selectExpr("subject", "1 data"), stream).message
     assert "option patience: 'x' is not a number of seconds" in failure(write, frame, stream, patience="x").message
     assert "did you mean ordered?" in failure(write, frame, stream, orderd="x").message
+    spark.sparkContext.setLocalProperty("spark.speculation", "true")  # as Spark hands settings on to tasks
+    try:
+        assert "spark.speculation is on" in failure(write, frame, stream).message
+        write(frame, stream, allowSpeculation=True)
+    finally:
+        spark.sparkContext.setLocalProperty("spark.speculation", None)
     away = failure(write, frame, stream, servers="nats://127.0.0.1:1", connectTimeout="0.5")
     assert isinstance(away, UnreachableError)

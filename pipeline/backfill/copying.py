@@ -1,0 +1,117 @@
+"""The history of a copying rule's entry: published, written to files, or counted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pipeline.backfill.copy_planning import EntryBackfill
+from pipeline.backfill.copy_task import TOLD, told_of
+from pipeline.backfill.dry_run import DryRun, dry_run
+from pipeline.backfill.files import write_files
+from pipeline.backfill.history import History, LiveHistory, captured_history
+from pipeline.backfill.parallel_copying import copied_in_parallel
+from pipeline.backfill.request import Request
+from pipeline.backfill.spark_work import done, watching
+from pipeline.backfill.summary import EntrySummary
+from pipeline.progress import Progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Copying"]
+
+
+@dataclass(frozen=True, slots=True)
+class Copying:
+    """The entries of a copying rule, one after the other.
+
+    Attributes:
+        spark: the session.
+        request: what is wanted.
+        quiet: show no progress.
+    """
+
+    spark: SparkSession
+    request: Request
+    quiet: bool
+
+    def counted(self, entry: EntryBackfill) -> DryRun:
+        """Only count."""
+        job, history = self._named(entry), self._history(entry)
+        nothing = DryRun(entry.plan.source.name, entry.plan.stream, history.first, history.last)
+        if history.first > history.last:
+            return nothing
+        with watching(self.spark, job, history.last - history.first + 1, quiet=self.quiet) as progress:
+            progress.enter("counting")
+            return done(job, lambda: dry_run(history.at_once(self.spark), entry.outcomes, nothing, self.request.top))
+
+    def copied(self, entry: EntryBackfill, number: int) -> EntrySummary:
+        """Publish, or write files; the `number` of the entry says whether files of another one are there."""
+        folder = self.request.to_parquet
+        job, history = self._named(entry), self._history(entry)
+        plan, began = entry.plan, time.monotonic()
+        after = max(history.last, history.first - 1)
+        nothing = EntrySummary(
+            plan.source.name, folder or plan.stream, history.first, history.last, next_sequence=after + 1
+        )
+        if history.first > history.last:
+            return nothing
+        with watching(self.spark, job, history.last - history.first + 1, quiet=self.quiet) as progress:
+            progress.enter("copying")
+            if folder is not None:
+                mode = "append" if number else "overwrite" if self.request.overwrite else "errorifexists"
+                rows = history.at_once(self.spark)
+                written = done(job, lambda: write_files(rows, entry.outcomes, plan.source.name, folder, mode=mode))
+                progress.add(written.read)
+                return replace(
+                    nothing,
+                    read=written.read,
+                    copied=written.copied,
+                    unselected=written.read - written.copied - written.rejected,
+                    skipped=written.rejected,
+                    seconds=time.monotonic() - began,
+                )
+            counts = done(job, lambda: self._publish(entry, history, progress))
+            progress.add(counts.get("rows", 0))
+        if not counts.get("rows"):
+            return nothing
+        return replace(
+            nothing,
+            read=counts["rows"],
+            copied=counts["copied"],
+            already_there=counts["already_there"],
+            unselected=counts["unselected"],
+            duplicates=counts["duplicates"],
+            skipped=counts["rejected"],
+            out_of_order=counts["out_of_order"],
+            seconds=time.monotonic() - began,
+        )
+
+    def _publish(self, entry: EntryBackfill, history: History, progress: Progress) -> Mapping[str, int]:
+        """What the tasks counted."""
+        request = self.request
+        if request.parallel > 1:
+            return copied_in_parallel(self.spark, entry, history, request.parallel, progress, request.in_order)
+        tasks = history.in_order(self.spark).mapInArrow(entry.task, TOLD)
+        return told_of([row[0] for row in tasks.collect()])
+
+    def _named(self, entry: EntryBackfill) -> str:
+        return f"backfill {entry.plan.source.name} → {self.request.to_parquet or entry.plan.stream}"
+
+    def _history(self, entry: EntryBackfill) -> History:
+        name, path = entry.plan.source.name, self.request.capture
+        if path is None:
+            return LiveHistory(entry.task.origin, name, entry.first, entry.last, entry.subjects)
+        return captured_history(
+            self.spark,
+            path,
+            stream=name,
+            created=entry.task.created,
+            filters=entry.plan.sourcing.filters,
+            held_from=entry.held_from,
+            first=entry.first,
+            last=self.request.last,
+        )

@@ -1,0 +1,160 @@
+"""From a republish rule to what is to be read and written: the driver's part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bridge.connection import Link
+from bridge.copying.barrier import last_sequence_behind
+from bridge.copying.destinations import common_subject
+from bridge.copying.target import Target
+from bridge.errors import RuleRefusedError
+from bridge.landing import covering_filter
+from bridge.republish_run import RepublishRun
+from bridge.retention import Retention, StreamLimits
+from bridge.rule_consumer import consumer_owner, durable_name
+from bridge.rule_context import RuleContext
+from bridge.settings import Connection, RepublishRule, Settings
+from pipeline.backfill.republish_outcomes import RepublishOutcomes
+from pipeline.backfill.republish_task import RepublishTask, republished_position
+from pipeline.backfill.request import Request
+from pipeline.backfill.rule_at_work import refuse_at_work
+from pipeline.errors import OptionError
+from transforms.subject import is_subset
+from transforms.timestamp import nanoseconds_of
+
+__all__ = ["RepublishBackfill", "republish_backfill"]
+
+
+@dataclass(frozen=True, slots=True)
+class RepublishBackfill:
+    """A republish rule's history.
+
+    Attributes:
+        outcomes: what makes the messages.
+        task: what publishes them; None where nothing is published.
+        connection: where the history's stream is.
+        stream: its name.
+        created: when it was created.
+        captured_by: the stream that stores the results; empty where nothing is published.
+        first: the first sequence to be republished.
+        last: the last one.
+        held_from: the first sequence that the stream holds.
+    """
+
+    outcomes: RepublishOutcomes
+    task: RepublishTask | None
+    connection: Connection
+    stream: str
+    created: str
+    captured_by: str
+    first: int
+    last: int
+    held_from: int
+
+
+async def republish_backfill(
+    rule: RepublishRule, settings: Settings, links: Mapping[str, Link], request: Request
+) -> RepublishBackfill:
+    """Find out what is to be republished, and where it is stored.
+
+    Raises:
+        OptionError: nobody would store the results, or the range is the live rule's.
+        BridgeError: what must not run, a stream that is not there, a server that cannot be asked.
+    """
+    source, target = links[rule.source_connection], links[rule.target_connection]
+    run = RepublishRun(rule, source, target, RuleContext(settings.name, settings.dialect_of(rule), lambda _: None))
+    await run.check()
+    info = await source.api.stream_info(rule.stream)
+    first = request.first or 1
+    last = int(info["state"]["last_seq"])
+    if request.last is not None:
+        last = min(last, request.last)
+    loop = run.loop(Retention(StreamLimits()))
+    publishes = request.to_parquet is None and not request.dry_run
+    captured_by, task = "", None
+    if publishes:
+        await refuse_at_work(source, rule.stream, consumer_owner(settings.name, rule.name), rule.name)
+        await _refuse_what_is_live(source, rule, settings.name, last if request.last is not None else None)
+        pattern = covering_filter(run.republish.transform).encode()
+        captured_by, probe = await _captured_by(target, rule, pattern)
+        task = RepublishTask(
+            rule=rule.name,
+            outcomes=RepublishOutcomes(loop, first, rule.republish.headers_only),
+            republish=run.republish,
+            stream=rule.stream,
+            filters=(),
+            captured_by=captured_by,
+            probe=probe,
+            origin=settings.connections[rule.source_connection],
+            target=settings.connections[rule.target_connection],
+            created_ns=nanoseconds_of(str(info["created"])),
+            last=last,
+            client=settings.name,
+            patience=request.patience,
+        )
+        stream = Target.of(await target.api.stream_info(captured_by), target.server_version)
+        end = await last_sequence_behind(target, captured_by, probe)
+        found = await republished_position(task, source, target, stream, end)
+        first = max(first, found.handled + 1)
+    return RepublishBackfill(
+        outcomes=RepublishOutcomes(loop, request.first or 1, rule.republish.headers_only),
+        task=task,
+        connection=settings.connections[rule.source_connection],
+        stream=rule.stream,
+        created=str(info["created"]),
+        captured_by=captured_by,
+        first=first,
+        last=last,
+        held_from=int(info["state"]["first_seq"]),
+    )
+
+
+async def _refuse_what_is_live(source: Link, rule: RepublishRule, sidecar: str, last: int | None) -> None:
+    """A rule that keeps a position goes on there, whatever its history is put through."""
+    if not rule.durable:
+        return
+    info = await source.api.consumer_info(rule.stream, durable_name(sidecar, rule.name))
+    if info is None:
+        return
+    position = int(info["delivered"]["stream_seq"])
+    if last is None or last > position:
+        raise OptionError(
+            f"rule '{rule.name}': has begun already, and goes on behind sequence {position} of '{rule.stream}': say"
+            " --to-sequence with the last message before it began (or nats-bridge clean, and let it begin anew behind"
+            " the backfill)"
+        )
+
+
+async def _captured_by(target: Link, rule: RepublishRule, pattern: bytes) -> tuple[str, bytes]:
+    """The stream that stores everything on these subjects, and a subject for asking it."""
+    shown = pattern.decode("utf-8", "replace")
+    names = await target.api.stream_names(subject=shown)
+    place = f"rule '{rule.name}'"
+    if not names:
+        raise OptionError(
+            f"{place}: no stream stores '{shown}', so a history published there would reach nobody for certain: create"
+            " a stream with that subject, write files with --to-parquet, or let the sidecar do it: start: first"
+        )
+    info = await target.api.stream_info(names[0])
+    config = info["config"]
+    subjects = [subject.encode() for subject in config.get("subjects") or ()]
+    if len(names) > 1 or not any(is_subset(pattern, subject) for subject in subjects):
+        raise OptionError(
+            f"{place}: no single stream stores all of '{shown}': {', '.join(sorted(names))} store parts of it; create"
+            " one that does, or write files with --to-parquet"
+        )
+    for reason, wrong in (
+        ("is sealed", bool(config.get("sealed"))),
+        ("has no_ack, so nothing tells what it has stored", bool(config.get("no_ack"))),
+        (
+            f"is a {config.get('retention')} stream, whose consumers take the results away",
+            config.get("retention") != "limits",
+        ),
+    ):
+        if wrong:
+            raise RuleRefusedError(f"{place}: stream '{names[0]}', which stores '{shown}', {reason}")
+    probe = common_subject([pattern], subjects)
+    assert probe is not None
+    return names[0], probe

@@ -1,0 +1,213 @@
+"""What a task does with its rows: it republishes them, as the sidecar does, into the stream that stores the results.
+
+Every publication is confirmed by that stream. Republished messages have no ids of ours, so where the task goes on after
+a failure is read from the stream alone: `Nats-Stream` and `Nats-Sequence` say what is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Container, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass, field, replace
+
+import pyarrow as pa
+import structlog
+
+from bridge.connection import Link
+from bridge.copying.copy_loop import Operation
+from bridge.copying.counters import CopyCounters
+from bridge.copying.position import Resume
+from bridge.copying.publisher import MOST_UNCONFIRMED
+from bridge.copying.resuming import compared
+from bridge.copying.target import Target
+from bridge.copying.target_tail import read_tail
+from bridge.copying.verdict import Verdict
+from bridge.logs import configure_logs
+from bridge.settings import Connection, Log
+from bridge.wire import Delivered
+from pipeline.backfill.kept_rows import KeptRows
+from pipeline.backfill.republish_outcomes import RepublishOutcomes
+from pipeline.backfill.rounds import Place, Rounds
+from pipeline.backfill.rows import sequence_of
+from pipeline.connections import connected
+from pipeline.errors import DataLostError, marking
+from transforms.republish import Republish
+from transforms.source_record import SourceRecord
+
+__all__ = ["RepublishTask", "republished_position"]
+
+_log = structlog.get_logger("pipeline.backfill")
+
+
+@dataclass(frozen=True, slots=True)
+class RepublishTask:
+    """Republishes rows; called by Spark with the rows of the whole history, in order.
+
+    Attributes:
+        rule: the rule's name.
+        outcomes: what makes the messages.
+        republish: the compiled rule.
+        stream: the stream whose history it is.
+        filters: what to read that stream with, to see what is missing.
+        captured_by: the stream that stores the results.
+        probe: a subject that it stores.
+        origin: the connection that holds the history's stream.
+        target: the connection that is published to.
+        created_ns: when the history's stream was created, nanoseconds since 1970.
+        last: the last sequence wanted; what the results' stream holds of later ones is the live rule's.
+        client: how the servers shall list the task's connections.
+        patience: seconds for which the target may be away or full before the task gives up.
+    """
+
+    rule: str
+    outcomes: RepublishOutcomes
+    republish: Republish
+    stream: str
+    filters: tuple[str, ...]
+    captured_by: str
+    probe: bytes
+    origin: Connection = field(repr=False)
+    target: Connection = field(repr=False)
+    created_ns: int
+    last: int
+    client: str
+    patience: float = 60.0
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Republish the rows.
+
+        Raises:
+            PipelineError: marked, for the driver to find.
+        """
+        configure_logs(Log(level="warning"))
+        with marking():
+            counts = asyncio.run(self._republished(batches))
+        yield pa.record_batch({"told": [json.dumps(counts)]})
+
+    async def _republished(self, batches: Iterator[pa.RecordBatch]) -> dict[str, int]:
+        async with AsyncExitStack() as open_links:
+            target = await open_links.enter_async_context(connected(self.target, client_name=self.client))
+            origin = await open_links.enter_async_context(connected(self.origin, client_name=self.client))
+            counters, rows = CopyCounters(), KeptRows(batches)
+            rounds = Rounds(
+                Place(self.rule, self.captured_by, self.probe, self.patience),
+                target,
+                rows,
+                _Maker(self, origin, counters),
+                counters,
+            )
+            await rounds.run()
+        return {**asdict(counters), "rows": rows.read, "last": rows.last}
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """The sequences that are there."""
+
+    resume: Resume
+
+    def __contains__(self, sequence: object) -> bool:
+        return isinstance(sequence, int) and (sequence <= self.resume.handled or sequence in self.resume.there)
+
+
+class _Maker:
+    """Makes what is republished (see `Maker`)."""
+
+    def __init__(self, task: RepublishTask, origin: Link, counters: CopyCounters) -> None:
+        self._task = task
+        self._origin = origin
+        self._counters = counters
+        self._position: Resume | None = None
+
+    async def begin(self, link: Link, target: Target, last: int, confirmed: int) -> Container[int]:
+        """See what is there."""
+        task = self._task
+        found = await republished_position(task, self._origin, link, target, last, confirmed)
+        if self._position is None:
+            self._position = found
+            if found.handled < task.outcomes.first - 1:
+                raise DataLostError(
+                    f"rule '{task.rule}': stream '{task.captured_by}' lost messages since the job began:"
+                    " run the backfill again"
+                )
+        return _Held(found)
+
+    def operations(self, batch: list[Delivered]) -> list[Operation]:
+        """What is to be published."""
+        outcomes, position = self._task.outcomes, self._position
+        assert position is not None
+        held = _Held(position)
+        made: list[Operation] = []
+        for message in batch:
+            sequence = sequence_of(message)
+            number = int(sequence)
+            if number in held:
+                outcomes.seen(message)
+                self._counters.already_there += number in position.there
+                continue
+            operation, reason = outcomes.operation_of(message)
+            if operation is not None:
+                made.append((sequence, operation))
+            elif reason == "unmatched":
+                self._counters.unselected += 1
+            else:
+                self._counters.rejected += 1
+        return made
+
+    async def rejected(self) -> None:
+        """Those were counted when they were made."""
+
+    async def refused(self, operation: Operation, verdict: Verdict) -> None:
+        """The stream does not take a message: it would not have taken it from the sidecar, or a server, either."""
+        self._counters.rejected += 1
+        _log.warning(
+            "backfill.refused", rule=self._task.rule, sequence=int(operation[0]), server_says=verdict.description
+        )
+
+
+async def republished_position(
+    task: RepublishTask, origin: Link, target: Link, info: Target, last: int, confirmed: int = 0
+) -> Resume:
+    """Where to go on, from what the results' stream holds.
+
+    Args:
+        task: what is done.
+        origin: the connection that holds the history's stream.
+        target: the connection that holds the results' stream.
+        info: that stream.
+        last: its last sequence.
+        confirmed: the sequence up to which everything is known to be stored; 0 for none.
+
+    Raises:
+        ApiError: a server cannot be asked.
+    """
+    marks = b"\r\nNats-Stream: %b\r\nNats-Subject: " % task.stream.encode()
+
+    def record_of(block: bytes) -> SourceRecord | None:
+        at = block.rfind(marks)
+        if at < 0:
+            return None
+        subject, _, rest = block[at + len(marks) :].partition(b"\r\nNats-Sequence: ")
+        number = rest.partition(b"\r\n")[0]
+        if not number.isdigit() or int(number) > task.last:
+            return None
+        return SourceRecord(task.stream.encode(), int(number), subject=subject)
+
+    tail = await read_tail(
+        target.api, task.captured_by, last, lambda _: True, 2 * MOST_UNCONFIRMED, rule=task.rule, record_of=record_of
+    )
+    # What another rule republished of the same stream has other subjects; older ones are of an earlier stream.
+    is_random = task.republish.transform.is_random
+    copies = tuple(
+        copy
+        for copy in tail.copies
+        if copy.time_ns >= task.created_ns
+        and (is_random or task.republish.destination(copy.record.subject) == copy.subject)
+    )
+    if confirmed:
+        return Resume(confirmed, frozenset(c.record.sequence for c in copies if c.record.sequence > confirmed))
+    if not copies:
+        return Resume(task.outcomes.first - 1)
+    return await compared(origin.api, task.stream, task.filters, task.republish, info, replace(tail, copies=copies))

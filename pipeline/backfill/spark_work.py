@@ -1,0 +1,51 @@
+"""Spark's part of a backfill: watched, and with an error of ours where it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from pipeline.errors import JobFailedError, JobStoppedError
+from pipeline.failures import failure
+from pipeline.progress import Progress, watched
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["done", "watching"]
+
+_Result = TypeVar("_Result")
+_KEPT: Final = "what was copied stays: run the same command again"
+
+
+@contextmanager
+def watching(spark: SparkSession, job: str, messages: int, *, quiet: bool) -> Iterator[Progress]:
+    """Show the progress of what is done inside of the block.
+
+    Args:
+        spark: the session.
+        job: what it is called.
+        messages: how many there are at most.
+        quiet: show nothing.
+    """
+    with watched(spark, job, total=messages, quiet=quiet) as progress:
+        progress.kept = _KEPT
+        yield progress
+
+
+def done(job: str, work: Callable[[], _Result]) -> _Result:
+    """What Spark's work gives.
+
+    Raises:
+        BridgeError: what a task said, or that Spark gave the job up.
+    """
+    try:
+        return work()
+    except JobStoppedError:
+        raise
+    except Exception as error:
+        said = failure(job, error)
+        if isinstance(said, JobFailedError):
+            raise JobFailedError(f"{said.message}; {_KEPT}") from None
+        raise said from None

@@ -1,0 +1,88 @@
+"""Several tasks at the same time: each message once, in order per subject, and the live rule finds its place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bridge.copying.publisher import MOST_UNCONFIRMED
+from conformance.servers import SharedServers
+from pipeline.errors import OptionError
+from tests.live.copies import Copies, record_of
+from tests.live.cut_wire import cut_wire
+from tests.live.raw_messages import OpenPeer
+from tests.live.sidecars import running, settings_for
+from tests.live.until import until
+from tests.spark.backfills import Name, backfilled
+from tests.spark.workers import kill_workers
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOOKED_AT = 2 * MOST_UNCONFIRMED
+"""Copies that a live rule looks at to find its place."""
+
+FIRST, MESSAGES, LIVE = 2000, LOOKED_AT + 5000, 20
+
+
+async def filled(copies: Copies, first: int, last: int) -> None:
+    """Numbered messages on some subjects, the payloads never the beginning of another one's."""
+    for start in range(first, last + 1, 2000):
+        await asyncio.gather(
+            *(
+                copies.peer.store(f"{copies.name}.{number % 7}".encode(), b"number %d." % number)
+                for number in range(start, min(start + 2000, last + 1))
+            )
+        )
+
+
+async def test_shares_are_copied_once_and_the_live_rule_goes_on(
+    spark: SparkSession, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url("2.10.27")
+    here = await Copies.make(await raw_peer(url), unique_name("parallel"), target={"duplicate_window": 100_000_000})
+    await filled(here, 1, MESSAGES)
+    async with cut_wire(url) as wire:
+        connections = {"default": {"servers": [url]}, "west": {"servers": [wire.url]}}
+        settings = settings_for(url, here.rule(to="west"), connections=connections)
+        # What a job leaves that did not come to its end: copies out of order, up to its last one.
+        job = asyncio.create_task(backfilled(spark, settings, parallel=2, in_order=1, last=FIRST))
+        wire.fall_silent_after(b"number 400.")
+        await here.holds(1)
+        await until(lambda: wire.is_silent)
+        assert kill_workers()
+        wire.cut()
+        wire.speak_again()
+        await job
+        assert sorted(await here.origin_sequences()) == list(range(1, FIRST + 1))
+    settings = settings_for(url, here.rule())
+    (summary,) = await backfilled(spark, settings, parallel=2, in_order=LOOKED_AT)
+    assert (summary.copied, summary.next_sequence) == (MESSAGES - FIRST, MESSAGES + 1)
+    async with running(settings):
+        await filled(here, MESSAGES + 1, MESSAGES + LIVE)
+        await here.holds(MESSAGES + LIVE)
+    stored = await here.stored()
+    sequences = [record_of(message).sequence for message in stored]
+    assert sorted(sequences) == list(range(1, MESSAGES + LIVE + 1))
+    end = LOOKED_AT + LIVE
+    assert sequences[-end:] == list(range(MESSAGES - LOOKED_AT + 1, MESSAGES + LIVE + 1))
+    by_subject: dict[bytes, list[int]] = defaultdict(list)
+    for message in stored:
+        by_subject[message.subject].append(record_of(message).sequence)
+    assert len(by_subject) == 7
+    assert all(found == sorted(found) for found in by_subject.values())
+
+
+async def test_targets_that_forget_take_one_writer(
+    spark: SparkSession, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url("2.10.27")
+    here = await Copies.make(await raw_peer(url), unique_name("parallel"), target={"max_msgs_per_subject": 1})
+    with pytest.raises(OptionError, match="let one task write"):
+        await backfilled(spark, settings_for(url, here.rule()), parallel=2)
+    here = await Copies.make(await raw_peer(url), unique_name("parallel"))
+    with pytest.raises(OptionError, match="strict_order, which only one task can keep"):
+        await backfilled(spark, settings_for(url, here.rule(strict_order=True)), parallel=2)

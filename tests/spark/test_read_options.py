@@ -1,0 +1,111 @@
+"""What the options and the schema of a read say, and what is said about wrong ones."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from pyspark.sql.types import IntegerType, MapType, StringType, TimestampNTZType
+
+from pipeline.errors import OptionError, SchemaError
+from pipeline.options import READ, given
+from pipeline.source.cores import CORES, cores
+from pipeline.source.read_options import ReadOptions
+from pipeline.source.schema import ReadSchema
+from tests.spark.reading import spark_schema
+
+_SERVER = {"servers": "nats://127.0.0.1:1", "stream": "S"}
+
+
+def test_names_are_known_in_any_case_and_sparks_own_are_left_alone() -> None:
+    options = ReadOptions.of({"SERVERS": "nats://127.0.0.1:1", "Stream": "S", "startsequence": "7", "path": "x"})
+    assert (options.stream, options.start_sequence) == ("S", 7)
+
+
+def test_names_of_the_connector_for_the_jvm() -> None:
+    options = ReadOptions.of(
+        {
+            "nats.host": "127.0.0.1",
+            "nats.port": "4333",
+            "nats.stream.name": "S",
+            "nats.stream.subjects": "a.*, b",
+            "nats.credential.file": "/secret/creds",
+            "nats.connection.timeout": "3",
+        }
+    )
+    assert options.connection.servers == ("nats://127.0.0.1:4333",)
+    assert (options.stream, options.subjects) == ("S", ("a.*", "b"))
+    assert (str(options.connection.creds), options.connection.connect_timeout) == ("/secret/creds", 3)
+    assert given({"nats.host": "::1"}, READ) == {"servers": "nats://[::1]:4222"}
+
+
+@pytest.mark.parametrize(
+    ("filters", "kept"),
+    [
+        ("", ()),
+        (">", ()),
+        ("a, >", ()),
+        ("a.*, a.b, a.b", ("a.*",)),
+        ("a.>, a.*, a.b.c, b", ("a.>", "b")),
+        ("a.*x, a.zzz", ("a.*x", "a.zzz")),
+        ("a, a", ("a",)),
+    ],
+)
+def test_filters_that_lie_within_others_are_left_out(filters: str, kept: tuple[str, ...]) -> None:
+    assert ReadOptions.of({**_SERVER, "subjects": filters}).subjects == kept
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"stream": ""}, "option stream: missing"),
+        ({"stream": "a.b"}, "option stream: 'a.b' cannot be"),
+        ({"servers": ""}, "option servers: missing"),
+        ({"servers": "nats://127.0.0.1:99999"}, "option servers: "),
+        ({"strat": "x"}, "option strat: unknown; did you mean"),
+        ({"startSequnce": "1"}, "did you mean startSequence?"),
+        ({"zzz": "1"}, "option zzz: unknown; known are connectTimeout"),
+        ({"nats.durable.name": "d"}, "option nats.durable.name: has no meaning here"),
+        ({"nats.port": "1"}, "option nats.port: needs nats.host"),
+        ({"nats.host": "h"}, "option nats.host: servers says"),
+        ({"nats.stream.name": "T"}, "option stream: given twice"),
+        ({"startSequence": "0"}, "option startSequence: 0 is too small"),
+        ({"startSequence": "x"}, "option startSequence: 'x' is not a whole number"),
+        ({"partitions": "0"}, "option partitions: 0"),
+        ({"partitions": "2", "rowsPerPartition": "5"}, "option rowsPerPartition: partitions says"),
+        ({"startTime": "yesterday"}, "option startTime: 'yesterday' is not a time"),
+        ({"endTime": "9999-01-01T00:00:00Z"}, "option endTime: '9999-01-01T00:00:00Z' is not between"),
+        ({"subjects": "a..b"}, "option subjects: 'a..b'"),
+        ({"subjects": "a,,b"}, "option subjects: ''"),
+        ({"failOnDataLoss": "perhaps"}, "option failOnDataLoss: 'perhaps'"),
+    ],
+)
+def test_what_is_wrong_is_named(options: dict[str, str], complaint: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        ReadOptions.of({**_SERVER, **options})
+    assert str(caught.value).startswith("option ")
+    assert complaint in str(caught.value)
+
+
+def test_columns_of_another_name_or_type_are_refused() -> None:
+    cases = [
+        (spark_schema("sequence", "payload"), "column payload: messages have none; they have stream"),
+        (spark_schema("sequence", sequence=IntegerType()), "column sequence: is bigint, not int"),
+        (spark_schema("time", time=TimestampNTZType()), "column time: is timestamp, not timestamp_ntz"),
+        (spark_schema("subject", subject=IntegerType()), "column subject: is string or binary, not int"),
+        (
+            spark_schema("headers", headers=MapType(StringType(), StringType())),
+            "column headers: is array<struct<name:string,value:string>>, not map<string,string>",
+        ),
+    ]
+    for schema, complaint in cases:
+        with pytest.raises(SchemaError) as caught:
+            ReadSchema.of(schema)
+        assert complaint in str(caught.value)
+
+
+def test_cores_are_sparks_where_they_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CORES, "17")
+    assert cores() == 17
+    monkeypatch.delenv(CORES)
+    assert cores() == (os.cpu_count() or 1)

@@ -1,0 +1,475 @@
+"""One task's rows, with real servers and without Spark: what an earlier attempt stored, faults, streams that change."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from conformance.servers import NativeServer, SharedServers
+from pipeline.errors import DataLostError, PipelineError, RowError, UnreachableError
+from pipeline.sink import earlier_attempts
+from pipeline.sink.layout import RowLayout
+from pipeline.sink.options import WriteOptions
+from pipeline.sink.partition_write import PartitionWrite, Written
+from pipeline.sink.plan import TaskPlace, WritePlan
+from tests.live.cut_wire import cut_wire
+from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.stored_messages import stored_messages
+from tests.live.until import until
+from tests.spark.forgotten_ids import FORGETFUL, forgotten
+
+VERSIONS = ("2.9.10", "2.10.27", "2.15.1")
+_writes = count(1)
+
+
+def plan_of(url: str, stream: str, layout: RowLayout | None = None, **options: object) -> WritePlan:
+    """A plan as the driver makes it for an empty stream."""
+    given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+    read = WriteOptions.of({"servers": url, "stream": stream, **given})
+    return WritePlan(read, layout or RowLayout(0, 1), f"write-{next(_writes)}", after=0, planned_at=time.time())
+
+
+def rows(stream: str, first: int, last: int, ids: Sequence[str] | None = None, size: int = 0) -> pa.RecordBatch:
+    """Rows first to last, without the last one."""
+    columns = {
+        "subject": pa.array([f"{stream}.{number % 10}" for number in range(first, last)]),
+        "data": pa.array([b"%d" % number + bytes(size) for number in range(first, last)], pa.binary()),
+    }
+    if ids is not None:
+        columns["id"] = pa.array(ids)
+    return pa.RecordBatch.from_pydict(columns)
+
+
+async def write(plan: WritePlan, task: TaskPlace, *batches: pa.RecordBatch) -> Written:
+    """A whole task."""
+    writing = PartitionWrite(plan, task)
+    try:
+        for batch in batches:
+            await writing.add(batch)
+        return await writing.finish()
+    finally:
+        await writing.close()
+
+
+async def left_off(plan: WritePlan, task: TaskPlace, *batches: pa.RecordBatch) -> None:
+    """A task that is over before its end."""
+    await write(plan, task, *batches)
+
+
+async def ended(writing: PartitionWrite, batch: pa.RecordBatch) -> None:
+    """The last of a task's rows, and its end."""
+    await writing.add(batch)
+    await writing.finish()
+
+
+async def info(peer: RawPeer, stream: str) -> dict[str, Any]:
+    return await peer.api(f"STREAM.INFO.{stream}")
+
+
+async def payloads(peer: RawPeer, stream: str) -> list[bytes]:
+    """All that the stream holds, without probes and without what only makes rows large."""
+    state = (await info(peer, stream))["state"]
+    found = await stored_messages(peer, stream, state["messages"]) if state["messages"] else []
+    return [message.payload.rstrip(b"\0") for message in found if message.payload != b"probe"]
+
+
+def expected(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]
+
+
+@pytest.fixture
+def version() -> str:
+    return "2.10.27"
+
+
+@pytest.fixture
+async def url(version: str, servers: SharedServers) -> str:
+    return await servers.url(version)
+
+
+@pytest.fixture
+async def peer(url: str, raw_peer: OpenPeer) -> RawPeer:
+    return await raw_peer(url)
+
+
+@pytest.fixture
+async def stream(peer: RawPeer, unique_name: Callable[[str], str]) -> str:
+    name = unique_name("TASK")
+    await peer.create_stream(name=name, subjects=[f"{name}.>"], **FORGETFUL)
+    return name
+
+
+# -- earlier attempts ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("ordered", [True, False])
+async def test_a_later_attempt_stores_what_is_left_after_the_window(
+    ordered: bool, url: str, peer: RawPeer, stream: str
+) -> None:
+    plan = plan_of(url, stream, ordered=ordered)
+    await left_off(plan, TaskPlace(0, 0), rows(stream, 0, 700))
+    await forgotten(peer, stream)
+    again = await write(plan, TaskPlace(0, 1), rows(stream, 0, 600), rows(stream, 600, 1500))
+    assert (again.rows, again.already) == (1500, 700)
+    assert await payloads(peer, stream) == expected(1500)
+
+
+async def test_an_ordered_task_of_a_stage_that_is_tried_again_looks_though_it_is_a_first_attempt(
+    url: str, peer: RawPeer, stream: str
+) -> None:
+    plan = plan_of(url, stream)
+    await left_off(plan, TaskPlace(0, 0), rows(stream, 0, 50))
+    await forgotten(peer, stream)
+    again = await write(plan, TaskPlace(0, 0), rows(stream, 0, 100))
+    assert again.already == 50
+    assert await payloads(peer, stream) == expected(100)
+
+
+async def test_a_parallel_task_of_a_stage_that_is_tried_again_learns_it_from_its_first_row(
+    url: str, peer: RawPeer, unique_name: Callable[[str], str]
+) -> None:
+    stream = unique_name("TASK")
+    await peer.create_stream(name=stream, subjects=[f"{stream}.>"])
+    plan = plan_of(url, stream, ordered=False)
+    await left_off(plan, TaskPlace(7, 0), rows(stream, 0, 50))
+    again = await write(plan, TaskPlace(7, 0), rows(stream, 0, 100))
+    assert again.already == 50
+    assert (await info(peer, stream))["state"]["messages"] == 100
+
+
+async def test_long_after_the_plan_a_worker_reads_which_partitions_were_begun(
+    url: str, peer: RawPeer, stream: str
+) -> None:
+    plan = replace(plan_of(url, stream, ordered=False), planned_at=time.time() - 1000)
+    await left_off(plan, TaskPlace(7, 0), rows(stream, 0, 50))
+    await left_off(plan, TaskPlace(8, 0), rows(stream, 50, 60))
+    await forgotten(peer, stream)
+    again = await write(plan, TaskPlace(7, 0), rows(stream, 0, 50), rows(stream, 60, 70))
+    other = await write(plan, TaskPlace(9, 0), rows(stream, 70, 80))
+    assert (again.already, other.already) == (50, 0)
+    assert sorted(await payloads(peer, stream), key=int) == expected(80)
+
+
+async def test_holes_that_an_attempt_left_are_filled(url: str, peer: RawPeer, stream: str) -> None:
+    plan = plan_of(url, stream)
+    await left_off(plan, TaskPlace(0, 0), rows(stream, 0, 50))
+    await forgotten(peer, stream)
+    await peer.api(f"STREAM.MSG.DELETE.{stream}", {"seq": 20})
+    await write(plan, TaskPlace(0, 1), rows(stream, 0, 50))
+    assert sorted(await payloads(peer, stream), key=int) == expected(50)
+
+
+async def test_what_a_limit_has_removed_is_not_stored_again(
+    url: str, peer: RawPeer, unique_name: Callable[[str], str]
+) -> None:
+    stream = unique_name("NEWEST")
+    await peer.create_stream(name=stream, subjects=[f"{stream}.>"], max_msgs_per_subject=1, **FORGETFUL)
+    plan = plan_of(url, stream)
+    await left_off(plan, TaskPlace(0, 0), rows(stream, 0, 55))
+    await forgotten(peer, stream)
+    again = await write(plan, TaskPlace(0, 1), rows(stream, 0, 60))
+    assert again.already == 55
+    # Ten subjects, each with its newest row.
+    assert sorted(await payloads(peer, stream), key=int) == [b"%d" % number for number in range(50, 60)]
+
+
+async def test_rows_that_come_in_another_order_are_no_repetition(url: str, peer: RawPeer, stream: str) -> None:
+    plan = plan_of(url, stream)
+    await left_off(plan, TaskPlace(0, 0), rows(stream, 0, 50))
+    with pytest.raises(RowError, match=r"row 0 of partition 0 .*do not come in the same order"):
+        await write(plan, TaskPlace(0, 1), rows(stream, 1, 50))
+    assert await payloads(peer, stream) == expected(50)
+
+
+async def test_ids_of_the_rows_own_are_found_after_the_window(url: str, peer: RawPeer, stream: str) -> None:
+    plan = plan_of(url, stream, RowLayout(0, 1, message_id=2))
+    await left_off(plan, TaskPlace(0, 0), rows(stream, 0, 50, [f"id {number}" for number in range(50)]))
+    await forgotten(peer, stream)
+    # In another order: ids of their own say which message is which.
+    again = await write(plan, TaskPlace(0, 1), rows(stream, 40, 90, [f"id {number}" for number in range(40, 90)]))
+    assert (again.rows, again.already) == (50, 10)
+    assert await payloads(peer, stream) == expected(90)
+
+
+async def test_duplicates_that_the_stream_knows_are_counted(url: str, peer: RawPeer, stream: str) -> None:
+    layout = RowLayout(0, 1, message_id=2)
+    done = await write(plan_of(url, stream, layout), TaskPlace(0, 0), rows(stream, 0, 4, ["a", "b", "a", "b"]))
+    assert (done.rows, done.already) == (4, 2)
+    assert await payloads(peer, stream) == expected(2)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("retention", ["workqueue", "interest"])
+async def test_what_a_work_queue_still_holds_is_found(
+    retention: str, url: str, peer: RawPeer, unique_name: Callable[[str], str]
+) -> None:
+    stream = unique_name("QUEUE")
+    await peer.create_stream(name=stream, subjects=[f"{stream}.>"], retention=retention, **FORGETFUL)
+    await peer.api(
+        f"CONSUMER.DURABLE.CREATE.{stream}.worker",
+        {"stream_name": stream, "config": {"durable_name": "worker", "ack_policy": "explicit"}},
+    )
+    plan = plan_of(url, stream)
+    await left_off(plan, TaskPlace(0, 0), rows(stream, 0, 50))
+    await forgotten(peer, stream)
+    again = await write(plan, TaskPlace(0, 1), rows(stream, 0, 60))
+    assert again.already == 50
+    probes = (await info(peer, stream))["state"]["last_seq"] - 60
+    assert (await info(peer, stream))["state"]["messages"] == 60 + probes
+
+
+# -- micro-batches ---------------------------------------------------------------------------------------------------
+
+
+def batch_place(number: int, *, run: str = "run", partition: int = 0, attempt: int = 0, query: str = "") -> TaskPlace:
+    return TaskPlace(partition, attempt, query=query or f"query-{next(_writes)}", run=run, batch=number)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_micro_batch_that_is_played_again_is_found(url: str, peer: RawPeer, stream: str) -> None:
+    plan = replace(plan_of(url, stream), streaming=True, after=None)
+    place = batch_place(0)
+    await write(plan, place, rows(stream, 0, 100))
+    # Other messages are between, more than one look backwards takes in.
+    for number in range(30):
+        await peer.store(f"{stream}.other".encode(), b"probe", b"NATS/1.0\r\nA: %d\r\n\r\n" % number)
+    await left_off(plan, replace(place, batch=1), rows(stream, 100, 150))
+    for number in range(5000):
+        peer.publish(f"{stream}.other".encode(), b"probe")
+        if number % 500 == 0:
+            await peer.client.flush()
+    await forgotten(peer, stream)
+    # The query begins again, in another worker: batch 1 has 200 rows this time, as its offsets say.
+    earlier_attempts.forget()
+    again = await write(plan, replace(place, run="other", batch=1), rows(stream, 100, 300))
+    assert again.already == 50
+    later = await write(plan, replace(place, run="other", batch=2), rows(stream, 300, 400))
+    assert later.already == 0
+    assert await payloads(peer, stream) == expected(400)
+
+
+async def test_the_first_micro_batch_that_is_played_again_is_found(url: str, peer: RawPeer, stream: str) -> None:
+    plan = replace(plan_of(url, stream, lookBack=3600), streaming=True, after=None)
+    place = batch_place(0)
+    await left_off(plan, place, rows(stream, 0, 100))
+    await forgotten(peer, stream)
+    earlier_attempts.forget()
+    again = await write(plan, replace(place, run="other"), rows(stream, 0, 120))
+    assert again.already == 100
+    assert await payloads(peer, stream) == expected(120)
+
+
+async def test_micro_batches_of_parallel_tasks_that_are_played_again_are_found(
+    url: str, peer: RawPeer, stream: str
+) -> None:
+    plan = replace(plan_of(url, stream, ordered=False), streaming=True, after=None)
+    query = f"query-{next(_writes)}"
+    for batch in range(2):
+        for partition in range(2):
+            first = 100 * batch + 50 * partition
+            place = batch_place(batch, partition=partition, query=query)
+            await write(plan, place, rows(stream, first, first + 50))
+    await forgotten(peer, stream)
+    earlier_attempts.forget()
+    for partition in range(2):
+        first = 100 + 50 * partition
+        again = await write(
+            plan, batch_place(1, partition=partition, run="other", query=query), rows(stream, first, first + 50)
+        )
+        assert again.already == 50
+    assert sorted(await payloads(peer, stream), key=int) == expected(200)
+
+
+async def test_micro_batches_with_ids_of_their_own_are_found(url: str, peer: RawPeer, stream: str) -> None:
+    plan = replace(plan_of(url, stream, RowLayout(0, 1, message_id=2)), streaming=True, after=None)
+    place = batch_place(0)
+    await write(plan, place, rows(stream, 0, 50, [f"id {number}" for number in range(50)]))
+    await left_off(plan, replace(place, batch=1), rows(stream, 50, 70, [f"id {number}" for number in range(50, 70)]))
+    await forgotten(peer, stream)
+    earlier_attempts.forget()
+    left = rows(stream, 50, 90, [f"id {number}" for number in range(50, 90)])
+    again = await write(plan, replace(place, run="other", batch=1), left)
+    assert again.already == 20
+    assert await payloads(peer, stream) == expected(90)
+
+
+# -- faults ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+async def test_connections_that_break_lose_and_double_nothing(
+    ordered: bool, url: str, peer: RawPeer, stream: str
+) -> None:
+    async with cut_wire(url) as wire:
+        writing = PartitionWrite(plan_of(wire.url, stream, ordered=ordered), TaskPlace(0, 0))
+        try:
+            for first in range(0, 40_000, 10_000):
+                await writing.add(rows(stream, first, first + 10_000))
+                wire.cut()
+            done = await writing.finish()
+        finally:
+            await writing.close()
+    assert done.rows == 40_000
+    assert done.interruptions > 0
+    assert sorted(await payloads(peer, stream), key=int) == expected(40_000)
+
+
+@pytest.mark.parametrize("kill", [True, False])
+async def test_a_server_that_restarts_in_the_middle_loses_and_doubles_nothing(
+    kill: bool, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+) -> None:
+    with native_server("2.10.27") as server:
+        stream = "RESTART"
+        peer = await raw_peer(server.url)
+        await peer.create_stream(name=stream, subjects=[f"{stream}.>"])
+        writing = PartitionWrite(plan_of(server.url, stream), TaskPlace(0, 0))
+        try:
+            await writing.add(rows(stream, 0, 5000))
+            await asyncio.to_thread(server.restart, kill=kill)
+            await writing.add(rows(stream, 5000, 10_000))
+            done = await writing.finish()
+        finally:
+            await writing.close()
+        assert done.rows == 10_000
+        assert await payloads(await raw_peer(server.url), stream) == expected(10_000)
+
+
+async def test_a_server_that_does_not_come_back_is_an_error(
+    native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+) -> None:
+    with native_server("2.10.27") as server:
+        peer = await raw_peer(server.url)
+        await peer.create_stream(name="GONE", subjects=["GONE.>"])
+        writing = PartitionWrite(plan_of(server.url, "GONE", patience=0.5), TaskPlace(0, 0))
+        try:
+            await writing.add(rows("GONE", 0, 10))
+            await peer.close()
+            server.stop()
+            with pytest.raises(UnreachableError, match=r"was lost and is not back after 0\.5 s"):
+                await ended(writing, rows("GONE", 10, 20))
+        finally:
+            await writing.close()
+
+
+async def test_a_full_stream_is_waited_for(url: str, peer: RawPeer, unique_name: Callable[[str], str]) -> None:
+    stream = unique_name("FULL")
+    await peer.create_stream(name=stream, subjects=[f"{stream}.>"], discard="new", max_msgs=500)
+    writing = PartitionWrite(plan_of(url, stream), TaskPlace(0, 0))
+    seen: list[bytes] = []
+    try:
+        adding = asyncio.create_task(writing.add(rows(stream, 0, 1200)))
+        for _ in range(2):
+            await until(lambda: _holds(peer, stream, 500))
+            seen += await payloads(peer, stream)
+            await peer.api(f"STREAM.PURGE.{stream}")
+        await adding
+        done = await writing.finish()
+    finally:
+        await writing.close()
+    assert done.rows == 1200
+    assert seen + await payloads(peer, stream) == expected(1200)
+
+
+async def _holds(peer: RawPeer, stream: str, messages: int) -> bool:
+    return bool((await info(peer, stream))["state"]["messages"] == messages)
+
+
+async def test_a_stream_that_stays_full_is_an_error(url: str, peer: RawPeer, unique_name: Callable[[str], str]) -> None:
+    stream = unique_name("FULL")
+    await peer.create_stream(name=stream, subjects=[f"{stream}.>"], discard="new", max_msgs=500)
+    with pytest.raises(PipelineError, match=f"stream '{stream}' takes no messages: it is full, for 1 s; make room"):
+        await write(plan_of(url, stream, patience=1), TaskPlace(0, 0), rows(stream, 0, 1200))
+    assert await payloads(peer, stream) == expected(500)
+
+
+async def test_a_task_that_waits_for_rows_is_patient(url: str, peer: RawPeer, stream: str) -> None:
+    async with cut_wire(url) as wire:
+        writing = PartitionWrite(plan_of(wire.url, stream, patience=1), TaskPlace(0, 0))
+        try:
+            await writing.add(rows(stream, 0, 10))
+            wire.cut()
+            await asyncio.sleep(1.5)  # nothing is to be seen meanwhile
+            await writing.add(rows(stream, 10, 20))
+            await writing.finish()
+        finally:
+            await writing.close()
+    assert await payloads(peer, stream) == expected(20)
+
+
+# -- streams that change ---------------------------------------------------------------------------------------------
+
+
+async def test_a_stream_that_is_deleted_is_an_error(url: str, peer: RawPeer, stream: str) -> None:
+    writing = PartitionWrite(plan_of(url, stream), TaskPlace(0, 0))
+    try:
+        await writing.add(rows(stream, 0, 10))
+        await peer.api(f"STREAM.DELETE.{stream}")
+        with pytest.raises(PipelineError, match=f"stream '{stream}': not found at nats://127.0.0.1"):
+            await ended(writing, rows(stream, 10, 20))
+    finally:
+        await writing.close()
+
+
+async def test_a_stream_that_was_created_anew_is_an_error(url: str, peer: RawPeer, stream: str) -> None:
+    plan = replace(plan_of(url, stream), created=(await info(peer, stream))["created"])
+    await left_off(plan, TaskPlace(0, 0), rows(stream, 0, 10))
+    await peer.api(f"STREAM.DELETE.{stream}")
+    await peer.create_stream(name=stream, subjects=[f"{stream}.>"])
+    with pytest.raises(DataLostError, match="was deleted and created anew while it was written to"):
+        await write(plan, TaskPlace(0, 1), rows(stream, 0, 10))
+    assert await payloads(peer, stream) == []
+
+
+async def test_a_stream_that_loses_a_subject_names_the_row(url: str, peer: RawPeer, stream: str) -> None:
+    writing = PartitionWrite(plan_of(url, stream), TaskPlace(0, 0))
+    try:
+        await writing.add(rows(stream, 0, 5))
+        await writing.finish()
+        config = (await info(peer, stream))["config"] | {"subjects": [f"{stream}.{number}" for number in range(7)]}
+        assert "error" not in await peer.api(f"STREAM.UPDATE.{stream}", config)
+        with pytest.raises(RowError, match=rf"row 7 of partition 0 \(subject '{stream}.7'\): .* any more"):
+            await ended(writing, rows(stream, 5, 9))
+    finally:
+        await writing.close()
+
+
+async def test_a_sealed_stream_is_an_error(url: str, peer: RawPeer, stream: str) -> None:
+    config = (await info(peer, stream))["config"] | {"sealed": True}
+    assert "error" not in await peer.api(f"STREAM.UPDATE.{stream}", config)
+    with pytest.raises(Exception, match="sealed"):
+        await write(plan_of(url, stream), TaskPlace(0, 0), rows(stream, 0, 5))
+
+
+async def test_a_subject_can_be_one_that_the_account_maps(
+    native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+) -> None:
+    with native_server("2.10.27", config='mappings = {"outside.*": "MAPPED.$1"}') as server:
+        peer = await raw_peer(server.url)
+        await peer.create_stream(name="MAPPED", subjects=["MAPPED.>"])
+        with pytest.raises(RowError, match=r"subject 'outside.0'.*does not store this subject.*no stream does"):
+            await write(plan_of(server.url, "MAPPED"), TaskPlace(0, 0), rows("outside", 0, 20))
+        await write(plan_of(server.url, "MAPPED", checkSubjects=False), TaskPlace(0, 0), rows("outside", 0, 20))
+        assert await payloads(peer, "MAPPED") == expected(20)
+
+
+async def test_another_stream_that_answers_is_an_error(
+    url: str, peer: RawPeer, stream: str, unique_name: Callable[[str], str]
+) -> None:
+    other = unique_name("OTHER")
+    await peer.create_stream(name=other, subjects=[f"{other}.>"])
+    with pytest.raises(Exception, match=f"'{other}.0' is stored by stream '{other}', not by '{stream}'"):
+        await write(plan_of(url, stream, checkSubjects=False), TaskPlace(0, 0), rows(other, 0, 5))
+    assert await payloads(peer, other) == []
+
+
+async def test_large_rows_go_in_small_pieces(url: str, peer: RawPeer, stream: str) -> None:
+    await write(plan_of(url, stream), TaskPlace(0, 0), rows(stream, 0, 60, size=900_000))
+    assert await payloads(peer, stream) == expected(60)
