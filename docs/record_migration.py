@@ -98,7 +98,9 @@ class Shop:
             for _ in range(orders):
                 self.orders += 1
                 region = ("eu", "us", "eu")[self.orders % 3]
-                await links["default"].client.request(f"orders.{region}.{self.orders % 11}", b"%d" % self.orders)
+                subject = f"orders.{region}.{self.orders % 11}"
+                # nats-py would wait for half a second.
+                await links["default"].client.request(subject, b"%d" % self.orders, timeout=60)
         finally:
             await close_links(links.values())
 

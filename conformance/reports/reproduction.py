@@ -12,8 +12,10 @@ __all__ = ["reproduction"]
 def reproduction(case_id: str, subject: Identity, seed: object, server: object = None) -> str:
     """A line for a shell. Of somebody's library only its owner knows the command: ``COMMAND`` stands for it.
 
-    ``server`` is the address of the running server that was tested, if it was one.
+    ``server`` is the address of the running server that was tested, if it was one. Histories are compared as a whole.
     """
+    if subject.command:
+        return subject.command
     words = ["nats-bridge", "conform", "--versions", subject.server or subject.dialect]
     if server:
         words[2:] = ["--server", str(server)]

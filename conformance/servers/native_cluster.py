@@ -117,6 +117,23 @@ class NativeCluster(Lifetime):
                 raise NoLeaderError(f"cluster {self.name}: no settled meta leader after {limit:g} s", tail)
             time.sleep(_POLL)
 
+    def bring_back(self, node: NativeServer) -> NativeServer:
+        """Start a node that has ended, and wait until all agree on a meta leader; return the leader.
+
+        Now and then a server 2.10.27 that comes back never hears of the leader that the others know, more often on a
+        busy machine: it is started again. Raises as ``await_leader`` does.
+        """
+        limit = FIRST_LIMIT
+        node.start()
+        while True:
+            try:
+                return self.await_leader(limit)
+            except NoLeaderError:
+                if limit >= LEADER_LIMIT:
+                    raise
+                limit = min(2 * limit, LEADER_LIMIT)
+            node.restart()
+
     def stop(self) -> None:
         """End all nodes; their stores stay."""
         for node in self.nodes:

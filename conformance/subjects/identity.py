@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from transforms.dialect import Version, dialect
+from transforms.dialect import NEWEST, Version, dialect
 
 __all__ = ["Identity", "Kind"]
 
-Kind: TypeAlias = Literal["native", "engine", "bridge", "library"]
+Kind: TypeAlias = Literal["native", "engine", "bridge", "library", "history"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,20 +17,25 @@ class Identity:
     """A subject of test.
 
     Attributes:
-        kind: a native server, our engine, our bridge, or somebody's library behind the JSON-lines protocol.
+        kind: a native server, our engine, our bridge, somebody's library behind the JSON-lines protocol, or a history
+            that was compared with another one (``nats-bridge diff``), which has no version.
         dialect: the full version whose behaviour is expected, such as ``2.10.27``.
-        name: what a library calls itself; empty for the others.
+        name: what a library calls itself, and which history it is; empty for the others.
         server: the version of the server that the bridge stands in front of.
+        command: what compares a history again; empty for the others.
     """
 
     kind: Kind
     dialect: str
     name: str = ""
     server: str = ""
+    command: str = ""
 
     @property
     def version(self) -> Version:
         """The dialect as three numbers."""
+        if self.kind == "history":
+            return NEWEST.version
         return dialect(self.dialect).version
 
     @property
@@ -46,13 +51,21 @@ class Identity:
                 return f"bridge {self.dialect} on {self.server}"
             case "library":
                 return f"{self.name} {self.dialect}"
+            case "history":
+                return self.name
             case _:
                 return f"{self.kind} {self.dialect}"
 
     def as_json(self) -> dict[str, Any]:
         """As plain values."""
-        found = {"kind": self.kind, "dialect": self.dialect, "name": self.name, "server": self.server}
-        return {name: value for name, value in found.items() if value}
+        found = {
+            "kind": self.kind,
+            "dialect": self.dialect,
+            "name": self.name,
+            "server": self.server,
+            "command": self.command,
+        }
+        return {name: value for name, value in found.items() if value or name == "dialect"}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Identity:

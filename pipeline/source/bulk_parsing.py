@@ -78,7 +78,9 @@ class BulkParser:
             # Without a reply subject: what the server says about a request.
             fields = fields[: pc.index(whole, False).as_py()]
         own = pc.equal(pc.list_element(fields, 1), pa.scalar(self.sid, pa.binary()))
-        other = pc.index(own, False).as_py()
+        # Some of it has an empty one, with a space on each side (2.9).
+        delivered = pc.greater(pc.binary_length(pc.list_element(fields, 2)), 0)
+        other = pc.index(pc.and_(own, delivered), False).as_py()
         return len(fields) if other < 0 else int(other)
 
 

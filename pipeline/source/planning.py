@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Final
 
 from bridge.connection import Link
@@ -75,15 +76,14 @@ async def cut(
         ApiError: the server refuses, or does not answer.
     """
     held = await _Held.of(link, options, state, first, last)
-    if not held.total:
-        return []
     if options.rows_per_partition:
         count = -(-held.total // options.rows_per_partition)
     elif options.partitions:
         count = options.partitions
     else:
         count = min(cores(), -(-held.total // least))
-    count = min(count, held.total)
+    # What a replica counts may be too little: where it counts nothing, a task looks.
+    count = max(1, min(count, held.total))
     ends = [await held.end_of(held.total * number // count, held.total // count) for number in range(1, count)]
     ends = sorted({*ends, last})
     starts = [first, *(end + 1 for end in ends[:-1])]
@@ -176,13 +176,18 @@ async def _bounds(link: Link, options: ReadOptions, state: StreamState) -> tuple
     last = min(state.last, options.end_sequence if options.end_sequence is not None else state.last)
     if options.start_time:
         first = max(first, await stored_before(link, options, options.start_time) + 1)
-    if options.end_time:
+    if options.end_time and not _later(options.end_time, state):
         last = min(last, await stored_before(link, options, options.end_time))
     if options.since_ns is not None and state.limits:
         first = max(first, await stored_before(link, options, rfc3339_nano(options.since_ns).decode()) + 1)
     if options.until_ns is not None and state.limits:
         last = min(last, await stored_before(link, options, rfc3339_nano(options.until_ns).decode()))
     return first, last
+
+
+def _later(time: str, state: StreamState) -> bool:
+    """Whether a time is later than everything that the stream holds; a replica that is asked may be behind."""
+    return datetime.fromisoformat(time) > datetime.fromisoformat(state.last_time) + timedelta(seconds=1)
 
 
 async def stored_before(link: Link, options: ReadOptions, time: str) -> int:

@@ -1,8 +1,9 @@
 """Reading a range of sequences as fast as it comes: a pull consumer of its own, messages asked for in portions.
 
-Asking in portions bounds what is under way, so that a slow reader costs neither memory nor the connection, and little
-is sent that lies behind the range's end. A consumer without acks knows nothing of what arrived: its own count of
-deliveries, compared with ours, tells whether something was lost. Then a new consumer goes on behind what is here.
+Asking in portions, of messages and of bytes, bounds what is under way, so that a slow reader costs neither memory nor
+the connection, and little is sent that lies behind the range's end. A consumer without acks knows nothing of what
+arrived: its own count of deliveries, compared with ours, tells whether something was lost. Then a new consumer goes on
+behind what is here.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from collections import deque
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -23,14 +25,17 @@ from bridge.replay import filter_members
 from bridge.wire import Delivered
 from pipeline.source.arrived import Arrived
 from pipeline.source.bulk_parsing import BulkParser
-from transforms import header_block
 
 __all__ = ["Pull"]
 
 _HEARTBEAT: Final = 2.0  # seconds between two signs of life while a request waits
 _SILENT_BEATS: Final = 3  # without anything, after which the consumer is taken for lost
+_QUIET_BEATS: Final = 5  # signs of life and nothing else, after which another consumer may do better
 _EXPIRES: Final = 30.0  # seconds that the server keeps a request
-_TIME_UP: Final = (b"404", b"408")
+_OVER: Final = (b"404", b"408", b"409 Batch Completed")
+"""Why a request ends: nothing is there, its time is up, or (from 2.10 on, where bytes are limited) all has come."""
+_TOO_LARGE: Final = b"MaxBytes"
+"""What a server says, with 409, when the next message is larger than the rest of what was asked for."""
 _STATUS: Final = b"NATS/1.0 "
 _NEXT: Final = "$JS.API.CONSUMER.MSG.NEXT."
 
@@ -52,12 +57,14 @@ class Pull:
         stream: the stream's name.
         filters: only these subjects; none for all. More than one only on servers from 2.10 on.
         portion: how many messages to ask for at once.
+        size: how many bytes; a message that is larger is asked for alone.
     """
 
     link: Link
     stream: str
     filters: tuple[str, ...] = ()
     portion: int = 10_000
+    size: int = 16 * 1024 * 1024
 
     async def between(self, first: int, last: int) -> AsyncGenerator[Arrived, None]:
         """Batches of the messages with first <= sequence <= last that still exist, in order.
@@ -79,7 +86,7 @@ class Pull:
                 arrived.put_nowait(NotPermittedError(f"connection '{self.link.name}'", f"{_NEXT}{self.stream}.*"))
 
         subscription = await client.subscribe_batches(
-            inbox, arrived.put_nowait, lambda _, block: arrived.put_nowait(block)
+            f"{inbox}.*", arrived.put_nowait, lambda _, block: arrived.put_nowait(block)
         )
         client.read_in_bulk(BulkParser(subscription.sid, arrived.put_nowait).take)
         self.link.on_disconnect(disconnected)
@@ -125,27 +132,31 @@ class Pull:
     async def _read(
         self, arrived: asyncio.Queue[_Item], inbox: str, name: str, first: int, last: int
     ) -> AsyncGenerator[Arrived, None]:
-        seen = outstanding = 0
+        requests = _Requests()
+        seen = quiet = 0
         at = first - 1
         while True:
             # What is under way already may reach up to the end if there are no gaps; it is never worth more.
-            if outstanding <= self.portion // 2 and (want := min(self.portion, last - at - outstanding)) > 0:
-                self._ask(inbox, name, want)
-                outstanding += want
+            if requests.open <= self.portion // 2 and (want := min(self.portion, last - at - requests.open)) > 0:
+                self._ask(requests, inbox, name, want)
             item = await self._next(arrived)
             if isinstance(item, Exception):
                 raise item
             if isinstance(item, bytes):
                 if await self._through(name, seen) and arrived.empty():
                     return
+                quiet += 1
+                if quiet == _QUIET_BEATS:
+                    raise _LostError("the consumer gives nothing more, and counts on more")
                 continue
+            quiet = 0
             if isinstance(item, list):
-                singles, given_back = _without_statuses(item)
-                outstanding -= given_back
+                singles = requests.told(item)
                 if not singles:
                     continue
                 item = Arrived.of(singles)
-            outstanding -= len(item)
+            else:
+                requests.came(len(item))
             reply = item.last
             if reply.consumer_sequence != seen + len(item):
                 raise _LostError("deliveries were lost")
@@ -157,14 +168,18 @@ class Pull:
             if at >= last or reply.pending == 0:
                 return
 
-    def _ask(self, inbox: str, name: str, count: int) -> None:
+    def _ask(self, requests: _Requests, inbox: str, name: str, count: int) -> None:
         if not self.link.client.is_connected:
             raise _LostError("the connection was lost")
-        body = json.dumps(
-            {"batch": count, "expires": int(_EXPIRES * 1e9), "idle_heartbeat": int(_HEARTBEAT * 1e9)}
-        ).encode()
+        request = {"expires": int(_EXPIRES * 1e9), "idle_heartbeat": int(_HEARTBEAT * 1e9)}
+        if requests.too_large:
+            request["batch"] = count = 1
+        else:
+            request |= {"batch": count, "max_bytes": self.size}
+        body = json.dumps(request).encode()
+        reply = f"{inbox}.{requests.ask(count)}".encode()
         subject = f"{_NEXT}{self.stream}.{name}".encode()
-        self.link.client.write_raw(b"PUB %b %b %d\r\n%b\r\n" % (subject, inbox.encode(), len(body), body))
+        self.link.client.write_raw(b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, len(body), body))
 
     async def _through(self, name: str, seen: int) -> bool:
         """Whether an idle consumer has nothing more for us: messages that it counted on may be deleted meanwhile."""
@@ -183,20 +198,59 @@ class Pull:
             raise _LostError("nothing arrives: the server or the stream's leader is away") from None
 
 
-def _without_statuses(batch: list[Delivered]) -> tuple[list[Delivered], int]:
-    """The messages, and how many that were asked for will not come because the request's time is up.
+class _Requests:
+    """What was asked for and has not come; the server serves requests one after the other.
 
-    Raises:
-        _LostError: the server ended a request for another reason.
+    Attributes:
+        open: messages that may still come.
+        too_large: whether the next message is larger than what may come at once.
     """
-    if all(message[1] for message in batch):
-        return batch, 0
-    given_back = 0
-    for _, reply, block, _ in batch:
-        if reply:
-            continue
-        status = block[len(_STATUS) : block.find(b"\r\n")]
-        if not status.startswith(_TIME_UP):
-            raise _LostError(f"the server ended a request: {status.decode('utf-8', 'replace')}")
-        given_back += int(header_block.read(block, b"Nats-Pending-Messages") or 0)
-    return [message for message in batch if message[1]], given_back
+
+    def __init__(self) -> None:
+        self.open = 0
+        self.too_large = False
+        self._number = 0
+        self._waiting: deque[tuple[int, int]] = deque()  # number, messages
+
+    def ask(self, count: int) -> int:
+        """A request is made; its number."""
+        self._number += 1
+        self._waiting.append((self._number, count))
+        self.open += count
+        self.too_large = False
+        return self._number
+
+    def came(self, count: int) -> None:
+        """So many messages have come."""
+        while count and self._waiting:
+            number, waiting = self._waiting.popleft()
+            served = min(count, waiting)
+            count -= served
+            self.open -= served
+            if served < waiting:
+                self._waiting.appendleft((number, waiting - served))
+
+    def told(self, batch: list[Delivered]) -> list[Delivered]:
+        """The messages of a batch, without what the server says of requests.
+
+        Raises:
+            _LostError: a request ended for another reason than its time or its size.
+        """
+        messages = []
+        for message in batch:
+            subject, reply, block, _ = message
+            if reply:
+                messages.append(message)
+                self.came(1)
+                continue
+            status = block[len(_STATUS) : block.find(b"\r\n")]
+            if _TOO_LARGE in status:
+                self.too_large = True
+            elif not status.startswith(_OVER):
+                raise _LostError(f"the server ended a request: {status.decode('utf-8', 'replace')}")
+            self._ended(int(subject.rpartition(b".")[2]))
+        return messages
+
+    def _ended(self, request: int) -> None:
+        while self._waiting and self._waiting[0][0] <= request:
+            self.open -= self._waiting.popleft()[1]

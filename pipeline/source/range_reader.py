@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from bridge.connection import Link
-from bridge.errors import ApiError
+from bridge.errors import ApiError, NotPermittedError
 from bridge.replay import Replay
 from pipeline.connections import connected
 from pipeline.errors import DataLostError, UnreachableError, marking
@@ -90,7 +90,7 @@ class _Reading:
         """What still exists of the range, with new consumers behind what is here as often as it takes."""
         at, last = self.part.first, self.part.last
         portion = max(1, min(_ROWS, _BYTES // state.average))
-        pull = Pull(link, state.name, self.part.subjects, portion)
+        pull = Pull(link, state.name, self.part.subjects, portion, 2 * _BYTES)
         between = pull.between if state.limits else _Direct(link, state.name, self.part.subjects).between
         loop = asyncio.get_running_loop()
         until = loop.time() + self.options.patience
@@ -109,7 +109,27 @@ class _Reading:
                 await self._await_server(link, until, error)
                 continue
             if at == begun:
-                return
+                if not await self._more(link, at):
+                    return
+                late = ApiError(
+                    f"message {at} or a later one does not come",
+                    http_code=408,
+                    err_code=0,
+                    description="late",
+                    retriable=True,
+                )
+                await self._await_server(link, until, late)
+
+    async def _more(self, link: Link, at: int) -> bool:
+        """Whether the stream's leader has messages for us from a sequence on: what a consumer knows may be older."""
+        for one in self.part.subjects or (">",):
+            try:
+                following = await link.api.next_message(self.options.stream, one, at)
+            except NotPermittedError:
+                return False
+            if following and following[0] <= self.part.last:
+                return True
+        return False
 
     async def _whole(self, link: Link, portion: Arrived, at: int) -> Arrived:
         """The portion, if nothing before or in it was lost; what is missing may never have been there."""
@@ -147,8 +167,8 @@ class _Reading:
                 state = await state_of(link, self.options.stream)
         except (TimeoutError, ApiError):
             raise UnreachableError(
-                f"no server answers at {', '.join(link.servers)} for {self.options.patience} s ({error});"
-                " run the job again when one does"
+                f"nothing more comes from {', '.join(link.servers)} for {self.options.patience} s ({error});"
+                " run the job again when the server is back"
             ) from None
         self._check(state, self.part.last + 1)
 

@@ -39,8 +39,6 @@ def record_batch(messages: Arrived, stream: str, schema: ReadSchema) -> pa.Recor
             columns.append(messages.blocks)
         else:
             columns.append(messages.payloads)
-    if not columns:
-        return pa.RecordBatch.from_struct_array(pa.array([{}] * len(messages), pa.struct([])))
     return pa.RecordBatch.from_arrays(columns, schema=schema.arrow)
 
 

@@ -43,8 +43,10 @@ class ReadSchema:
         """From Spark's schema.
 
         Raises:
-            SchemaError: a column that messages do not have, or another type than its own.
+            SchemaError: no column, one that messages do not have, or another type than its own.
         """
+        if not schema.fields:
+            raise SchemaError(f"a schema without columns; messages have {', '.join(COLUMNS)}")
         fields = [pa.field(field.name, _arrow_type(field), nullable=field.nullable) for field in schema.fields]
         return cls(tuple(schema.fieldNames()), pa.schema(fields))
 

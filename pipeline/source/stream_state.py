@@ -24,6 +24,7 @@ class StreamState:
         created: when it was created, as the server tells it; another one means another stream.
         first: the first sequence that it holds, or will hold if it is empty.
         last: the last sequence that it gave.
+        last_time: when the last one was stored (RFC 3339).
         messages: how many it holds.
         size: bytes of all of them, with what the server adds.
         deleted: sequences between first and last that are gone, in order; None if there are too many to list.
@@ -34,6 +35,7 @@ class StreamState:
     created: str
     first: int
     last: int
+    last_time: str
     messages: int
     size: int
     deleted: tuple[int, ...] | None
@@ -78,6 +80,7 @@ def _state(stream: str, info: Json) -> StreamState:
         created=str(info["created"]),
         first=int(state["first_seq"]),
         last=int(state["last_seq"]),
+        last_time=str(state["last_ts"]),
         messages=int(state["messages"]),
         size=int(state["bytes"]),
         deleted=deleted,

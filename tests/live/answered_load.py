@@ -12,6 +12,7 @@ from typing import Any
 import nats.errors
 
 from bridge.wire import WireClient
+from tests.live.raw_messages import NO_PEERS
 from tests.live.until import LIMIT
 
 __all__ = ["AnsweredLoad", "answered_load"]
@@ -35,11 +36,12 @@ class AnsweredLoad:
         self._number = 0
 
     async def api(self, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """A JetStream API request; again while there is no leader."""
+        """A JetStream API request; again while there is no leader, or it does not know its cluster's members yet."""
         data = json.dumps(body).encode() if body else b""
         while True:
             answer = await self._ask(f"$JS.API.{subject}", data)
-            if answer is not None and answer.get("error", {}).get("code") != 503:
+            error = answer.get("error", {}) if answer is not None else {}
+            if answer is not None and error.get("code") != 503 and error.get("err_code") != NO_PEERS:
                 return answer
             await asyncio.sleep(_PAUSE)
 

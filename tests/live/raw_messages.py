@@ -10,6 +10,9 @@ from typing import Any, Self, TypeAlias
 from bridge.wire import Delivered, WireClient
 from tests.live.until import LIMIT
 
+NO_PEERS = 10005
+"""The error by which the leader of a cluster that was just started says that it does not know its members' room yet."""
+
 
 class RawPeer:
     """A connection that publishes raw header blocks and collects what subscriptions receive, byte for byte."""
@@ -49,7 +52,12 @@ class RawPeer:
         return answer
 
     async def create_stream(self, **config: Any) -> dict[str, Any]:
-        answer = await self.api(f"STREAM.CREATE.{config['name']}", config)
+        async with asyncio.timeout(LIMIT):
+            while True:
+                answer = await self.api(f"STREAM.CREATE.{config['name']}", config)
+                if answer.get("error", {}).get("err_code") != NO_PEERS:
+                    break
+                await asyncio.sleep(0.02)
         assert "error" not in answer, answer
         return answer
 

@@ -9,6 +9,7 @@ from typing import Any
 from nats.aio.client import Client
 
 from conformance.servers import NativeServer
+from tests.live.until import LIMIT
 
 __all__ = ["ask", "difference"]
 
@@ -74,7 +75,7 @@ async def _request_once(client: Client, subject: str, body: object) -> dict[str,
     replies = await client.subscribe(inbox)
     await client.publish(f"$JS.API.{subject}", b"" if body is None else json.dumps(body).encode(), reply=inbox)
     while True:
-        answer: dict[str, Any] = json.loads((await replies.next_msg(timeout=20)).data)
+        answer: dict[str, Any] = json.loads((await replies.next_msg(timeout=LIMIT)).data)
         # A stream that captures the API's subjects acknowledges the request as a message of its own.
         if "type" in answer:
             await replies.unsubscribe()

@@ -37,7 +37,8 @@ def traced(number: int, flags: str = "01") -> bytes:
 async def receiver(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[OtlpReceiver]:
     async with otlp_receiver() as receiver:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
-        monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "100")
+        # A collection that takes longer than the interval is given up, the last one as well.
+        monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "2000")
         monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
         monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=test")
         # The receiver answers: what is left is waited for, however slow the machine is.

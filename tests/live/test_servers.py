@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import nats.errors
+import nats.js.errors
 import pytest
 from nats.aio.client import Client
 
@@ -25,6 +26,9 @@ from conformance.servers import (
     fetch,
     free_port,
 )
+from conformance.servers.errors import NoLeaderError
+from tests.live.raw_messages import NO_PEERS
+from tests.live.until import LIMIT, until
 
 NEWEST = TWIN_VERSIONS[-1]
 Make = Callable[..., NativeServer]
@@ -55,16 +59,16 @@ async def test_a_message_stored_before_a_restart_or_crash_is_there_after(
 ) -> None:
     async with native_server(twin_version) as server:
         connection = await connect(server)
-        await connection.jetstream().add_stream(name="KEPT", subjects=["kept.>"])
+        await connection.jetstream(timeout=LIMIT).add_stream(name="KEPT", subjects=["kept.>"])
         for number, kill in ((1, False), (2, True)):
-            await connection.jetstream().publish("kept.one", str(number).encode())
+            await connection.jetstream(timeout=LIMIT).publish("kept.one", str(number).encode())
             await connection.close()
             url, pid = server.url, server.pid
             server.restart(kill=kill)
             assert server.url == url
             assert server.pid != pid
             connection = await connect(server)
-            info = await connection.jetstream().stream_info("KEPT")
+            info = await connection.jetstream(timeout=LIMIT).stream_info("KEPT")
             assert info.state.messages == number
 
 
@@ -116,7 +120,7 @@ async def test_configuration_text_is_in_force(native_server: Make, connect: Conn
     async with native_server(twin_version, config=config) as server:
         connection = await connect(server, user="ann", password="secret")
         assert connection.max_payload == 2048
-        account = await connection.jetstream().account_info()
+        account = await connection.jetstream(timeout=LIMIT).account_info()
         assert account.streams == 0
 
         async def ignore(_: Exception) -> None:
@@ -181,18 +185,48 @@ async def test_three_nodes_form_a_cluster_and_outlive_their_leader(connect: Conn
         follower = next(node for node in cluster.nodes if node is not leader)
         connection = await connect(follower)
         assert connection.max_payload == 4096
-        jetstream = connection.jetstream(timeout=60)
-        info = await jetstream.add_stream(name="R3", subjects=["r3.>"], num_replicas=3)
-        assert info.cluster is not None
-        assert len(info.cluster.replicas or []) == 2
+        jetstream = connection.jetstream(timeout=LIMIT)
+        replicas: list[object] = []
+
+        async def created() -> bool:
+            try:
+                info = await jetstream.add_stream(name="R3", subjects=["r3.>"], num_replicas=3)
+            except nats.js.errors.APIError as error:
+                # The leader of a cluster that was just started may not know its members' room yet.
+                if error.err_code != NO_PEERS:
+                    raise
+                return False
+            assert info.cluster is not None
+            replicas.extend(info.cluster.replicas or [])
+            return True
+
+        await until(created)
+        assert len(replicas) == 2
         await connection.close()
         leader.kill()
         assert cluster.await_leader() is not leader
-        leader.start()
-        cluster.await_leader()
+        cluster.bring_back(leader)
         assert all(node.running for node in cluster.nodes)
     assert not cluster.directory.exists()
     assert not any(node.running for node in cluster.nodes)
+
+
+def test_a_node_that_never_hears_of_the_leader_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with NativeCluster(NEWEST) as cluster:
+        node, settled = cluster.nodes[0], cluster.await_leader
+        node.kill()
+        seen: list[int] = []
+
+        def not_at_first(limit: float) -> NativeServer:
+            seen.append(node.pid)
+            if len(seen) == 1:
+                raise NoLeaderError("on purpose")
+            return settled(limit)
+
+        monkeypatch.setattr(cluster, "await_leader", not_at_first)
+        assert cluster.bring_back(node).running
+        assert node.running
+        assert len(set(seen)) == 2
 
 
 def test_a_cluster_that_cannot_start_says_why_and_leaves_nothing() -> None:

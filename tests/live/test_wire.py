@@ -43,7 +43,7 @@ async def test_batches_and_ordinary_subscriptions_share_a_connection(
         peer.publish(f"{stem}.batches".encode(), b"b%d" % number)
         peer.publish(f"{stem}.ordinary".encode(), b"o%d" % number)
     assert [message[3] for message in await batches.count(500)] == [b"b%d" % n for n in range(500)]
-    assert [(await ordinary.next_msg(timeout=20)).data for _ in range(500)] == [b"o%d" % n for n in range(500)]
+    assert [(await ordinary.next_msg(timeout=LIMIT)).data for _ in range(500)] == [b"o%d" % n for n in range(500)]
 
 
 async def test_messages_larger_than_a_read_arrive_whole(

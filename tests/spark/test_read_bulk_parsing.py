@@ -41,6 +41,7 @@ _EVENTS = st.one_of(
     _MESSAGES,
     st.sampled_from([b"+OK\r\n", _delivery(_OTHER, b"other", b"", b"", b"MSG a 7 r 0\r\n\r\n")]),
     st.just(_delivery(_MINE, b"inbox", b"", b"NATS/1.0 408 Request Timeout\r\n\r\n", b"")),
+    st.just(b"HMSG inbox 7  28 28\r\nNATS/1.0 409 Exceeds Max\r\n\r\n\r\n"),  # as 2.9 writes it
 )
 
 

@@ -11,7 +11,7 @@ from pyspark.sql.types import BinaryType
 
 from conformance.servers import SharedServers
 from pipeline.errors import OptionError, SchemaError, told
-from pipeline.source import stream_state
+from pipeline.source import range_reader, stream_state
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.spark.reading import Read, spark_schema
 from transforms.timestamp import nanoseconds_of
@@ -105,6 +105,21 @@ async def test_subjects_headers_and_payloads_are_exact(url: str, peer: RawPeer, 
     assert [(row["subject"].encode(), row["header_block"], row["data"]) for row in rows] == sent
     assert [[(h["name"], h["value"]) for h in row["headers"]] for row in rows] == [[], _HEADERS, [], [], _HEADERS, []]
     assert {row["stream"] for row in rows} == {stream}
+
+
+async def test_large_messages_among_small_ones_come_in_smaller_portions(
+    url: str, peer: RawPeer, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(range_reader, "_BYTES", 50_000)
+    await _fill(peer, stream, 300)
+    sizes = [1] * 300
+    for number in range(40):
+        sizes.append(number % 4 * 40_000)  # some are larger than all that may be asked for at once
+        await peer.store(f"{stream}.large".encode(), b"x" * sizes[-1])
+    read = await Read(url, stream, spark_schema("sequence", "data"), partitions=2).plan()
+    rows = await read.rows()
+    assert [row["sequence"] for row in rows] == list(range(1, 341))
+    assert [len(row["data"]) for row in rows[300:]] == sizes[300:]
 
 
 async def test_times_are_the_servers_to_the_nanosecond(url: str, peer: RawPeer, stream: str) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
+from pathlib import Path
 
 import pytest
 from pyspark.sql.types import IntegerType, MapType, StringType, TimestampNTZType
 
+from pipeline.connections import FIELDS
 from pipeline.errors import OptionError, SchemaError
 from pipeline.options import READ, given
 from pipeline.source.cores import CORES, cores
@@ -89,6 +92,7 @@ def test_what_is_wrong_is_named(options: dict[str, str], complaint: str) -> None
 
 def test_columns_of_another_name_or_type_are_refused() -> None:
     cases = [
+        (spark_schema(), "a schema without columns; messages have stream"),
         (spark_schema("sequence", "payload"), "column payload: messages have none; they have stream"),
         (spark_schema("sequence", sequence=IntegerType()), "column sequence: is bigint, not int"),
         (spark_schema("time", time=TimestampNTZType()), "column time: is timestamp, not timestamp_ntz"),
@@ -102,6 +106,13 @@ def test_columns_of_another_name_or_type_are_refused() -> None:
         with pytest.raises(SchemaError) as caught:
             ReadSchema.of(schema)
         assert complaint in str(caught.value)
+
+
+def test_the_table_of_options_has_them_all() -> None:
+    table = Path("docs/spark.md").read_text().partition("\n## Options\n")[2]
+    rows = re.findall(r"^\| (`.*?) \| ([RSW]+) \|", table, re.MULTILINE)
+    told = {name: ways for names, ways in rows for name in re.findall(r"`(\w+)`", names)}
+    assert {name for name, ways in told.items() if "R" in ways or "S" in ways} == {*READ, *FIELDS}
 
 
 def test_cores_are_sparks_where_they_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,9 +37,9 @@ async def filled(peer: RawPeer, stream: str, head: str) -> None:
         await peer.store(f"{head}.é{number % 7}.{number}".encode(), b"%d" % number, block)
 
 
-def ours(place: str) -> bool:
+def is_ours(place: Path) -> bool:
     """Whether a directory is the source tree."""
-    return Path(place).resolve().is_relative_to(ROOT) and Path(place, "pipeline").exists()
+    return place.resolve().is_relative_to(ROOT) and (place / "pipeline").exists()
 
 
 async def stored(peer: RawPeer, stream: str) -> list[tuple[str, bytes]]:
@@ -83,7 +83,7 @@ async def test_a_stream_is_read_transformed_and_written_with_nothing_but_what_wa
     for task in [*seen["tasks"], seen["driver"]]:
         assert all("nats_bridge.zip/" in file for file in task["files"]), task
         assert task["version"]
-        assert not any(ours(place) for place in [task["directory"], *task["path"]]), task
+        assert not any(is_ours(Path(task["directory"], place)) for place in [".", *task["path"]]), task
     assert all(str(cluster.place) in task["directory"] for task in seen["tasks"])
 
 

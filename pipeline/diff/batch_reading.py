@@ -1,0 +1,140 @@
+"""Reading many messages at once: the answers of `comparing`, in a quarter of the time for usual copies.
+
+A usual copy's block ends in the source record, perhaps with an id of ours before it, and one regular expression takes
+it apart. Whatever looks otherwise goes to the reader that `comparing` makes; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from pipeline.diff.comparing import (
+    ALLOWANCES,
+    IDENTITY,
+    MESSAGE_ID,
+    RECORD,
+    RECORD_NAME,
+    Comparison,
+    Read,
+    Reader,
+    State,
+    reader,
+)
+from pipeline.diff.provenance import same_origin
+from transforms.header_block import START
+
+__all__ = ["BatchReader", "Columns", "batch_reader"]
+
+_USUAL: Final = re.compile(
+    rb"\r\n(Nats-Msg-Id: bridge-[0-9a-f]{12}-[0-9]{1,20}-[0-9]{1,20}\r\n)?"
+    rb"Nats-(Stream|Bridge)-Source: ([^ \t\r\n]+) ([0-9]{1,18}) ([^ \t\r\n]+ [^ \t\r\n]+)"
+    rb"(?: ([^ \t\r\n]+)( [^ \t\r\n]+)?)?\r\n\r\n\Z"
+)
+_OURS: Final = b"\nNats-Msg-Id: bridge-"
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """`comparing.Read` for many messages, by column; `subjects` is None where they are as they were."""
+
+    states: list[int]
+    origins: list[bytes]
+    numbers: list[int]
+    entries: list[bytes]
+    subjects: list[bytes | None] | None
+    blocks: list[bytes | None]
+    ignored: list[int]
+
+
+BatchReader: TypeAlias = Callable[[Sequence[int], Sequence[bytes], Sequence[bytes]], Columns]
+"""From sequences, subjects and header blocks."""
+
+
+def batch_reader(comparison: Comparison, *, right: bool) -> BatchReader:
+    """How the messages of a side are read, many at once."""
+    one = reader(comparison, right=right)
+    has_records = comparison.by == "provenance" or (comparison.by == "provenance:right" and right)
+    if has_records and comparison.rule is None and comparison.bridged:
+        return _quick(comparison, one)
+
+    def read(sequences: Sequence[int], subjects: Sequence[bytes], blocks: Sequence[bytes]) -> Columns:
+        return _columns([one(*each) for each in zip(sequences, subjects, blocks, strict=True)])
+
+    return read
+
+
+def _columns(found: list[Read]) -> Columns:
+    if not found:
+        return Columns([], [], [], [], None, [], [])
+    states, origins, numbers, entries, subjects, blocks, ignored = (list(each) for each in zip(*found, strict=True))
+    return Columns(states, origins, numbers, entries, subjects, blocks, ignored)
+
+
+def _quick(comparison: Comparison, one: Reader) -> BatchReader:
+    copied = comparison.by == "provenance:right"
+    bit = {what: 1 << at for at, what in enumerate(ALLOWANCES)}
+    name, identity, message_id, record = bit[RECORD_NAME], bit[IDENTITY], bit[MESSAGE_ID], bit[RECORD]
+    marks = tuple(b"\n" + header + b":" for header in comparison.ignored_headers)
+    search = _USUAL.search
+    last = comparison.last if comparison.last is not None else 1 << 64
+
+    def read(sequences: Sequence[int], subjects: Sequence[bytes], blocks: Sequence[bytes]) -> Columns:
+        states: list[int] = []
+        origins: list[bytes] = []
+        numbers: list[int] = []
+        entries: list[bytes] = []
+        changed: list[bytes | None] = []
+        ignored: list[int] = []
+        meant: dict[bytes, bool] = {}
+        for at, block in enumerate(blocks):
+            found = search(block)
+            if found is not None:
+                own, kind, origin, number, entry, subject, extra = found.groups()
+                head = block[: found.start() + 2]
+                if (b"\nNats-" not in head or _only_an_id(head, own)) and not (
+                    marks and any(mark in block for mark in marks)
+                ):
+                    told = int(number)
+                    state, bits, made = 0, message_id if own else 0, None
+                    if copied:
+                        if origin not in meant:
+                            meant[origin] = same_origin(origin, comparison.origin)
+                        if meant[origin] and comparison.first <= told <= last:
+                            made = b"" if head == START else head + b"\r\n"
+                            bits |= record
+                        else:
+                            state, bits = State.ELSEWHERE, 0
+                        origin = b""
+                    else:
+                        if kind == b"Bridge":
+                            bits |= name
+                        if extra:
+                            bits |= identity
+                        if bits:
+                            end = found.end(6) if subject else found.end(5)
+                            made = b"%bNats-Stream-Source: %b\r\n\r\n" % (head, block[found.start(3) : end])
+                    states.append(state)
+                    origins.append(origin)
+                    numbers.append(told)
+                    entries.append(entry)
+                    changed.append(made)
+                    ignored.append(bits)
+                    continue
+            state, origin, told, entry, _, made, bits = one(sequences[at], subjects[at], block)
+            states.append(state)
+            origins.append(origin)
+            numbers.append(told)
+            entries.append(entry)
+            changed.append(made)
+            ignored.append(bits)
+        return Columns(states, origins, numbers, entries, None, changed, ignored)
+
+    return read
+
+
+def _only_an_id(head: bytes, own: bytes | None) -> bool:
+    """Whether the one header of a server before the record is a publisher's message id."""
+    return own is None and head.count(b"\nNats-") == 1 and b"\nNats-Msg-Id: " in head and _OURS not in head

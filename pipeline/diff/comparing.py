@@ -1,0 +1,262 @@
+"""What is compared of a message: which one it is, and subject and header block without what is expected to differ.
+
+Theory of operation: each side reads its messages through a `Reader`, compiled from what is compared (`Comparison`),
+which is plain data and travels to tasks. A reader answers with the message's identity, with subject and block as they
+are to be compared, and with what was left out on the way, as bits, so that nothing is ignored without being counted.
+What a native target and a bridged one differ in by design has an id in docs/known-divergences.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+
+from bridge.copying.message_ids import without_earlier
+from pipeline.diff.provenance import Provenance, provenance, same_origin, without_republished_lines
+from transforms import header_block
+from transforms.republish import Republish
+from transforms.source_record import HEADER, TWIN_HEADER
+from transforms.sourcing import Sourcing
+
+__all__ = [
+    "ALLOWANCES",
+    "By",
+    "Comparison",
+    "Ignored",
+    "Read",
+    "Reader",
+    "State",
+    "bits_of",
+    "ignored_of",
+    "is_plain",
+    "is_unrecorded",
+    "reader",
+]
+
+By: TypeAlias = Literal["sequence", "provenance", "provenance:right", "id"]
+"""What tells that two messages are the same one."""
+
+
+class State:
+    """What a message is to the comparison."""
+
+    COMPARED: Final = 0
+    UNIDENTIFIED: Final = 1
+    """Nothing in it tells which message it is."""
+    ELSEWHERE: Final = 2
+    """It comes from another stream than the one compared with, or from outside of the range."""
+    UNSELECTED: Final = 3
+    """The rule does not copy it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """Something that is not compared: what it is, and the id of the known divergence that explains it, if any."""
+
+    what: str
+    divergence: str = ""
+
+
+RECORD_NAME: Final = Ignored("Nats-Bridge-Source taken for Nats-Stream-Source", "kd/copy/record-name")
+IDENTITY: Final = Ignored("the origin's identity in the source record (field 6)", "kd/copy/identity")
+MESSAGE_ID: Final = Ignored("Nats-Msg-Id: bridge-…", "kd/copy/message-id")
+RECORD: Final = Ignored("where a message says that it comes from")
+STAYING: Final = Ignored("headers that do not travel with a copy (Nats-Expected-*, Nats-Batch-*, Nats-Request-Info)")
+
+ALLOWANCES: Final = (RECORD_NAME, IDENTITY, MESSAGE_ID, RECORD, STAYING)
+"""What can be ignored without being named by the user; the bits of `Read.ignored` in this order, then the names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What is compared with what.
+
+    Attributes:
+        by: how messages are identified.
+        bridged: whether what a native copy and a bridged one differ in by design is left out.
+        ignored_headers: names of headers that are not compared, on both sides; case counts, as on the server.
+        origin: with `provenance:right`, the stream of which the right side holds copies.
+        first: with `provenance:right`, the lowest sequence of the left side's range.
+        last: the highest one; None for no bound.
+        rule: what makes the copies of the left side's messages; None where left and right are alike.
+    """
+
+    by: By
+    bridged: bool = False
+    ignored_headers: tuple[bytes, ...] = ()
+    origin: bytes = b""
+    first: int = 0
+    last: int | None = None
+    rule: Sourcing | Republish | None = field(default=None)
+
+
+Read: TypeAlias = tuple[int, bytes, int, bytes, bytes | None, bytes | None, int]
+"""State, origin or id, number, entry, subject and block as they are compared (None: as they are), ignored as bits."""
+
+Reader: TypeAlias = Callable[[int, bytes, bytes], Read]
+"""From sequence, subject and header block."""
+
+
+def ignored_of(comparison: Comparison) -> tuple[Ignored, ...]:
+    """What the bits of `Read.ignored` mean."""
+    return (*ALLOWANCES, *(Ignored(f"header {name.decode('utf-8', 'replace')}") for name in comparison.ignored_headers))
+
+
+def bits_of(comparison: Comparison) -> tuple[int, ...]:
+    """The bits of `Read.ignored` that this comparison can set."""
+    kinds: tuple[Ignored, ...] = (MESSAGE_ID,) if comparison.bridged else ()
+    if is_unrecorded(comparison):
+        kinds += (RECORD,) if comparison.rule else (RECORD, STAYING)
+    elif comparison.bridged:
+        kinds += (RECORD_NAME, IDENTITY)
+    named = range(len(ALLOWANCES), len(ALLOWANCES) + len(comparison.ignored_headers))
+    return (*sorted(ALLOWANCES.index(kind) for kind in kinds), *named)
+
+
+def is_unrecorded(comparison: Comparison) -> bool:
+    """Whether copies are compared with what they are copies of, so that what tells of that is left out."""
+    rule = comparison.rule
+    return comparison.by == "provenance:right" and not (isinstance(rule, Sourcing) and not rule.mirrors)
+
+
+def is_plain(comparison: Comparison) -> bool:
+    """Whether messages are compared as they are, and by sequence: nothing of them has to be read."""
+    return (
+        comparison.by == "sequence"
+        and not comparison.bridged
+        and not comparison.ignored_headers
+        and comparison.rule is None
+    )
+
+
+def reader(comparison: Comparison, *, right: bool) -> Reader:
+    """How the messages of a side are read."""
+    identify = _identification(comparison, right=right)
+    compared = _comparable(comparison, right=right)
+    rule = None if right else comparison.rule
+
+    def read(sequence: int, subject: bytes, block: bytes) -> Read:
+        state, origin, number, entry = identify(sequence, block)
+        if state != State.COMPARED:
+            return state, origin, number, entry, None, None, 0
+        if rule is None:
+            changed, ignored = compared(block)
+            return state, origin, number, entry, None, None if changed is block else changed, ignored
+        copied = rule.destination(subject)
+        if copied is None:
+            return State.UNSELECTED, origin, number, entry, None, None, 0
+        if isinstance(rule, Sourcing) and not rule.mirrors:
+            block = rule.block(block, rule.record(sequence, subject))
+        elif isinstance(rule, Sourcing):
+            block = rule.bare(block)
+        changed, ignored = compared(block)
+        return state, origin, number, entry, copied, changed, ignored
+
+    return read
+
+
+_Identity: TypeAlias = tuple[int, bytes, int, bytes]
+
+
+def _identification(comparison: Comparison, *, right: bool) -> Callable[[int, bytes], _Identity]:
+    def by_sequence(sequence: int, _: bytes) -> _Identity:
+        return State.COMPARED, b"", sequence, b""
+
+    def by_id(_: int, block: bytes) -> _Identity:
+        found = header_block.read(block, b"Nats-Msg-Id")
+        return (State.COMPARED, found, 0, b"") if found else (State.UNIDENTIFIED, b"", 0, b"")
+
+    def by_provenance(_: int, block: bytes) -> _Identity:
+        found = provenance(block)
+        if found is None:
+            return State.UNIDENTIFIED, b"", 0, b""
+        return State.COMPARED, found.origin, found.sequence, found.entry
+
+    def by_origin(_: int, block: bytes) -> _Identity:
+        found = provenance(block)
+        if found is None:
+            return State.UNIDENTIFIED, b"", 0, b""
+        state = State.COMPARED if _is_meant(comparison, found) else State.ELSEWHERE
+        return state, b"", found.sequence, found.entry
+
+    if comparison.by == "sequence" or (comparison.by == "provenance:right" and not right):
+        return by_sequence
+    if comparison.by == "id":
+        return by_id
+    return by_origin if comparison.by == "provenance:right" else by_provenance
+
+
+def _is_meant(comparison: Comparison, found: Provenance) -> bool:
+    last = comparison.last
+    return (
+        same_origin(found.origin, comparison.origin)
+        and found.sequence >= comparison.first
+        and (last is None or found.sequence <= last)
+    )
+
+
+_Change: TypeAlias = Callable[[bytes], bytes]
+
+
+def _comparable(comparison: Comparison, *, right: bool) -> Callable[[bytes], tuple[bytes, int]]:
+    """A function that gives a block as it is compared, and what was left out of it."""
+    changes: list[tuple[int, bytes, _Change]] = []  # bit, what a block must hold for it, change
+
+    def change(what: Ignored, mark: bytes, made: _Change) -> None:
+        changes.append((1 << ALLOWANCES.index(what), mark, made))
+
+    rule = comparison.rule
+    unrecorded = is_unrecorded(comparison)
+    if unrecorded:
+        if right:
+            change(RECORD, b"\nNats-Stream: ", without_republished_lines)
+        change(RECORD, b"-Source:", _without_record)
+        if not right and rule is None:
+            for prefix in _STAYING:
+                change(STAYING, b"\n" + prefix, _prefix_remover(prefix))
+    elif comparison.bridged:
+        change(RECORD_NAME, b"\nNats-Bridge-Source:", _renamed)
+        change(IDENTITY, b"\nNats-Stream-Source:", _without_identity)
+    if comparison.bridged:
+        change(MESSAGE_ID, b"\nNats-Msg-Id: bridge-", without_earlier)
+    for at, name in enumerate(comparison.ignored_headers, len(ALLOWANCES)):
+        changes.append((1 << at, b"\n" + name + b":", _remover(name)))
+
+    def compared(block: bytes) -> tuple[bytes, int]:
+        ignored = 0
+        for bit, mark, made in changes:
+            if mark in block:
+                changed = made(block)
+                if changed != block:
+                    block, ignored = changed, ignored | bit
+        # A block without headers and none at all become the same copy.
+        return b"" if unrecorded and block == _EMPTY else block, ignored
+
+    return compared
+
+
+_EMPTY: Final = header_block.START + b"\r\n"
+_STAYING: Final = (b"Nats-Expected-", b"Nats-Batch-", b"Nats-Request-Info:")
+_SIXTH_FIELD: Final = re.compile(rb"(\nNats-Stream-Source:[ \t]*[^ \r\n]+(?: [^ \r\n]+){4}) [^ \r\n]+(?=\r\n)")
+
+
+def _remover(name: bytes) -> _Change:
+    return lambda block: header_block.remove(block, name)
+
+
+def _prefix_remover(prefix: bytes) -> _Change:
+    return lambda block: header_block.remove_prefix(block, prefix)
+
+
+def _renamed(block: bytes) -> bytes:
+    return block.replace(b"\n" + TWIN_HEADER + b":", b"\n" + HEADER + b":")
+
+
+def _without_identity(block: bytes) -> bytes:
+    return _SIXTH_FIELD.sub(rb"\1", block, 1)
+
+
+def _without_record(block: bytes) -> bytes:
+    return header_block.remove(header_block.remove(block, HEADER), TWIN_HEADER)

@@ -1,0 +1,92 @@
+"""How to tell which messages of two sides are the same, found out from some of their messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pipeline.diff.comparing import By
+from pipeline.diff.provenance import provenance, same_origin
+from pipeline.diff.sides import OpenSide
+from pipeline.errors import OptionError
+from transforms import header_block
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["Decision", "decide"]
+
+_SAMPLE: Final = 200  # messages
+_MOST: Final = 0.9  # of the sample
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """How messages are identified, and why, in words for a person."""
+
+    by: By
+    reason: str
+
+
+def decide(left: OpenSide, right: OpenSide) -> Decision:
+    """Look at some messages of both sides.
+
+    Raises:
+        OptionError: nothing in them identifies them.
+    """
+    blocks = [_blocks(side.frame) for side in (left, right)]
+    origins = [_origins(each) for each in blocks]
+    common = origins[0] & origins[1]
+    if common:
+        return Decision("provenance", f"both sides' messages say that they come from {_names(common)}")
+    own = left.stream.encode()
+    if any(same_origin(origin, own) for origin in origins[1]):
+        return Decision("provenance:right", f"the right side's messages say that they come from {left.stream}")
+    if _is_numbered_alike(left, right):
+        return Decision("sequence", "messages with the same sequence are the same on both sides")
+    if all(_share(header_block.read(block, b"Nats-Msg-Id") for block in each) >= _MOST for each in blocks):
+        return Decision("id", "the messages of both sides have a Nats-Msg-Id")
+    raise OptionError(
+        "nothing tells which messages of the two sides are the same: not where they come from"
+        f" (left {_names(origins[0]) or 'says nothing'}, right {_names(origins[1]) or 'says nothing'}),"
+        " nor their sequences, nor their ids.\n"
+        "Say it with --by sequence, --by provenance, --by provenance:right (with --origin NAME) or --by id"
+    )
+
+
+def _blocks(frame: DataFrame) -> list[bytes]:
+    return [bytes(row[0] or b"") for row in frame.select("header_block").limit(_SAMPLE).collect()]
+
+
+def _origins(blocks: list[bytes]) -> set[bytes]:
+    """The origins that messages name; none if too few messages do."""
+    found = [provenance(block) for block in blocks]
+    return {each.origin for each in found if each is not None} if _share(found) >= _MOST else set()
+
+
+def _share(found: Iterable[object]) -> float:
+    values = list(found)
+    return sum(bool(value) for value in values) / len(values) if values else 0.0
+
+
+def _is_numbered_alike(left: OpenSide, right: OpenSide) -> bool:
+    """Whether messages with the same sequence mostly have the same payload, from where both sides have messages."""
+    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
+    start = max(left.first, right.first)
+
+    def some(side: OpenSide) -> DataFrame:
+        return side.frame.where(F.col("sequence") >= start)
+
+    payloads = F.coalesce("data", F.lit(b""))
+    here = {row[0]: row[1] for row in some(left).select("sequence", F.xxhash64(payloads)).limit(_SAMPLE).collect()}
+    if not here:
+        return False
+    there = some(right).where(F.col("sequence").isin(list(here))).select("sequence", F.xxhash64(payloads)).collect()
+    alike = sum(1 for sequence, digest in there if here[sequence] == digest)
+    return alike * 2 > len(here)
+
+
+def _names(origins: set[bytes]) -> str:
+    return ", ".join(sorted(origin.decode("utf-8", "backslashreplace") for origin in origins)[:3])

@@ -1,0 +1,165 @@
+"""The full messages of what must be looked at, and the findings about them, still on Spark: there may be many.
+
+Theory of operation: the sequences of both sides are known per identity, so their messages are taken from the sides by a
+join on sequence, and brought together by identity. Where an identity has several messages on a side, only the lowest
+sequence is known; their others are looked for once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
+
+from pipeline.diff.comparing import Comparison, State, is_plain
+from pipeline.diff.digests import digested, key_columns, read_side
+from pipeline.diff.findings import Finding, Side, found, text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+__all__ = ["FINDINGS", "findings"]
+
+FINDINGS: Final = (
+    "kind string, identity string, left_sequence bigint, right_sequence bigint, field string, "
+    "left_value string, right_value string"
+)
+"""The columns of the result."""
+
+_PER_TASK: Final = 20_000  # identities
+_FEW: Final = 500_000  # identities whose sequences can be sent to every task, which spares a shuffle of whole messages
+_AT_ONCE: Final = 500  # findings in a batch
+
+
+def findings(
+    left: DataFrame, right: DataFrame, odd: DataFrame, comparison: Comparison, *, number: int, doubled: bool
+) -> DataFrame:
+    """What is to be said of the identities that must be looked at; columns `FINDINGS`.
+
+    Args:
+        left: the left side's messages, with the columns of a capture.
+        right: the right side's.
+        odd: the rows of `matching.matched` that are odd.
+        comparison: what is compared.
+        number: how many rows these are.
+        doubled: whether a side has more than one message of an identity.
+    """
+    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
+    sides = []
+    for frame, is_right in ((left, False), (right, True)):
+        wanted = odd.selectExpr(("right" if is_right else "left") + " as sequence").where("sequence is not null")
+        if doubled:
+            wanted = wanted.union(_of_doubled(frame, odd, comparison, right=is_right)).distinct()
+        if number <= _FEW:
+            wanted = F.broadcast(wanted)
+        sides.append(_messages(frame.join(wanted, "sequence", "left_semi"), comparison, right=is_right))
+    keys = ["origin", "number"]
+    tasks = -(-number // _PER_TASK)
+    together = sides[0].unionByName(sides[1]).repartition(tasks, *keys).sortWithinPartitions(*keys, "right", "sequence")
+
+    def told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from _in_batches(_findings(_rows(batches)))
+
+    return together.mapInArrow(told, FINDINGS)
+
+
+def _of_doubled(frame: DataFrame, odd: DataFrame, comparison: Comparison, *, right: bool) -> DataFrame:
+    """The sequences of all messages whose identity some side has several times."""
+    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
+    keys = key_columns(comparison)
+    several = odd.where((F.col("messages").bitwiseAND((1 << 32) - 1) > 1) | (F.shiftright("messages", 32) > 1))
+    return digested(frame, comparison, right=right).join(several.select(*keys), keys, "left_semi").select("sequence")
+
+
+def _messages(frame: DataFrame, comparison: Comparison, *, right: bool) -> DataFrame:
+    """Messages with their identity, as they are compared."""
+    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
+    if is_plain(comparison):
+        read = frame.select(
+            F.lit(State.COMPARED).cast("tinyint").alias("state"),
+            F.lit(b"").alias("origin"),
+            F.col("sequence").alias("number"),
+            "sequence",
+            F.lit(b"").alias("entry"),
+            F.col("subject").cast("binary").alias("subject"),
+            F.col("header_block").alias("block"),
+            "data",
+        )
+    else:
+        read = read_side(frame, comparison, right=right, with_data=True).select(
+            "state", "origin", "number", "sequence", "entry", "subject", "block", "data"
+        )
+    # What nothing identifies stands alone: its own sequence, below zero on the right, is its number.
+    own = -F.col("sequence") if right else F.col("sequence")
+    is_identified = F.col("state") == State.COMPARED
+    return (
+        read.where(F.col("state").isin(State.COMPARED, State.UNIDENTIFIED))
+        .withColumn("number", F.when(is_identified, F.col("number")).otherwise(own))
+        .withColumn("right", F.lit(right))
+    )
+
+
+def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    for batch in batches:
+        yield from batch.to_pylist()
+
+
+def _findings(rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for (state, origin, number), group in groupby(rows, itemgetter("state", "origin", "number")):
+        sides: tuple[list[Side], list[Side]] = ([], [])
+        for row in group:
+            sides[row["right"]].append(
+                Side(row["sequence"], row["entry"], row["subject"] or b"", row["block"] or b"", row["data"] or b"")
+            )
+        identity = f"{text(origin)} {number}" if origin and number else text(origin) or str(number)
+        if state == State.UNIDENTIFIED:
+            found_here: Iterator[Finding] = _unidentified(*sides)
+            identity = ""
+        else:
+            found_here = found(*sides)
+        for each in found_here:
+            yield {
+                "kind": each.kind,
+                "identity": identity,
+                "left_sequence": each.left_sequence,
+                "right_sequence": each.right_sequence,
+                "field": each.field,
+                "left_value": each.left,
+                "right_value": each.right,
+            }
+
+
+def _unidentified(lefts: list[Side], rights: list[Side]) -> Iterator[Finding]:
+    for side in lefts:
+        yield Finding("unidentified", side.sequence, None, "left", text(side.subject), None)
+    for side in rights:
+        yield Finding("unidentified", None, side.sequence, "right", None, text(side.subject))
+
+
+def _in_batches(rows: Iterator[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    schema = pa.schema(
+        [
+            ("kind", pa.string()),
+            ("identity", pa.string()),
+            ("left_sequence", pa.int64()),
+            ("right_sequence", pa.int64()),
+            ("field", pa.string()),
+            ("left_value", pa.string()),
+            ("right_value", pa.string()),
+        ]
+    )
+    waiting: list[dict[str, Any]] = []
+    for row in rows:
+        waiting.append(row)
+        if len(waiting) == _AT_ONCE:
+            yield pa.RecordBatch.from_pylist(waiting, schema)
+            waiting = []
+    if waiting:
+        yield pa.RecordBatch.from_pylist(waiting, schema)

@@ -1,0 +1,142 @@
+"""A side as digests: per message which one it is, and 64 bits that stand for what is compared of it.
+
+Theory of operation: where messages are compared as they are and by sequence, Spark does all of it. Otherwise the header
+blocks go through Python, where the engine reads them; payloads never do, of them the digest is enough.
+
+A digest is xxHash of subject, header block and payload, 64 bits. It is no cryptographic one: it finds what happens, not
+what somebody forges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from pipeline.diff.batch_reading import BatchReader, batch_reader
+from pipeline.diff.comparing import Comparison, State, is_plain
+from transforms.republish import Republish
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["READ", "digested", "key_columns", "read_side"]
+
+READ: Final = (
+    "state tinyint, origin binary, number bigint, sequence bigint, entry binary, subject binary, block binary, "
+    "ignored bigint, data_digest bigint"
+)
+"""What `read_side` gives; `subject` and `block` as they are compared."""
+
+
+def key_columns(comparison: Comparison) -> list[str]:
+    """The columns that hold an identity; see `digested`."""
+    return ["number"] if comparison.by in ("sequence", "provenance:right") else ["origin", "number"]
+
+
+def read_side(frame: DataFrame, comparison: Comparison, *, right: bool, with_data: bool = False) -> DataFrame:
+    """The messages of a side as they are compared: columns `READ`. All of them, whatever their state.
+
+    Args:
+        frame: with the columns `subject`, `sequence`, `header_block` and `data`.
+        comparison: what is compared.
+        right: which side it is.
+        with_data: give the payloads themselves (column `data`) in place of `data_digest`.
+    """
+    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
+    # With `headers_only` the copies have no payload.
+    data = F.lit(b"") if isinstance(comparison.rule, Republish) and comparison.rule.headers_only else _bytes("data")
+    columns = [F.col("sequence"), _bytes("subject").alias("subject"), _bytes("header_block").alias("block")]
+    columns.append(data.alias("data") if with_data else F.xxhash64(data).alias("data_digest"))
+    schema = READ.replace("data_digest bigint", "data binary") if with_data else READ
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        reading = batch_reader(comparison, right=right)
+        for batch in batches:
+            yield _read_batch(batch, reading)
+
+    return frame.select(*columns).mapInArrow(read, schema)
+
+
+def digested(frame: DataFrame, comparison: Comparison, *, right: bool) -> DataFrame:
+    """One row per message that is compared.
+
+    Returns:
+        columns `origin`, `number` (the identity), `sequence`, `grouped` (messages of one value have an order among
+        themselves), `digest`, `ignored`. Those that nothing identifies have no `origin` and their own sequence as
+        number, negative on the right.
+    """
+    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
+    if is_plain(comparison):
+        return frame.select(
+            F.lit(b"").alias("origin"),
+            F.col("sequence").alias("number"),
+            F.col("sequence"),
+            F.lit(None).cast("bigint").alias("grouped"),
+            F.xxhash64(_bytes("subject"), _bytes("header_block"), F.xxhash64(_bytes("data"))).alias("digest"),
+            F.lit(0).cast("bigint").alias("ignored"),
+        )
+    read = read_side(frame, comparison, right=right)
+    number, origin = _identity(right=right)
+    grouped = F.lit(None).cast("bigint")
+    if comparison.by == "id":
+        grouped = F.lit(0).cast("bigint")
+    elif (comparison.by == "provenance" and not right) or (comparison.by == "provenance:right" and right):
+        grouped = F.xxhash64("origin", "entry")
+    return read.where(F.col("state").isin(State.COMPARED, State.UNIDENTIFIED)).select(
+        origin.alias("origin"),
+        number.alias("number"),
+        "sequence",
+        grouped.alias("grouped"),
+        F.xxhash64("subject", "block", "data_digest").alias("digest"),
+        "ignored",
+    )
+
+
+def _identity(*, right: bool) -> tuple[Column, Column]:
+    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
+    is_identified = F.col("state") == State.COMPARED
+    own = -F.col("sequence") if right else F.col("sequence")
+    return (
+        F.when(is_identified, F.col("number")).otherwise(own),
+        F.when(is_identified, F.col("origin")).otherwise(F.lit(b"")),
+    )
+
+
+def _bytes(name: str) -> Column:
+    """A column as bytes; what is not there is taken for empty, which in a stream is the same."""
+    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
+    return F.coalesce(F.col(name).cast("binary"), F.lit(b""))
+
+
+def _read_batch(batch: pa.RecordBatch, read: BatchReader) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    sequences, subjects, blocks, payloads = batch.columns
+    found = read(sequences.to_pylist(), subjects.to_pylist(), blocks.to_pylist())
+
+    def changed(column: pa.Array, values: list[bytes | None]) -> pa.Array:
+        made = pa.array(values, pa.binary())
+        return made.fill_null(column) if made.null_count else made
+
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(found.states, pa.int8()),
+            pa.array(found.origins, pa.binary()),
+            pa.array(found.numbers, pa.int64()),
+            sequences,
+            pa.array(found.entries, pa.binary()),
+            subjects if found.subjects is None else changed(subjects, found.subjects),
+            changed(blocks, found.blocks),
+            pa.array(found.ignored, pa.int64()),
+            payloads,
+        ],
+        names=[
+            *("state", "origin", "number", "sequence", "entry", "subject", "block", "ignored"),
+            batch.schema.names[-1],
+        ],
+    )

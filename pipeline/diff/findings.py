@@ -1,0 +1,159 @@
+"""What can be found: its kinds, and the findings about one identity, made of the messages that have it.
+
+Theory of operation: usually one message on either side has an identity, and the two are compared field by field. Where
+there are more, those that the same entry copied belong together, as when two entries copy one message on purpose; of
+what one entry made, one counts (one that is equal to its counterpart, if there is one) and every other one is doubled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pipeline.diff.header_lines import differences
+
+__all__ = ["KINDS", "Finding", "Side", "found", "text"]
+
+KINDS: Final[dict[str, str]] = {
+    "missing": "on the left only",
+    "extra": "on the right only",
+    "doubled": "the same identity a second time on one side",
+    "subject": "another subject",
+    "header-value": "another value of a header",
+    "header-removed": "a header that is on the left only",
+    "header-added": "a header that is on the right only",
+    "header-case": "a header's name in other letters",
+    "header-order": "the same headers in another order",
+    "header-spelling": "blanks, the first line or line ends of the header block",
+    "payload": "another payload",
+    "order": "out of order: stored earlier or later than the messages around it",
+    "unidentified": "nothing tells which message it is",
+}
+"""Every kind of finding, in the order in which they are told, with what it means."""
+
+_LONGEST: Final = 4096  # characters of a value
+_AROUND: Final = 16  # bytes of a payload that are shown from where it differs
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A message of one side, as it is compared: `block` without what is not to be compared."""
+
+    sequence: int
+    entry: bytes
+    subject: bytes
+    block: bytes
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One difference.
+
+    Attributes:
+        kind: one of `KINDS`.
+        left_sequence: in the left stream; None where it has no such message.
+        right_sequence: in the right one.
+        field: which header, where it is about one; `left` or `right` for a doubled or unidentified message.
+        left: the value there, readable; bytes that are not UTF-8 as `\\xNN`.
+        right: the value on the right.
+    """
+
+    kind: str
+    left_sequence: int | None
+    right_sequence: int | None
+    field: str = ""
+    left: str | None = None
+    right: str | None = None
+
+
+def found(lefts: Sequence[Side], rights: Sequence[Side]) -> Iterator[Finding]:
+    """Everything that is to be said of one identity.
+
+    Args:
+        lefts: the messages that have it on the left, by sequence.
+        rights: those on the right.
+    """
+    if len(lefts) <= 1 and len(rights) <= 1:
+        yield from _pair(lefts[0] if lefts else None, rights[0] if rights else None)
+        return
+    # The same entry in both, where the records name entries; else the first of each.
+    entries = {side.entry for side in lefts} == {side.entry for side in rights}
+    left, right = _by_entry(lefts, apart=entries), _by_entry(rights, apart=entries)
+    for entry in dict.fromkeys([*left, *right]):
+        here, there = left.get(entry, []), right.get(entry, [])
+        pair = _counterparts(here, there)
+        yield from _pair(*pair)
+        for side in here:
+            if side is not pair[0]:
+                yield Finding("doubled", side.sequence, None, "left", text(side.subject), None)
+        for side in there:
+            if side is not pair[1]:
+                yield Finding("doubled", None, side.sequence, "right", None, text(side.subject))
+
+
+def _counterparts(lefts: list[Side], rights: list[Side]) -> tuple[Side | None, Side | None]:
+    """The first two that are equal; else the first of each."""
+    for left in lefts:
+        for right in rights:
+            if (left.subject, left.block, left.data) == (right.subject, right.block, right.data):
+                return left, right
+    return (lefts[0] if lefts else None), (rights[0] if rights else None)
+
+
+def text(value: bytes) -> str:
+    """Bytes for a person and for a column of text: what is not UTF-8 as `\\xNN`, long values cut short."""
+    told = value[:_LONGEST].decode("utf-8", "backslashreplace")
+    return told if len(value) <= _LONGEST else f"{told}… ({len(value)} bytes)"
+
+
+def _by_entry(sides: Sequence[Side], *, apart: bool) -> dict[bytes, list[Side]]:
+    grouped: dict[bytes, list[Side]] = {}
+    for side in sides:
+        grouped.setdefault(side.entry if apart else b"", []).append(side)
+    return grouped
+
+
+def _pair(left: Side | None, right: Side | None) -> Iterator[Finding]:
+    if left is None:
+        assert right is not None
+        yield Finding("extra", None, right.sequence, "", None, text(right.subject))
+        return
+    if right is None:
+        yield Finding("missing", left.sequence, None, "", text(left.subject), None)
+        return
+    at = left.sequence, right.sequence
+    if left.subject != right.subject:
+        yield Finding("subject", *at, "", text(left.subject), text(right.subject))
+    for each in differences(left.block, right.block):
+        yield Finding(each.kind, *at, text(each.name), text(each.left), text(each.right))
+    if left.data != right.data:
+        yield Finding("payload", *at, "", *_payloads(left.data, right.data))
+
+
+def _payloads(left: bytes, right: bytes) -> tuple[str, str]:
+    """Sizes, and what is there from the first byte that differs."""
+    at = _first_difference(left, right)
+    return _payload(left, at), _payload(right, at)
+
+
+def _payload(data: bytes, at: int) -> str:
+    some = data[at : at + _AROUND]
+    more = "…" if len(data) > at + _AROUND else ""
+    if not some:
+        return f"{len(data)} bytes, ends at byte {at}"
+    words = some.decode("utf-8", "backslashreplace")
+    return f"{len(data)} bytes, at byte {at}: {words if words.isprintable() else f'0x{some.hex()}'}{more}"
+
+
+def _first_difference(left: bytes, right: bytes) -> int:
+    """Index of the first byte that differs, by halving: whole slices compare much faster than single bytes."""
+    low, high = 0, min(len(left), len(right))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if left[low:middle] == right[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -1,0 +1,110 @@
+"""What two header blocks differ in, line by line: names, values, their order, their case, their spelling.
+
+A block is read as the server reads one: its first line is no header, a line ends at CRLF, a name ends at the first
+colon, blanks around a value do not count (what differs in nothing else is told as spelling).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+__all__ = ["HeaderDifference", "Kind", "differences", "header_lines"]
+
+Kind: TypeAlias = Literal[
+    "header-added", "header-removed", "header-value", "header-case", "header-order", "header-spelling"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderDifference:
+    """One difference.
+
+    Attributes:
+        name: the header's; empty where the block as a whole differs.
+        left: its value, or the values joined by commas; the names in their order where that differs.
+        right: the same of the other block.
+    """
+
+    kind: Kind
+    name: bytes
+    left: bytes
+    right: bytes
+
+
+def header_lines(block: bytes) -> list[tuple[bytes, bytes]]:
+    """Names and values of a block, in order; a line without a colon has an empty value."""
+    found = []
+    for line in block.split(b"\r\n")[1:]:
+        if line:
+            name, _, value = line.partition(b":")
+            found.append((name, value.strip(b" \t")))
+    return found
+
+
+def differences(left: bytes, right: bytes) -> Iterator[HeaderDifference]:
+    """Everything in which two blocks differ; nothing if they are equal, byte for byte."""
+    if left == right:
+        return
+    lines = header_lines(left), header_lines(right)
+    values = _by_name(lines[0]), _by_name(lines[1])
+    found = False
+    renamed = _renamed(*values)
+    for old, new in renamed.items():
+        found = True
+        yield HeaderDifference("header-case", old, old, new)
+        values[1][old] = values[1].pop(new)
+    for name, here in values[0].items():
+        there = values[1].get(name)
+        if there == here:
+            continue
+        found = True
+        if there is None:
+            yield HeaderDifference("header-removed", name, _joined(here), b"")
+        elif sorted(there) == sorted(here):
+            yield HeaderDifference("header-order", name, _joined(here), _joined(there))
+        else:
+            yield HeaderDifference("header-value", name, _joined(here), _joined(there))
+    for name, there in values[1].items():
+        if name not in values[0]:
+            found = True
+            yield HeaderDifference("header-added", name, b"", _joined(there))
+    orders = [_order(lines[0], values, {}), _order(lines[1], values, {new: old for old, new in renamed.items()})]
+    if orders[0] != orders[1]:
+        found = True
+        yield HeaderDifference("header-order", b"", b", ".join(orders[0]), b", ".join(orders[1]))
+    if not found:
+        yield HeaderDifference("header-spelling", b"", left, right)
+
+
+def _by_name(lines: list[tuple[bytes, bytes]]) -> dict[bytes, list[bytes]]:
+    found: dict[bytes, list[bytes]] = {}
+    for name, value in lines:
+        found.setdefault(name, []).append(value)
+    return found
+
+
+def _renamed(left: dict[bytes, list[bytes]], right: dict[bytes, list[bytes]]) -> dict[bytes, bytes]:
+    """Names that are only on the left, with what they are on the right, where that is the same but for its case."""
+    lacking = {name.lower(): name for name in right if name not in left}
+    return {
+        name: lacking[name.lower()]
+        for name in left
+        if name not in right and name.lower() in lacking and left[name] == right[lacking[name.lower()]]
+    }
+
+
+def _order(
+    lines: list[tuple[bytes, bytes]],
+    values: tuple[dict[bytes, list[bytes]], dict[bytes, list[bytes]]],
+    renamed: dict[bytes, bytes],
+) -> list[bytes]:
+    """The names of a block in their order, as far as both blocks have them equally often."""
+    names = [renamed.get(name, name) for name, _ in lines]
+    left, right = values
+    return [name for name in names if name in left and name in right and len(left[name]) == len(right[name])]
+
+
+def _joined(values: list[bytes]) -> bytes:
+    return b", ".join(values)

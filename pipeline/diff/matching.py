@@ -1,0 +1,148 @@
+"""Digests of both sides, brought together by identity: which agree, and which must be looked at.
+
+Theory of operation: one row per message of either side, spread by identity, is added up per identity: how many messages
+each side has, the lowest sequence of each, and the exclusive or of all digests. Where each side has one message and the
+digests cancel out, the messages are equal; every other identity is looked at with its full messages (`details`). That
+costs one shuffle of small rows and no sorting.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pipeline.diff.comparing import Comparison, Ignored, bits_of, ignored_of
+from pipeline.diff.digests import digested, key_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["Counts", "counts", "matched"]
+
+_RIGHT: Final = 1 << 32
+"""One message of the right in a count of both sides; the left ones are below it."""
+
+PER_TASK: Final = 500_000
+"""Messages whose identities one task brings together: some 100 MB of its memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What came out, in messages of either side and in identities.
+
+    Attributes:
+        left: messages of the left that were compared, unidentified ones included.
+        right: those of the right.
+        equal: identities with one equal message on either side.
+        common: identities that both sides have.
+        odd: identities that must be looked at.
+        doubled: identities of which a side has more than one message.
+        ignored: what was left out of the comparison: in how many messages of the left, and of the right.
+    """
+
+    left: int
+    right: int
+    equal: int
+    common: int
+    odd: int
+    doubled: int
+    ignored: dict[Ignored, tuple[int, int]]
+
+
+def matched(left: DataFrame, right: DataFrame, comparison: Comparison, messages: int) -> DataFrame:
+    """One row per identity.
+
+    Args:
+        left: the left side's messages, with the columns of a capture.
+        right: the right side's.
+        comparison: what is compared.
+        messages: about how many there are on both sides together.
+
+    Returns:
+        columns `origin` (where identities have one), `number`, `messages` (of the left; 2³² for each of the right),
+        `left`, `right` (the lowest sequences), `grouped`, `odd`, and `ignored_<bit>` counted as `messages` is.
+    """
+    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
+    keys = key_columns(comparison)
+    bits = bits_of(comparison)
+
+    def one(frame: DataFrame, is_right: bool) -> DataFrame:
+        found = digested(frame, comparison, right=is_right)
+        unit = F.lit(_RIGHT if is_right else 1).cast("bigint")
+        sequence, none = F.col("sequence"), F.lit(None).cast("bigint")
+        return found.select(
+            *keys,
+            unit.alias("messages"),
+            (none if is_right else sequence).alias("left"),
+            (sequence if is_right else none).alias("right"),
+            "grouped",
+            "digest",
+            *(_bit("ignored", bit, unit).alias(f"ignored_{bit}") for bit in bits),
+        )
+
+    parts = max(left.sparkSession.sparkContext.defaultParallelism, -(-messages // PER_TASK))
+    both = one(left, False).unionByName(one(right, True)).repartition(parts, *keys)
+    added = both.groupBy(*keys).agg(
+        F.sum("messages").alias("messages"),
+        F.min("left").alias("left"),
+        F.min("right").alias("right"),
+        F.max("grouped").alias("grouped"),
+        F.bit_xor("digest").alias("digest"),
+        *(F.sum(f"ignored_{bit}").alias(f"ignored_{bit}") for bit in bits),
+    )
+    odd = (F.col("messages") != 1 + _RIGHT) | (F.col("digest") != 0)
+    return added.withColumn("odd", odd).drop("digest")
+
+
+def counts(found: DataFrame, comparison: Comparison) -> Counts:
+    """Add up what `matched` gave."""
+    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
+    bits = bits_of(comparison)
+
+    def number(condition: Column) -> Column:
+        return F.sum(F.when(condition, 1).otherwise(0))
+
+    columns = {
+        "left": F.sum(_of_left("messages")),
+        "right": F.sum(_of_right("messages")),
+        "equal": number(~F.col("odd")),
+        "common": number((_of_left("messages") > 0) & (_of_right("messages") > 0)),
+        "odd": number(F.col("odd")),
+        "doubled": number((_of_left("messages") > 1) | (_of_right("messages") > 1)),
+    }
+    for bit in bits:
+        columns[f"left_{bit}"] = F.sum(_of_left(f"ignored_{bit}"))
+        columns[f"right_{bit}"] = F.sum(_of_right(f"ignored_{bit}"))
+    row: dict[str, Any] = found.agg(*(column.alias(name) for name, column in columns.items())).collect()[0].asDict()
+    told = {name: int(value or 0) for name, value in row.items()}
+    every = ignored_of(comparison)
+    ignored = {every[bit]: (told[f"left_{bit}"], told[f"right_{bit}"]) for bit in bits}
+    return Counts(
+        left=told["left"],
+        right=told["right"],
+        equal=told["equal"],
+        common=told["common"],
+        odd=told["odd"],
+        doubled=told["doubled"],
+        ignored={what: messages for what, messages in ignored.items() if any(messages)},
+    )
+
+
+def _bit(name: str, bit: int, unit: Column) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
+    return F.shiftright(F.col(name), bit).bitwiseAND(1) * unit
+
+
+def _of_left(name: str) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
+    return F.col(name).bitwiseAND(_RIGHT - 1)
+
+
+def _of_right(name: str) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
+    return F.shiftright(F.col(name), 32)

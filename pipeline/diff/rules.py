@@ -1,0 +1,70 @@
+"""What makes the copies of the left side's messages: a rule of a configuration, or a transform by itself."""
+
+from __future__ import annotations
+
+from bridge.errors import ConfigError
+from bridge.settings import MirrorRule, RepublishRule, Settings, Source
+from bridge.settings.rules import CopyingRule
+from transforms.dialect import NEWEST, Dialect, dialect
+from transforms.errors import EngineError
+from transforms.republish import Republish, compile_republish
+from transforms.sourcing import Sourcing, compile_sourcing
+
+__all__ = ["rule_of", "transform_of"]
+
+_NATIVE = "native"
+
+
+def rule_of(settings: Settings, name: str, stream: str) -> Sourcing | Republish:
+    """The rule of this name, for the messages of a stream.
+
+    Args:
+        settings: the configuration.
+        name: the rule's.
+        stream: the name of the stream that is copied; empty where it is not known, and the rule has one origin.
+
+    Raises:
+        ConfigError: there is no such rule, it makes no copies, or not of this stream, or its transform is wrong.
+    """
+    rule = next((each for each in settings.rules if each.name == name), None)
+    if rule is None:
+        known = ", ".join(each.name for each in settings.rules) or "none"
+        raise ConfigError(f"--rule {name}: the configuration has no such rule; it has {known}")
+    told = settings.dialect_of(rule) if not isinstance(rule, RepublishRule) or rule.dialect else settings.dialect
+    version = NEWEST if told == _NATIVE else dialect(told)
+    if isinstance(rule, RepublishRule):
+        try:
+            return compile_republish(rule.stream, rule.republish.native(), version)
+        except EngineError as error:
+            raise ConfigError(f"--rule {name}: republish: {error}") from None
+    if not isinstance(rule, CopyingRule):
+        raise ConfigError(
+            f"--rule {name}: is of kind {rule.kind}; copies are made by sources, mirror, kv_sources, republish"
+        )
+    entries = [entry for entry in rule.entries if not stream or entry.name == stream]
+    if len(entries) != 1:
+        names = ", ".join(dict.fromkeys(entry.name for entry in rule.entries))
+        raise ConfigError(
+            f"--rule {name}: has {len(entries) or 'no'} entries for stream {stream or '?'}, and one is needed; "
+            f"it copies {names}"
+        )
+    return _compiled(entries[0], version, f"--rule {name}", mirrors=isinstance(rule, MirrorRule))
+
+
+def transform_of(source: str, destination: str, stream: str) -> Sourcing:
+    """A transform as the only entry of a stream that copies `stream`.
+
+    Raises:
+        ConfigError: it is no transform.
+    """
+    entry = Source.model_validate({"name": stream, "subject_transforms": [{"src": source, "dest": destination}]})
+    return _compiled(entry, NEWEST, f"--transform {source} {destination}", mirrors=True)
+
+
+def _compiled(entry: Source, version: Dialect, place: str, *, mirrors: bool) -> Sourcing:
+    try:
+        return compile_sourcing(
+            entry.native(), version, mirrors=mirrors, exclude=[pattern.encode() for pattern in entry.exclude]
+        )
+    except EngineError as error:
+        raise ConfigError(f"{place}: {error}") from None

@@ -1,0 +1,281 @@
+"""One comparison from its two sides to its result.
+
+Both sides become digests, which are brought together by identity (`matching`); whether the common messages have the
+same order is found out from their sequences (`ordering`); what must be looked at is fetched and compared (`details`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from pipeline.diff.comparing import By, Comparison
+from pipeline.diff.deciding import Decision, decide
+from pipeline.diff.details import FINDINGS, findings
+from pipeline.diff.digests import key_columns
+from pipeline.diff.findings import text
+from pipeline.diff.matching import Counts, counts, matched
+from pipeline.diff.ordering import out_of_order
+from pipeline.diff.overview import Example, overview_of
+from pipeline.diff.sides import OpenSide, Place, open_side
+from pipeline.errors import OptionError, PipelineError
+from pipeline.progress import Progress
+from transforms.republish import Republish
+from transforms.sourcing import Sourcing
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Result", "Wanted", "compared"]
+
+Like: TypeAlias = Literal["auto", "exact", "bridged"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a user asks for.
+
+    Attributes:
+        by: what identifies messages; `auto`: find it out.
+        like: `exact`: everything is compared; `bridged`: not what a native and a bridged copy differ in by design;
+            `auto`: `bridged` where messages are identified by where they come from.
+        ignored_headers: names of headers that are not compared.
+        allowed: kinds of findings that are told, and are no difference.
+        origin: what the left stream is called in the right one's records; empty: its name.
+        rule: what makes copies of the left side's messages.
+        examples: how many findings of each kind are kept for the summary.
+    """
+
+    by: By | Literal["auto"] = "auto"
+    like: Like = "auto"
+    ignored_headers: tuple[bytes, ...] = ()
+    allowed: frozenset[str] = frozenset()
+    origin: str = ""
+    rule: Sourcing | Republish | None = None
+    examples: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came out.
+
+    Attributes:
+        left: the left side.
+        right: the right one.
+        comparison: what was compared.
+        reason: why messages are identified as they are; empty where the user said so.
+        counts: messages, identities, what was ignored.
+        left_out: messages of the left and of the right that were not compared: those that the rule does not copy, and
+            those of other origins.
+        kinds: how many findings there are of each kind.
+        headers: how many there are of each kind and header, the most frequent ones.
+        examples: the first ones of each kind.
+        order_is_exact: whether the messages out of order are the fewest that would have to be moved.
+        allowed: kinds that are no difference.
+        findings: all of them, with the columns `details.FINDINGS`; to be read while the session lives.
+    """
+
+    left: OpenSide
+    right: OpenSide
+    comparison: Comparison
+    reason: str
+    counts: Counts
+    left_out: tuple[int, int]
+    kinds: dict[str, int]
+    headers: dict[tuple[str, str], int]
+    examples: dict[str, tuple[Example, ...]]
+    order_is_exact: bool
+    allowed: frozenset[str]
+    findings: DataFrame = field(repr=False)
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether nothing was found but what is allowed."""
+        return not any(number for kind, number in self.kinds.items() if kind not in self.allowed)
+
+
+@contextmanager
+def compared(
+    spark: SparkSession, left: Place, right: Place, wanted: Wanted, progress: Progress | None = None
+) -> Iterator[Result]:
+    """Compare two sides. What Spark keeps for the result is given back when the block ends.
+
+    Raises:
+        OptionError: nothing identifies messages, or the options do not go together.
+        PipelineError: a side cannot be read or holds nothing, or the sides have no message in common.
+    """
+    progress = progress or Progress("diff")
+    if left == right:
+        raise OptionError(f"both sides are the same: {left.told}; say two streams or captures, or two ranges of one")
+    with _settings(spark):
+        progress.enter("reading the left side")
+        one = open_side(spark, left)
+        try:
+            progress.enter("reading the right side")
+            other = open_side(spark, right)
+            try:
+                with _compared(one, other, wanted, progress) as result:
+                    yield result
+            finally:
+                other.close()
+        finally:
+            one.close()
+
+
+@contextmanager
+def _compared(left: OpenSide, right: OpenSide, wanted: Wanted, progress: Progress) -> Iterator[Result]:
+    decision = _decision(left, right, wanted)
+    comparison = _comparison(left, decision.by, wanted)
+    messages = left.messages + right.messages
+    progress.enter("bringing both sides together", total=messages)
+    found = matched(left.frame, right.frame, comparison, messages).persist()
+    told: DataFrame | None = None
+    try:
+        counted = counts(found, comparison)
+        if not counted.common:
+            raise PipelineError(_nothing_in_common(left, right, found, comparison))
+        exact = True
+        odd = found.where("odd")
+        parts = []
+        if counted.odd:
+            doubled = counted.doubled > 0
+            parts.append(findings(left.frame, right.frame, odd, comparison, number=counted.odd, doubled=doubled))
+        if comparison.by != "sequence":
+            progress.enter("looking at the order", total=counted.common)
+            moved, exact = out_of_order(_pairs(found), left.first, left.last)
+            if moved is not None:
+                parts.append(_as_findings(moved, found, comparison, few=exact))
+        progress.enter("looking at what differs", total=counted.odd)
+        told = parts[0] if parts else left.frame.sparkSession.createDataFrame([], FINDINGS)
+        for part in parts[1:]:
+            told = told.unionByName(part)
+        told = told.persist()
+        overview = overview_of(told, wanted.examples)
+        progress.messages = messages
+        yield Result(
+            left=left,
+            right=right,
+            comparison=comparison,
+            reason=decision.reason,
+            counts=counted,
+            left_out=(left.messages - counted.left, right.messages - counted.right),
+            kinds=overview.kinds,
+            headers=overview.headers,
+            examples=overview.examples,
+            order_is_exact=exact,
+            allowed=wanted.allowed,
+            findings=told,
+        )
+    finally:
+        if told is not None:
+            told.unpersist()
+        found.unpersist()
+
+
+def _decision(left: OpenSide, right: OpenSide, wanted: Wanted) -> Decision:
+    if wanted.by != "auto":
+        return Decision(wanted.by, "")
+    if wanted.rule is not None:
+        return Decision("provenance:right", "the right side's messages are copies of the left side's")
+    return decide(left, right)
+
+
+def _comparison(left: OpenSide, by: By, wanted: Wanted) -> Comparison:
+    rule, origin = wanted.rule, b""
+    if by == "provenance:right":
+        origin = (wanted.origin or left.stream).encode()
+        if not origin:
+            raise OptionError(f"{left.place.told}: does not say of which stream it is; say --origin NAME")
+    elif wanted.origin:
+        raise OptionError("--origin NAME: belongs to --by provenance:right")
+    if rule is not None and not (by == "provenance:right" or (by == "sequence" and _keeps_sequences(rule))):
+        raise OptionError(
+            f"--by {by}: a rule or transform makes copies of the left side's messages, so the right side must say what "
+            "it holds copies of: --by provenance:right"
+        )
+    return Comparison(
+        by=by,
+        bridged=wanted.like == "bridged" or (wanted.like == "auto" and by.startswith("provenance")),
+        ignored_headers=wanted.ignored_headers,
+        origin=origin,
+        first=left.place.first or 0,
+        last=left.place.last,
+        rule=rule,
+    )
+
+
+def _keeps_sequences(rule: Sourcing | Republish) -> bool:
+    return isinstance(rule, Sourcing) and rule.mirrors
+
+
+def _pairs(found: DataFrame) -> DataFrame:
+    """Common messages by their sequences; of those that are there several times, the first."""
+    return found.where("left is not null and right is not null").select("left", "right", "grouped")
+
+
+def _as_findings(moved: DataFrame, found: DataFrame, comparison: Comparison, *, few: bool) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
+    known = found.select("left", "right", *key_columns(comparison))
+    together = known.join(F.broadcast(moved) if few else moved, ["left", "right"])
+    identity = F.col("number").cast("string")
+    if comparison.by in ("provenance", "id"):
+        origin = F.udf(lambda value: text(bytes(value or b"")), "string")("origin")
+        identity = origin if comparison.by == "id" else F.concat_ws(" ", origin, identity)
+    return together.select(
+        F.lit("order").alias("kind"),
+        identity.alias("identity"),
+        F.col("left").alias("left_sequence"),
+        F.col("right").alias("right_sequence"),
+        F.lit("").alias("field"),
+        F.lit(None).cast("string").alias("left_value"),
+        F.when(F.col("late"), F.lit("later")).otherwise(F.lit("earlier")).alias("right_value"),
+    )
+
+
+def _nothing_in_common(left: OpenSide, right: OpenSide, found: DataFrame, comparison: Comparison) -> str:
+    """Why that may be: an identity of either side."""
+
+    def some(side: str) -> str:
+        row = found.where(f"{side} is not null").limit(1).collect()
+        if not row:
+            return "none"
+        values: dict[str, Any] = row[0].asDict()
+        origin = text(bytes(values.get("origin") or b""))
+        if comparison.by == "id":
+            return origin or "none"
+        if comparison.by == "provenance":
+            return f"{origin} {values['number']}" if origin else "none"
+        return str(values["number"]) if values["number"] > 0 else "none"
+
+    hint = (
+        "; say --origin NAME if the left stream has another name there" if comparison.by == "provenance:right" else ""
+    )
+    return (
+        f"{left.place.told} and {right.place.told} have no message in common by {comparison.by} "
+        f"(the left one has {some('left')}, the right one {some('right')}){hint}"
+    )
+
+
+_PER_BATCH: Final = {
+    # Payloads can be megabytes: a batch of ten thousand of them would not fit into a task.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
+}
+
+
+@contextmanager
+def _settings(spark: SparkSession) -> Iterator[None]:
+    """Settings of Spark for the length of the comparison."""
+    before = {name: spark.conf.get(name, None) for name in _PER_BATCH}
+    for name, value in _PER_BATCH.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)

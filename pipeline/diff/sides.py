@@ -1,0 +1,201 @@
+"""The two sides of a comparison: streams, or captures of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from bridge.settings import Connection
+from pipeline.capture.reading import is_capture, read_capture
+from pipeline.columns import CAPTURED, ddl
+from pipeline.connections import options_of
+from pipeline.errors import PipelineError, SchemaError
+from transforms.subject import matches
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["OpenSide", "Place", "open_side"]
+
+_COMPARED: Final = ("stream", "subject", "sequence", "header_block", "data")
+_LIVE: Final = ddl(_COMPARED).replace("subject string", "subject binary")  # what is no UTF-8 is compared, too
+_STREAM: Final = "stream:"
+_CAPTURE: Final = "capture:"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the messages of a side are.
+
+    Attributes:
+        name: the stream, or the path of the capture.
+        connection: how to reach the stream; None for a capture.
+        stream: which stream of a capture that holds several.
+        first: the lowest sequence wanted; None for no bound.
+        last: the highest one.
+        subjects: patterns of the subjects wanted; empty for all.
+    """
+
+    name: str
+    connection: Connection | None = None
+    stream: str | None = None
+    first: int | None = None
+    last: int | None = None
+    subjects: tuple[str, ...] = ()
+
+    @property
+    def told(self) -> str:
+        """The side as a person would name it."""
+        return f"stream {self.name}" if self.connection is not None else f"capture {self.name}"
+
+    @staticmethod
+    def is_stream(text: str) -> bool:
+        """Whether a word of the command line names a stream: `stream:NAME`, or a name that is no path."""
+        if text.startswith((_STREAM, _CAPTURE)):
+            return text.startswith(_STREAM)
+        return "/" not in text and "\\" not in text and not Path(text).exists()
+
+    @staticmethod
+    def bare(text: str) -> str:
+        """The name or path in a word of the command line."""
+        return text.removeprefix(_STREAM).removeprefix(_CAPTURE)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSide:
+    """A side that can be read.
+
+    Attributes:
+        frame: columns `stream`, `subject`, `sequence`, `header_block`, `data`; always the same messages.
+        stream: the name of the stream that they are of; empty where nothing tells it.
+        messages: how many there are.
+        first: the lowest sequence.
+        last: the highest one.
+    """
+
+    place: Place
+    frame: DataFrame = field(repr=False)
+    stream: str
+    messages: int
+    first: int
+    last: int
+
+    def close(self) -> None:
+        """Give back what holds the messages."""
+        self.frame.unpersist()
+
+    @classmethod
+    def of(cls, place: Place, frame: DataFrame) -> Self:
+        """Look at the messages of a side.
+
+        Raises:
+            PipelineError: there are none, or they are of several streams.
+        """
+        from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
+        row = frame.agg(
+            F.count("*"), F.min("sequence"), F.max("sequence"), F.min("stream"), F.max("stream"), F.count("sequence")
+        ).collect()[0]
+        messages, first, last, lowest, highest, numbered = row
+        if not messages:
+            raise PipelineError(f"{place.told}: there are no messages{_of_what(place)}")
+        if numbered != messages:
+            raise SchemaError(f"{place.told}: {messages - numbered} rows have no sequence")
+        if lowest != highest:
+            raise PipelineError(
+                f"{place.told}: holds messages of several streams, such as {lowest} and {highest}; "
+                f"say which one: --left-stream or --right-stream NAME"
+            )
+        return cls(place, frame, lowest or "", messages, first, last)
+
+
+def open_side(spark: SparkSession, place: Place) -> OpenSide:
+    """Make a side ready to be read, more than once.
+
+    A stream is read from its server once, and kept on the disks of the executors meanwhile, so that what is compared
+    does not change.
+
+    Raises:
+        SchemaError: the files of a capture lack a column, or have it in another type.
+        PipelineError: there is no such capture or stream, or nothing in it.
+    """
+    return OpenSide.of(place, _live(spark, place) if place.connection is not None else _captured(spark, place))
+
+
+def _live(spark: SparkSession, place: Place) -> DataFrame:
+    from pyspark import StorageLevel
+
+    assert place.connection is not None
+    options = options_of(place.connection) | {"stream": place.name}
+    if place.first is not None:
+        options["startSequence"] = str(place.first)
+    if place.last is not None:
+        options["endSequence"] = str(place.last)
+    if place.subjects:
+        options["subjects"] = ",".join(place.subjects)
+    frame = spark.read.format("jetstream").options(**options).schema(_LIVE).load()
+    return frame.persist(StorageLevel.DISK_ONLY)
+
+
+def _captured(spark: SparkSession, place: Place) -> DataFrame:
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
+    try:
+        frame = (
+            read_capture(spark, place.name, first=place.first, last=place.last)
+            if is_capture(spark, place.name)
+            else spark.read.parquet(place.name)
+        )
+    except AnalysisException as error:
+        first = str(error).splitlines()[0]
+        raise PipelineError(f"{place.told}: cannot be read as Parquet: {first}") from None
+    lacking = [name for name in _COMPARED if name not in frame.columns]
+    if lacking:
+        raise SchemaError(
+            f"{place.told}: has no column {', '.join(lacking)}; a capture has {', '.join(CAPTURED)} "
+            f"(nats-bridge capture makes one)"
+        )
+    kinds = dict(frame.dtypes)
+    for name, kind in (("sequence", "bigint"), ("header_block", "binary"), ("data", "binary")):
+        if kinds[name] != kind and not (kind == "bigint" and kinds[name] in ("int", "smallint")):
+            raise SchemaError(f"{place.told}: column {name} is {kinds[name]}; it must be {kind}")
+    frame = frame.select(*_COMPARED)
+    if place.stream is not None:
+        frame = frame.where(F.col("stream") == place.stream)
+    if place.first is not None:
+        frame = frame.where(F.col("sequence") >= place.first)
+    if place.last is not None:
+        frame = frame.where(F.col("sequence") <= place.last)
+    return _of_subjects(frame, place.subjects) if place.subjects else frame
+
+
+def _of_subjects(frame: DataFrame, patterns: tuple[str, ...]) -> DataFrame:
+    """The messages whose subjects match a pattern, as the engine says."""
+    import pyarrow as pa
+    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+    from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # made public by a star
+
+    wanted = tuple(pattern.encode() for pattern in patterns)
+
+    def is_wanted(subjects: pa.Array) -> pa.Array:
+        each = subjects.dictionary_encode()
+        answers = [any(matches(subject, pattern) for pattern in wanted) for subject in each.dictionary.to_pylist()]
+        return pa.array(answers, pa.bool_()).take(each.indices)
+
+    # What kind of function it is, Spark reads from its annotations, which it cannot resolve as text.
+    is_wanted.__annotations__.update({"subjects": pa.Array, "return": pa.Array})
+    return frame.where(arrow_udf(is_wanted, "boolean")(F.col("subject").cast("binary")))
+
+
+def _of_what(place: Place) -> str:
+    bounds = []
+    if place.stream is not None:
+        bounds.append(f"of stream {place.stream}")
+    if place.first is not None or place.last is not None:
+        bounds.append(f"with sequences {place.first or 1} to {place.last or 'the end'}")
+    if place.subjects:
+        bounds.append(f"with subjects {', '.join(place.subjects)}")
+    return " " + " ".join(bounds) if bounds else ""

@@ -1,0 +1,145 @@
+"""A comparison's result for a terminal, and as plain values for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from bridge.printable import printable
+from pipeline.diff.findings import KINDS
+from pipeline.diff.overview import Example
+from pipeline.diff.run import Result
+
+__all__ = ["as_json", "example_line", "summary"]
+
+_BY = {
+    "sequence": "their sequences",
+    "provenance": "where they come from",
+    "provenance:right": "what the right side's messages are copies of",
+    "id": "their Nats-Msg-Id",
+}
+
+
+def summary(result: Result, width: int | None = None) -> str:
+    """Both sides, what was compared and what was not, a table of what was found, examples, and the result.
+
+    Args:
+        result: what came out.
+        width: columns of a terminal, beyond which lines are cut; None for whole lines.
+    """
+    lines = _lines(result)
+    return "\n".join(lines if width is None else (_cut(line, width) for line in lines))
+
+
+def as_json(result: Result) -> dict[str, Any]:
+    """The same as plain values for `json.dumps`."""
+    counts = result.counts
+    return {
+        "equal": result.is_equal,
+        "by": result.comparison.by,
+        "bridged": result.comparison.bridged,
+        "reason": result.reason,
+        "left": {"place": result.left.place.told, "stream": result.left.stream, "messages": result.left.messages},
+        "right": {"place": result.right.place.told, "stream": result.right.stream, "messages": result.right.messages},
+        "left_out": {"left": result.left_out[0], "right": result.left_out[1]},
+        "common": counts.common,
+        "agree": counts.equal,
+        "ignored": [
+            {"what": what.what, "divergence": what.divergence, "left": left, "right": right}
+            for what, (left, right) in counts.ignored.items()
+        ],
+        "findings": {kind: result.kinds.get(kind, 0) for kind in KINDS},
+        "allowed": sorted(result.allowed),
+        "headers": [{"kind": kind, "header": name, "messages": n} for (kind, name), n in result.headers.items()],
+        "order_is_exact": result.order_is_exact,
+        "examples": [
+            {
+                "kind": each.kind,
+                "identity": each.identity,
+                "left_sequence": each.left_sequence,
+                "right_sequence": each.right_sequence,
+                "field": each.field,
+                "left": each.left,
+                "right": each.right,
+            }
+            for some in result.examples.values()
+            for each in some
+        ],
+    }
+
+
+def _lines(result: Result) -> Iterator[str]:
+    counts, comparison = result.counts, result.comparison
+    for name, side, out in (("left ", result.left, result.left_out[0]), ("right", result.right, result.left_out[1])):
+        of = f" of {side.stream}" if side.stream and side.stream != side.place.name else ""
+        left_out = f"; {_number(out, 'message')} not compared" if out else ""
+        told = printable(f"{side.place.told}: {_number(side.messages, 'message')}{of}")
+        yield f"{name}  {told}, sequences {side.first:,} to {side.last:,}{left_out}"
+    reason = f": {result.reason}" if result.reason else ""
+    yield f"by     {comparison.by} ({_BY[comparison.by]}){reason}"
+    if result.left_out[0]:
+        yield "       left out on the left: what the rule does not copy"
+    if result.left_out[1]:
+        yield "       left out on the right: what comes from elsewhere, or from outside of the left side's range"
+    for what, (left, right) in counts.ignored.items():
+        divergence = f", {what.divergence}" if what.divergence else ""
+        yield f"       not compared: {what.what} (left {left:,}, right {right:,}{divergence})"
+    yield ""
+    yield f"{counts.common:,} messages are on both sides; {counts.equal:,} of them are equal"
+    if result.kinds:
+        yield ""
+        yield from _table(result)
+    yield ""
+    yield _verdict(result)
+
+
+def _table(result: Result) -> Iterator[str]:
+    longest = max(map(len, result.kinds))
+    room = max(len(f"{number:,}") for number in result.kinds.values())
+    for kind, number in result.kinds.items():
+        allowed = " (allowed)" if kind in result.allowed else ""
+        yield f"{kind:<{longest}}  {number:>{room},}  {KINDS[kind]}{allowed}"
+        if kind == "order" and not result.order_is_exact:
+            yield "    too many to find the fewest that would have to be moved: all that come after a later one"
+        names = [f"{name or 'the block'} {n:,}" for (of, name), n in result.headers.items() if of == kind]
+        if len(names) > 1:
+            yield f"    {printable(', '.join(names))}"
+        for each in result.examples.get(kind, ()):
+            yield f"    {example_line(each)}"
+
+
+def example_line(each: Example) -> str:
+    """A finding in one line: which message, its sequences, and both values."""
+    numbers = [
+        f"{name} {number:,}"
+        for name, number in (("left", each.left_sequence), ("right", each.right_sequence))
+        if number is not None
+    ]
+    place = f"{each.identity} " if each.identity else ""
+    words = f"{place}({', '.join(numbers)})"
+    if each.kind == "order":
+        return f"{words}: comes {each.right} on the right"
+    about = f" {each.field}" if each.field and each.kind.startswith("header-") else ""
+    if each.left is not None and each.right is not None:
+        return printable(f"{words}{about}: {_short(each.left)} | {_short(each.right)}")
+    return printable(f"{words}{about}: {_short(each.left or each.right or '')}")
+
+
+def _verdict(result: Result) -> str:
+    total = sum(result.kinds.values())
+    allowed = sum(number for kind, number in result.kinds.items() if kind in result.allowed)
+    if not result.is_equal:
+        return f"DIFFERENT  {_number(total - allowed, 'finding')}" + (f", and {allowed:,} allowed" if allowed else "")
+    return "EQUAL" + (f"  but for {_number(allowed, 'finding')} that are allowed" if allowed else "")
+
+
+def _number(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _short(text: str, room: int = 60) -> str:
+    return text if len(text) <= room else text[: room - 1] + "…"
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"

@@ -1,0 +1,99 @@
+"""`nats-bridge diff` as a command: what it prints, writes and ends with."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pyarrow.parquet
+import pytest
+
+from tests.spark.histories import Stored, history
+
+ENTRY = "from bridge.cli import main; main()"
+
+
+def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-c", ENTRY, *map(str, arguments)]
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def sides(tmp_path: Path) -> tuple[Path, Path]:
+    left = [Stored(number, f"a.{number}", b"", b"%d" % number) for number in range(1, 101)]
+    right = [Stored(number, f"a.{number % 99}", b"", b"%d" % number) for number in range(1, 100)]
+    return history(tmp_path / "left", left), history(tmp_path / "right", right, stream="R")
+
+
+def test_what_is_told_and_written(sides: tuple[Path, Path], tmp_path: Path) -> None:
+    out, report = tmp_path / "out", tmp_path / "report"
+    ran = command("diff", *sides, "--out", out, "--report", report, "--spark", "spark.driver.memory=1g")
+    assert ran.returncode == 1, ran.stderr
+    lines = ran.stdout.splitlines()
+    assert lines[0].startswith(f"left   capture {sides[0]}: 100 messages of S, sequences 1 to 100")
+    assert lines[3:] == [
+        "",
+        "99 messages are on both sides; 98 of them are equal",
+        "",
+        "missing  1  on the left only",
+        "    100 (left 100): a.100",
+        "subject  1  another subject",
+        "    99 (left 99, right 99): a.99 | a.0",
+        "",
+        "DIFFERENT  2 findings",
+    ]
+    assert sorted(pyarrow.parquet.read_table(out).to_pylist(), key=lambda row: row["kind"]) == [
+        {
+            "kind": "missing",
+            "identity": "100",
+            "left_sequence": 100,
+            "right_sequence": None,
+            "field": "",
+            "left_value": "a.100",
+            "right_value": None,
+        },
+        {
+            "kind": "subject",
+            "identity": "99",
+            "left_sequence": 99,
+            "right_sequence": 99,
+            "field": "",
+            "left_value": "a.99",
+            "right_value": "a.0",
+        },
+    ]
+    verdicts = {each["case"]: each for each in json.loads((report / "report.json").read_text())["verdicts"]}
+    failed = {case: each["mismatches"][0] for case, each in verdicts.items() if each["outcome"] == "fail"}
+    assert failed == {
+        "diff/missing/1": {"where": "facts.messages", "expected": "0", "observed": "1"},
+        "diff/subject/1": {"where": "facts.messages", "expected": "0", "observed": "1"},
+    }
+    assert verdicts["diff/payload/1"]["outcome"] == "pass"
+    assert verdicts["diff/order/1"]["outcome"] == "not applicable"
+    suite = ElementTree.parse(report / "junit.xml").getroot()[0]
+    assert (suite.get("name"), suite.get("failures")) == (f"capture {sides[1]}", "2")
+    assert "nats-bridge diff" in (report / "report.md").read_text()
+    assert "diff/header-value" in (report / "index.html").read_text()
+    again = command("conform", "judge", report / "history.jsonl", "--cases", report / "cases", "--json")
+    assert (again.returncode, json.loads(again.stdout)["counts"]["fail"]) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["A", "B"], "A: is taken for a stream (there is no such directory): say where, with --left-server URL"),
+        (["A", "B", "--server", "nats://127.0.0.1:1", "--allow", "size"], "--allow size: is no kind of finding"),
+        (["A", "B", "--server", "nats://127.0.0.1:1", "--rule", "r"], "--rule NAME needs -c FILE"),
+        (["A", "B", "--server", "nats://127.0.0.1:1", "--left-stream", "A"], "--left-stream: belongs to a capture"),
+        (["A", "B", "--server", "nats://127.0.0.1:1", "--transform", "a.*", "b.$2"], "--transform a.* b.$2"),
+        (["A", "B", "--by", "name"], "nats-bridge diff: invalid value for '--by'"),
+    ],
+)
+def test_what_cannot_be_meant_is_told_before_spark_starts(arguments: list[str], told: str) -> None:
+    ran = command("diff", *arguments)
+    assert ran.returncode == 2
+    assert told in ran.stderr
+    assert len(ran.stderr.splitlines()) <= 2

@@ -1,0 +1,232 @@
+"""What is compared of a message, and what two of them differ in: no Spark is needed for these."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.diff.batch_reading import batch_reader
+from pipeline.diff.comparing import By, Comparison, State, bits_of, ignored_of, reader
+from pipeline.diff.findings import KINDS, Finding, Side, found
+from pipeline.diff.header_lines import differences
+from pipeline.diff.longest_increasing import displaced
+from pipeline.diff.provenance import Provenance, provenance, same_origin, without_republished_lines
+from tests.spark.histories import block
+from transforms import header_block
+from transforms.dialect import dialect
+from transforms.republish import StoredMessage, compile_republish
+from transforms.source_record import HEADER, TWIN_HEADER
+from transforms.sourcing import Copied, compile_sourcing
+
+REPUBLISHED = (b"Nats-Stream: M", b"Nats-Subject: a", b"Nats-Sequence: 4", b"Nats-Last-Sequence: 0")
+
+
+@pytest.mark.parametrize(
+    ("of", "expected"),
+    [
+        (b"", None),
+        (block(b"A: 1"), None),
+        (block(b"Nats-Stream-Source: O 7"), Provenance(b"O", 7)),
+        (block(b"Nats-Stream-Source: O 7 a"), None),
+        (block(b"Nats-Stream-Source: O 7 a b"), Provenance(b"O", 7, b"a b")),
+        (block(b"Nats-Stream-Source: O 7 a\x0cb >\x0c> s id"), Provenance(b"O", 7, b"a\x0cb >\x0c>")),
+        (block(b"Nats-Bridge-Source: O:AbCdEfGh 7 > > s"), Provenance(b"O:AbCdEfGh", 7, b"> >")),
+        (block(b"Nats-Bridge-Source: O 7 > >", b"Nats-Stream-Source: P 8 > >"), Provenance(b"P", 8, b"> >")),
+        (block(b"Nats-Stream-Source: P x", b"Nats-Stream-Source: P 8 > >"), None),
+        (block(b"Nats-Stream-Source: $JS.ACK.O.c.1.7.8.9.0"), Provenance(b"O", 7)),
+        (block(b"nats-stream-source: O 7 > >"), None),
+        (block(*REPUBLISHED), Provenance(b"M", 4)),
+        (block(b"Nats-Stream-Source: O 7 > >", *REPUBLISHED), Provenance(b"M", 4)),
+        (block(*REPUBLISHED, b"Nats-Stream-Source: O 7 > >"), Provenance(b"O", 7, b"> >")),
+        (block(b"Nats-Stream: M"), None),
+        (block(b"Nats-Stream-Source: O 18446744073709551615 > >"), None),
+    ],
+)
+def test_where_a_message_comes_from(of: bytes, expected: Provenance | None) -> None:
+    assert provenance(of) == expected
+
+
+def test_names_of_external_streams() -> None:
+    assert same_origin(b"O", b"O")
+    assert same_origin(b"O:AbCd1234", b"O")
+    assert not same_origin(b"O:AbCd123", b"O")
+    assert not same_origin(b"OTHER", b"O")
+    assert not same_origin(b"O", b"OT")
+
+
+@pytest.mark.parametrize("version", ["2.9", "2.10", "2.15"])
+@pytest.mark.parametrize("headers_only", [False, True])
+def test_republished_lines_go_and_nothing_else(version: str, headers_only: bool) -> None:
+    rule = {"src": ">", "dest": "m.>", "headers_only": headers_only}
+    republish = compile_republish("M", rule, dialect(version))
+    for stored in (block(b"Nats-Stream: mine", b"A: 1"), block(*REPUBLISHED), b""):
+        out = republish.apply(StoredMessage(b"a", stored, b"x", 9, 17), 3)
+        assert out is not None
+        assert without_republished_lines(out.header_block) == stored
+        assert provenance(out.header_block) == Provenance(b"M", 9)
+    assert without_republished_lines(block(b"A: 1")) == block(b"A: 1")
+
+
+_LINES = st.lists(
+    st.sampled_from(
+        [
+            b"A: 1",
+            b"A:1",
+            b"Nats-Msg-Id: mine",
+            b"Nats-Msg-Id: bridge-0123456789ab-7-17",
+            b"Nats-Msg-Id: bridge-xyz",
+            b"Nats-Expected-Stream: S",
+            b"Nats-Stream-Source: O 7 > > s id",
+            b"Nats-Stream-Source: O 7 > > s",
+            b"Nats-Stream-Source: O 7",
+            b"Nats-Stream-Source: O 7 >",
+            b"Nats-Stream-Source: O  7 > >",
+            b"Nats-Bridge-Source: O:AbCdEfGh 90 a.> b.> a.x",
+            b"Nats-Bridge-Source: P 7 > >",
+            b"Nats-Bridge-Source: \xff 7 > > s id more",
+            b"X: Nats-Stream-Source: O 1 > >",
+            b"T: \xff",
+            *REPUBLISHED,
+        ]
+    ),
+    max_size=5,
+)
+_BLOCKS = st.one_of(
+    _LINES.map(lambda lines: block(*lines)),
+    _LINES.map(lambda lines: b"\r\n".join(lines)),
+    st.binary(max_size=20),
+)
+
+
+@given(st.lists(_BLOCKS, max_size=6), st.sampled_from(["provenance", "provenance:right", "id", "sequence"]))
+@pytest.mark.parametrize("right", [False, True])
+@pytest.mark.parametrize("ignored", [(), (b"T", b"Nats-Msg-Id")])
+def test_many_at_once_are_read_as_one_by_one(
+    right: bool, ignored: tuple[bytes, ...], blocks: list[bytes], by: By
+) -> None:
+    for bridged in (False, True):
+        comparison = Comparison(by, bridged=bridged, ignored_headers=ignored, origin=b"O", first=5, last=80)
+        one, many = reader(comparison, right=right), batch_reader(comparison, right=right)
+        numbers = list(range(1, len(blocks) + 1))
+        subjects = [b"s"] * len(blocks)
+        columns = many(numbers, subjects, blocks)
+        rows = [one(*each) for each in zip(numbers, subjects, blocks, strict=True)]
+        assert columns.states == [row[0] for row in rows]
+        assert columns.origins == [row[1] for row in rows]
+        assert columns.numbers == [row[2] for row in rows]
+        assert columns.entries == [row[3] for row in rows]
+        whole = [(made if made is not None else stored) for made, stored in zip(columns.blocks, blocks, strict=True)]
+        assert whole == [(row[5] if row[5] is not None else stored) for row, stored in zip(rows, blocks, strict=True)]
+        assert columns.ignored == [row[6] for row in rows]
+        possible = sum(1 << bit for bit in bits_of(comparison))
+        assert not any(bits & ~possible for bits in columns.ignored)
+        assert len(ignored_of(comparison)) == 5 + len(ignored)
+
+
+@pytest.mark.parametrize("version", ["2.9", "2.10", "2.12", "2.15"])
+@pytest.mark.parametrize(
+    "stored", [b"", block(b"A: 1", b"a:2"), block(b"Nats-Msg-Id: x"), block(b"Nats-Expected-Stream: S", b"A: 1")]
+)
+def test_the_copy_that_a_rule_makes_is_what_is_compared(version: str, stored: bytes) -> None:
+    sourcing = compile_sourcing(
+        {"name": "O", "subject_transforms": [{"src": "a.*", "dest": "b.$1"}]}, dialect(version), header=HEADER
+    )
+    comparison = Comparison("provenance:right", bridged=True, origin=b"O", rule=sourcing)
+    message = StoredMessage(b"a.x", stored, b"", 17, 0)
+    copied = sourcing.apply(message)
+    assert isinstance(copied, Copied)
+    # As the sidecar stores it where the target refuses the server's own header.
+    ours = header_block.append(
+        sourcing.without_records(sourcing.bare(stored)),
+        [
+            *([] if b"Nats-Msg-Id" in stored else [(b"Nats-Msg-Id", b"bridge-0123456789ab-17-0")]),
+            (TWIN_HEADER, sourcing.record(17, b"a.x")),
+        ],
+    )
+    left = reader(comparison, right=False)(17, b"a.x", stored)
+    for theirs in (copied.header_block, ours):
+        right = reader(comparison, right=True)(3, copied.subject, theirs)
+        assert left[:3] == (State.COMPARED, b"", 17) == right[:3]
+        assert left[4] == copied.subject
+        assert (left[5] or stored) == (right[5] if right[5] is not None else theirs)
+    assert reader(comparison, right=False)(18, b"other", stored)[0] == State.UNSELECTED
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "expected"),
+    [
+        (b"", b"", []),
+        (block(b"A: 1"), block(b"A: 2"), [("header-value", b"A", b"1", b"2")]),
+        (block(b"A: 1"), block(b"A: 1", b"A: 1"), [("header-value", b"A", b"1", b"1, 1")]),
+        (block(b"A: 1"), b"", [("header-removed", b"A", b"1", b"")]),
+        (b"", block(b"A: 1"), [("header-added", b"A", b"", b"1")]),
+        (block(b"Ab: 1"), block(b"aB: 1"), [("header-case", b"Ab", b"Ab", b"aB")]),
+        (block(b"Ab: 1"), block(b"aB: 2"), [("header-removed", b"Ab", b"1", b""), ("header-added", b"aB", b"", b"2")]),
+        (block(b"A: 1", b"A: 2"), block(b"A: 2", b"A: 1"), [("header-order", b"A", b"1, 2", b"2, 1")]),
+        (block(b"A: 1", b"B: 2"), block(b"B: 2", b"A: 1"), [("header-order", b"", b"A, B", b"B, A")]),
+        (block(b"A: 1"), block(b"A:1"), [("header-spelling", b"", block(b"A: 1"), block(b"A:1"))]),
+        (b"", block(), [("header-spelling", b"", b"", block())]),
+        (
+            block(b"A: 1", b"B: 2", b"C: 3"),
+            block(b"c: 3", b"A: 1"),
+            [
+                ("header-case", b"C", b"C", b"c"),
+                ("header-removed", b"B", b"2", b""),
+                ("header-order", b"", b"A, C", b"C, A"),
+            ],
+        ),
+    ],
+)
+def test_what_two_blocks_differ_in(left: bytes, right: bytes, expected: list[tuple[object, ...]]) -> None:
+    assert [(each.kind, each.name, each.left, each.right) for each in differences(left, right)] == expected
+
+
+@given(_BLOCKS, _BLOCKS)
+def test_blocks_differ_if_and_only_if_something_is_told(left: bytes, right: bytes) -> None:
+    told = list(differences(left, right))
+    assert bool(told) == (left != right)
+    assert all(each.kind in KINDS for each in told)
+
+
+def test_of_several_messages_of_one_identity_the_equal_ones_belong_together() -> None:
+    def side(sequence: int, data: bytes) -> Side:
+        return Side(sequence, b"", b"a", b"", data)
+
+    assert list(found([side(1, b"x")], [side(8, b"y"), side(9, b"x")])) == [
+        Finding("doubled", None, 8, "right", None, "a")
+    ]
+    assert list(found([side(1, b"x"), side(2, b"x")], [])) == [
+        Finding("missing", 1, None, "", "a", None),
+        Finding("doubled", 2, None, "left", "a", None),
+    ]
+
+
+def test_the_first_byte_that_differs() -> None:
+    drawn = random.Random(1)
+    for _ in range(200):
+        data = drawn.randbytes(drawn.randrange(1, 3000))
+        at = drawn.randrange(len(data))
+        other = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+        (only,) = found([Side(1, b"", b"a", b"", data)], [Side(1, b"", b"a", b"", other)])
+        assert only.left is not None
+        assert only.left.startswith(f"{len(data)} bytes, at byte {at}: ")
+
+
+@given(st.permutations(range(12)))
+def test_the_fewest_are_displaced(values: list[int]) -> None:
+    gone = displaced(values)
+    kept = [value for at, value in enumerate(values) if at not in gone]
+    assert kept == sorted(kept)
+    longest = [1] * len(values)
+    for at, value in enumerate(values):
+        longest[at] = 1 + max((longest[before] for before in range(at) if values[before] < value), default=0)
+    assert len(kept) == max(longest)
+
+
+def test_a_single_late_message_is_the_one_that_is_displaced() -> None:
+    assert displaced([1, 9, 3, 4, 5, 6]) == [1]
+    assert displaced([6, 7, 8, 9, 1]) == [4]
+    assert displaced([]) == []

@@ -1,0 +1,146 @@
+"""Comparing streams on real servers: what native sourcing made and what the sidecar made; old and new of a bucket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bridge.settings import Connection, Settings
+from conformance.servers import SharedServers
+from pipeline.diff.rules import rule_of
+from pipeline.diff.run import Wanted, compared
+from pipeline.diff.sides import Place
+from pipeline.errors import PipelineError
+from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.sidecars import running, settings_for
+from tests.live.until import until
+from tests.spark.histories import block
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+VERSION = "2.15.1"
+BLOCKS = [
+    b"",
+    b"NATS/1.0\r\nA: 1\r\nA: 2\r\na:3\r\nEmpty:\r\n\r\n",
+    b"NATS/1.0\r\nX-Spaces:   two  words  \r\n\r\n",
+    b"NATS/1.0\r\nLatin: \xe9\xff\r\n\r\n",
+    b"NATS/1.0\r\n\r\n",
+    b"NATS/1.0 503 Not Today\r\nA: b\r\n\r\n",
+    b"NATS/1.0\r\nNats-Stream-Sourced: no\r\nB: 1\r\n\r\n",
+]
+PAYLOADS = [b"", b"x", bytes(range(256)), b"q" * 70_000]
+MESSAGES = 120
+
+
+@pytest.fixture
+async def url(servers: SharedServers) -> str:
+    return await servers.url(VERSION)
+
+
+@pytest.fixture
+async def peer(url: str, raw_peer: OpenPeer) -> RawPeer:
+    return await raw_peer(url)
+
+
+async def holds(peer: RawPeer, stream: str, messages: int) -> None:
+    async def there() -> bool:
+        return int((await peer.api(f"STREAM.INFO.{stream}"))["state"]["messages"]) == messages
+
+    await until(there)
+
+
+def found(spark: SparkSession, left: Place, right: Place, wanted: Wanted | None = None) -> tuple[Any, list[Any]]:
+    with compared(spark, left, right, wanted or Wanted()) as result:
+        rows = result.findings.orderBy("kind", "left_sequence", "right_sequence").collect()
+        return result, [tuple(row) for row in rows]
+
+
+async def test_what_native_sourcing_stores_and_what_the_sidecar_stores(
+    spark: SparkSession, url: str, peer: RawPeer, unique_name: Callable[[str], str]
+) -> None:
+    origin, native, bridged = unique_name("ORIGIN"), unique_name("NATIVE"), unique_name("BRIDGED")
+    entry = {"name": origin, "subject_transforms": [{"src": f"{origin}.*.>", "dest": f"{bridged}.$1.>"}]}
+    await peer.create_stream(name=origin, subjects=[f"{origin}.>"])
+    for number in range(MESSAGES):
+        subject = f"{origin}.{number % 5}.{number}".encode()
+        await peer.store(subject, PAYLOADS[number % 4], BLOCKS[number % 7])
+    await peer.store(f"{origin}.x.y".encode(), b"with an id", block(b"Nats-Msg-Id: mine", b"C: 1"))
+    messages = MESSAGES + 1
+    await peer.create_stream(name=native, sources=[entry])
+    await peer.create_stream(name=bridged, subjects=[f"{bridged}.>"])
+    settings: Settings = settings_for(url, {"name": "copy", "kind": "sources", "stream": bridged, "sources": [entry]})
+    async with running(settings):
+        await holds(peer, bridged, messages)
+    await holds(peer, native, messages)
+
+    connection = Connection.model_validate({"servers": [url]})
+    sides = {name: Place(name, connection) for name in (origin, native, bridged)}
+    result, rows = await asyncio.to_thread(found, spark, sides[native], sides[bridged])
+    assert rows == []
+    assert result.comparison.by == "provenance"
+    assert result.counts.equal == messages
+    ignored = {each.divergence: number for each, number in result.counts.ignored.items()}
+    assert ignored == {
+        "kd/copy/record-name": (0, messages),
+        "kd/copy/identity": (messages, 0),
+        "kd/copy/message-id": (0, MESSAGES),
+    }
+
+    rule = Wanted(rule=rule_of(settings, "copy", origin))
+    for copy in (native, bridged):
+        result, rows = await asyncio.to_thread(found, spark, sides[origin], sides[copy], rule)
+        assert (rows, result.counts.equal) == ([], messages)
+
+    # Three things happen to the bridged target.
+    await peer.api(f"STREAM.MSG.DELETE.{bridged}", {"seq": 7})
+    await peer.store(f"{bridged}.own".encode(), b"", block(b"Nats-Bridge-Source: %b 9999 > >" % origin.encode()))
+    await peer.store(f"{bridged}.alien".encode(), b"")
+    result, rows = await asyncio.to_thread(found, spark, sides[native], sides[bridged])
+    assert rows == [
+        ("extra", f"{origin} 9999", None, messages + 1, "", None, f"{bridged}.own"),
+        ("missing", f"{origin} 7", 7, None, "", f"{bridged}.1.6", None),
+        ("unidentified", "", None, messages + 2, "right", None, f"{bridged}.alien"),
+    ]
+
+
+async def test_a_compacted_bucket_and_what_it_was(
+    spark: SparkSession, url: str, peer: RawPeer, unique_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    bucket = unique_name("B")
+    stream, key = f"KV_{bucket}", f"$KV.{bucket}."
+    await peer.create_stream(name=stream, subjects=[f"{key}>"], max_msgs_per_subject=1, allow_rollup_hdrs=True)
+    for number in range(200):
+        deleted = block(b"KV-Operation: DEL") if number % 7 == 6 else b""
+        await peer.store(f"{key}{number % 40}".encode(), b"" if deleted else b"%d" % number, deleted)
+    connection = Connection.model_validate({"servers": [url]})
+    live = Place(stream, connection)
+
+    def capture() -> Place:
+        schema = "stream string, subject string, sequence bigint, header_block binary, data binary"
+        frame = spark.read.format("jetstream").options(servers=url, stream=stream).schema(schema).load()
+        frame.write.parquet(str(tmp_path / "was"))
+        return Place(str(tmp_path / "was"))
+
+    was = await asyncio.to_thread(capture)
+    result, rows = await asyncio.to_thread(found, spark, was, live)
+    assert (rows, result.comparison.by, result.counts.equal) == ([], "sequence", 40)
+    assert (result.left.first, result.left.last) == (161, 200)
+
+    await peer.store(f"{key}3".encode(), b"new")
+    result, rows = await asyncio.to_thread(found, spark, was, live)
+    assert rows == [
+        ("extra", "201", None, 201, "", None, f"{key}3"),
+        ("missing", "164", 164, None, "", f"{key}3", None),
+    ]
+
+
+async def test_a_stream_that_is_not_there(spark: SparkSession, url: str) -> None:
+    connection = Connection.model_validate({"servers": [url]})
+    with pytest.raises(Exception, match="NONE") as error:
+        await asyncio.to_thread(found, spark, Place("NONE", connection), Place("OTHER", connection))
+    assert isinstance(error.value, PipelineError) or "nats-bridge says" in str(error.value)
