@@ -102,7 +102,7 @@ class LocalPlace:
         """Bytes of a file."""
         try:
             return self._at(path).stat().st_size
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
 
     def read(self, path: str) -> str | None:
