@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
+from bridge.cli.asking import quiet_logs
 from pipeline.errors import JobFailedError, JobStoppedError, SparkMissingError
 from pipeline.failures import failure, meaning_of_start
 from pipeline.java import require_java
@@ -63,8 +64,9 @@ def job_session(
 ) -> Iterator[SparkSession]:
     """The session of one command, as `spark_session` makes it; nothing of it runs on afterwards.
 
-    Java's own words (warnings, stack traces) go to a file, which is named when the job fails and removed when it
-    does not. Under `spark-submit` they go where Spark's logging sends them.
+    A session that is there already is used, and left as it is. The sidecar's modules log nothing. Java's own words
+    (warnings, stack traces) go to a file, which is named when the job fails and removed when it does not; under
+    `spark-submit` they go where Spark's logging sends them.
 
     Raises:
         SparkMissingError: PySpark, pyarrow or Java is not there, or cannot be used.
@@ -73,14 +75,14 @@ def job_session(
     """
     place = Path(tempfile.mkdtemp(prefix="nats-bridge-spark-"))
     log = place / "spark.log"
-    spark: SparkSession | None = None
+    is_ours = not _is_there()
     keeps_log = False
 
     def stopped(stop: Stop) -> None:
         raise JobStoppedError(f"{name}: stopped before it had begun", exit_code=stop.exit_code)
 
     try:
-        with log.open("wb") as stream, listening(stopped) as again:
+        with log.open("wb") as stream, listening(stopped) as again, quiet_logs():
             spark = _session(name, master, dict(settings or {}), stream)
             again()  # Spark has put a handler of its own in place of ours
             yield spark
@@ -96,7 +98,8 @@ def job_session(
             short = JobFailedError(f"{short}\nSpark's own log: {log}")
         raise short from error
     finally:
-        _end(spark)
+        if is_ours:
+            _end()
         if not keeps_log:
             shutil.rmtree(place, ignore_errors=True)
 
@@ -115,7 +118,7 @@ def _session(name: str, master: str | None, settings: dict[str, str], log: IO[by
     if "spark.pyspark.python" not in settings:
         # Workers would take whatever `python3` is on the path, which may lack pyarrow and us.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if SparkSession.getActiveSession() is None:
+    if not _is_there():
         if SparkContext._gateway is None:
             SparkContext._ensure_initialized(gateway=_started_java(settings, log))
         # What spark-submit, spark-defaults.conf and the environment say is known now.
@@ -166,26 +169,38 @@ def _started_java(settings: dict[str, str], log: IO[bytes] | None) -> Any:
         raise SparkMissingError(meaning_of_start(said)) from None
 
 
-def _end(spark: SparkSession | None) -> None:
-    """End the session, and the JVM if it is ours."""
-    with suppress(ImportError):
+def _is_there() -> bool:
+    """Whether this process has a session, in whatever thread."""
+    try:
         from pyspark import SparkContext
+    except ImportError:
+        return False
+    return SparkContext._active_spark_context is not None
 
-        gateway: Any = SparkContext._gateway
-        if spark is not None:
-            with suppress(Exception):
-                spark.stop()
-        if gateway is None or _is_submitted():
-            return
-        with suppress(Exception):
-            gateway.shutdown()
-        SparkContext._gateway = None
-        SparkContext._jvm = None
-        process: subprocess.Popen[bytes] = gateway.proc
-        if process.stdin:
-            process.stdin.close()  # the sign to end
-        try:
-            process.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+
+def _end() -> None:
+    """End the session, and the JVM if it is ours."""
+    try:
+        from pyspark import SparkContext
+        from pyspark.sql import SparkSession
+    except ImportError:
+        return
+    gateway: Any = SparkContext._gateway
+    with suppress(Exception):  # Java may be gone
+        context = SparkContext._active_spark_context
+        if context is not None:
+            SparkSession.builder.getOrCreate().stop()
+    if gateway is None or _is_submitted():
+        return
+    with suppress(Exception):
+        gateway.shutdown()
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    process: subprocess.Popen[bytes] = gateway.proc
+    if process.stdin:
+        process.stdin.close()  # the sign to end
+    try:
+        process.wait(_PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

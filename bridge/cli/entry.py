@@ -37,8 +37,10 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "handoff": ("bridge.cli.handoff:handoff_command", "Print the native configuration that takes over from a rule."),
     "demo": ("bridge.cli.demo:demo_command", "See native republish and the bridge side by side."),
     "schema": ("bridge.cli.schema:schema_command", "Print the JSON schema of the configuration."),
+    "partition": ("pipeline.cli.partition:partition_command", "Plan a change of the number of partitions, on Spark."),
     "backfill": ("pipeline.cli.backfill:backfill_command", "Copy a stream's history through a rule, on Spark."),
     "clean": ("bridge.cli.clean:clean_command", "Remove what the sidecar left on servers."),
+    "capture": ("pipeline.cli.capture:capture_command", "Capture a stream as Parquet, on Spark."),
 }
 
 

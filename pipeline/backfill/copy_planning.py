@@ -6,8 +6,9 @@ on is what the target tells.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from bridge.connection import Link
 from bridge.copying.barrier import last_sequence_behind
@@ -31,7 +32,9 @@ from pipeline.backfill.rule_at_work import refuse_at_work
 from pipeline.errors import OptionError
 from transforms.timestamp import nanoseconds_of
 
-__all__ = ["EntryBackfill", "entry_backfill", "entry_plans"]
+__all__ = ["EntryBackfill", "entry_backfill", "entry_plans", "steps_back"]
+
+_MOST_STEPS_BACK = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +225,10 @@ async def _handled(
         handled = (await resuming.kept_position(key, target_last, origin_info)).handled
     else:
         filters = await consumer_filters(origin.api, origin_info, plan.filters)
-        handled = (await resuming.position(key, stream, target_last, target_info, origin_info, filters)).handled
+        resume = await resuming.position(key, stream, target_last, target_info, origin_info, filters)
+        handled = resume.handled
+        if handled:
+            await _check_order(plan, target, target_last, resume.missing)
     if wanted is not None and wanted > handled:
         tail = await read_tail(target.api, plan.stream, target_last, plan.sourcing.is_own, 1, rule=plan.rule)
         if tail.copies:
@@ -231,6 +237,27 @@ async def _handled(
                 f" sequence {handled}, so {handled + 1} to {wanted} would be missing: leave --from-sequence out"
             )
     return handled
+
+
+async def _check_order(plan: EntryPlan, target: Link, target_last: int, missing: int) -> None:
+    """Whether the newest copies can tell the position: those of several tasks that did not come to their end cannot.
+
+    What interruptions leave out of order is a window of unconfirmed messages, now and then.
+    """
+    tail = await read_tail(
+        target.api, plan.stream, target_last, plan.sourcing.is_own, 2 * MOST_UNCONFIRMED, rule=plan.rule
+    )
+    if missing > MOST_UNCONFIRMED or steps_back([copy.record.sequence for copy in tail.copies]) > _MOST_STEPS_BACK:
+        raise OptionError(
+            f"rule '{plan.rule}': the newest copies of '{plan.source.name}' in '{plan.stream}' are not in order, as a"
+            " --parallel job leaves them that did not come to its end: run it again with --parallel, which finds out"
+            " what is missing"
+        )
+
+
+def steps_back(sequences: Sequence[int]) -> int:
+    """How often a sequence is lower than the one before it."""
+    return sum(after < before for before, after in pairwise(sequences))
 
 
 def _never() -> Awaitable[Link]:

@@ -140,7 +140,7 @@ class Capture:
             is_one = told.pop("format") == FORMAT
             version = told.pop("version")
             told.pop("columns")
-        except (ValueError, KeyError, AttributeError):
+        except (ValueError, KeyError, AttributeError, TypeError):
             is_one = False
         if not is_one:
             raise PipelineError(f"{place}: not the manifest of a capture")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
@@ -91,13 +92,14 @@ def backfill_command(
 
     rule_of(loaded, rule)
 
-    from pipeline.session import spark_session
+    from pipeline.session import job_session
 
-    with quiet_logs():
+    with ExitStack() as sessions, quiet_logs():
+        name = f"backfill {rule}"
         summaries = backfill(
             loaded,
             request,
-            lambda: spark_session(f"nats-bridge backfill {rule}", master=master, settings=settings),
+            lambda: sessions.enter_context(job_session(name, master=master, settings=settings)),
             quiet=quiet,
         )
     if as_json:

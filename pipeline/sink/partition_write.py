@@ -98,6 +98,11 @@ class PartitionWrite:
         self._behind = 0  # of the target's sequences: what is under way is stored behind it
         self._told: deque[tuple[int, int]] = deque()  # the same two, as the publisher told them lately
 
+    @property
+    def waits(self) -> bool:
+        """Whether the stream takes nothing at the moment, so that the task waits for room in it."""
+        return bool(self._publishers) and self._publisher.waiting
+
     async def add(self, batch: pa.RecordBatch) -> None:
         """Write a batch of rows; returns when it is under way.
 
@@ -371,7 +376,7 @@ class PartitionWrite:
             elif loop.time() - at > self._patience:
                 what = (
                     "takes no messages: it is full"
-                    if self._publisher.waiting
+                    if self.waits
                     else f"confirms no messages ({self._reason or 'no answers'})"
                 )
                 self._failed(

@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from bridge.connection import Link
 from bridge.errors import ApiError, NotPermittedError
-from bridge.replay import Replay
 from pipeline.connections import connected
 from pipeline.errors import DataLostError, UnreachableError, marking
 from pipeline.source.arrived import Arrived
+from pipeline.source.asking import Asking
 from pipeline.source.loop_thread import LoopThread
 from pipeline.source.pulling import Pull
 from pipeline.source.read_options import ReadOptions
@@ -91,7 +91,7 @@ class _Reading:
         at, last = self.part.first, self.part.last
         portion = max(1, min(_ROWS, _BYTES // state.average))
         pull = Pull(link, state.name, self.part.subjects, portion, 2 * _BYTES)
-        between = pull.between if state.limits else _Direct(link, state.name, self.part.subjects).between
+        between = pull.between if state.limits else Asking(link, state.name, self.part.subjects).between
         loop = asyncio.get_running_loop()
         until = loop.time() + self.options.patience
         while at <= last:
@@ -171,18 +171,3 @@ class _Reading:
                 " run the job again when the server is back"
             ) from None
         self._check(state, self.part.last + 1)
-
-
-@dataclass(frozen=True, slots=True)
-class _Direct:
-    """A stream whose consumers decide what it keeps, read with a consumer that does not count as one of them."""
-
-    link: Link
-    stream: str
-    filters: tuple[str, ...]
-
-    async def between(self, first: int, last: int) -> AsyncGenerator[Arrived, None]:
-        replay = Replay(self.link.api, self.stream, self.filters, direct=True)
-        async with contextlib.aclosing(replay.between(first, last)) as batches:
-            async for batch in batches:
-                yield Arrived.of(batch)

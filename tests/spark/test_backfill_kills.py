@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ from tests.live.raw_messages import OpenPeer
 from tests.live.sidecars import running, settings_for
 from tests.live.until import LIMIT, until
 from tests.spark.backfills import Name, backfilled
-from tests.spark.workers import kill_workers
+from tests.spark.workers import kill_workers, of_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -125,29 +126,48 @@ async def test_a_connection_that_breaks_within_a_task_is_made_anew(
     assert summary.read == MESSAGES
 
 
-async def test_a_killed_driver_leaves_nothing_behind(
-    spark: SparkSession, wired: Callable[..., Any], tmp_path: Path
-) -> None:
+async def command(config: Path) -> asyncio.subprocess.Process:
+    """`nats-bridge backfill`, started."""
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", "from bridge.cli import main; main()", "backfill", "-c", str(config), "rule"),
+        *("--master", "local[1]", "--spark", "spark.driver.memory=512m", "--quiet", "--json"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+async def test_a_killed_driver_leaves_nothing_behind(wired: Callable[..., Any], tmp_path: Path) -> None:
     copies, wire, settings = await wired("2.10.27")
     config = tmp_path / "bridge.yaml"
     document = settings.model_dump(mode="json", by_alias=True, exclude_unset=True)
     config.write_text(yaml.safe_dump(document))
     wire.fall_silent_after(b"number 1234.")
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", "from bridge.cli import main; main()", "backfill", "-c", str(config), "rule"),
-        *("--master", "local[1]", "--spark", "spark.driver.memory=512m", "--quiet"),
-        stderr=asyncio.subprocess.PIPE,
-    )
+    process = await command(config)
     try:
-        await stopped_at(copies, wire, 1234)
+        async with asyncio.timeout(4 * LIMIT):  # Java has to start
+            while True:
+                if wire.is_silent or process.returncode is not None:
+                    break
+                await asyncio.sleep(0.01)
+        assert process.returncode is None, await process.communicate()
+        await copies.holds(1234)
     finally:
-        process.kill()
+        if process.returncode is None:
+            process.kill()
         async with asyncio.timeout(LIMIT):
             await process.communicate()
+    # Java and the workers end because the driver has; what a worker still sent would be what was on its way.
+    await until(lambda: not of_session(process.pid))
     wire.cut()
     wire.speak_again()
     await asyncio.sleep(2 * WINDOW)
-    await backfilled(spark, settings)
+    process = await command(config)
+    out, err = await process.communicate()
+    assert process.returncode == 0, err.decode()
+    (told,) = json.loads(out)["sources"]
+    assert (told["source"], told["target"], told["next_sequence"]) == (copies.name, copies.target, MESSAGES + 1)
+    assert 0 < told["copied"] < MESSAGES
     await copies.are_exact()
     # The live rule goes on where the history ends.
     before = MESSAGES

@@ -18,7 +18,7 @@ from pipeline.errors import JobStoppedError
 from pipeline.progress import Progress, watched
 from pipeline.progress_line import State, line, span, summary
 from pipeline.spark_counts import SparkCounts
-from tests.live.until import LIMIT
+from tests.spark.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def soon(condition: Callable[[], bool]) -> bool:
     """Look again and again, in whatever thread, until the condition holds."""
-    end = time.monotonic() + LIMIT
+    end = time.monotonic() + PATIENCE
     while not condition():
         if time.monotonic() > end:
             return False
@@ -160,7 +160,7 @@ def endless(spark: SparkSession) -> Any:
     """A job that does not end by itself, unless something is wrong."""
 
     def sleep(row: int) -> int:
-        time.sleep(LIMIT)
+        time.sleep(PATIENCE)
         return row
 
     return spark.sparkContext.parallelize(range(2), 2).map(sleep).collect()
@@ -194,7 +194,7 @@ def test_a_signal_ends_what_is_not_spark(spark: SparkSession) -> None:
     def job() -> None:
         with watched(spark, "a job", quiet=True):
             os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(LIMIT)
+            time.sleep(PATIENCE)
 
     with pytest.raises(JobStoppedError, match=r"^a job: stopped by SIGTERM$"):
         job()
@@ -203,7 +203,7 @@ def test_a_signal_ends_what_is_not_spark(spark: SparkSession) -> None:
 def test_a_job_that_drains_ends_by_itself(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
     with watched(spark, "a job", drains=True) as progress:
         os.kill(os.getpid(), signal.SIGTERM)
-        assert progress.stopping.wait(LIMIT)
+        assert progress.stopping.wait(PATIENCE)
         progress.add(spark.range(3).count())
     assert "a job: 3 messages in " in capfd.readouterr().err
 
@@ -212,9 +212,9 @@ def test_a_second_signal_cancels_what_drains(spark: SparkSession) -> None:
     def job() -> None:
         with watched(spark, "a job", quiet=True, drains=True) as progress:
             os.kill(os.getpid(), signal.SIGINT)
-            assert progress.stopping.wait(LIMIT)
+            assert progress.stopping.wait(PATIENCE)
             os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(LIMIT)
+            time.sleep(PATIENCE)
 
     with pytest.raises(JobStoppedError) as stopped:
         job()

@@ -348,11 +348,13 @@ async def test_a_server_that_does_not_come_back_is_an_error(
     with native_server("2.10.27") as server:
         peer = await raw_peer(server.url)
         await peer.create_stream(name="GONE", subjects=["GONE.>"])
-        writing = PartitionWrite(plan_of(server.url, "GONE", patience=0.5), TaskPlace(0, 0))
+        writing = PartitionWrite(plan_of(server.url, "GONE"), TaskPlace(0, 0))
         try:
-            await writing.add(rows("GONE", 0, 10))
+            await ended(writing, rows("GONE", 0, 10))
             await peer.close()
             server.stop()
+            await until(lambda: not writing._link.client.is_connected)
+            writing._patience = 0.5
             with pytest.raises(UnreachableError, match=r"was lost and is not back after 0\.5 s"):
                 await ended(writing, rows("GONE", 10, 20))
         finally:
@@ -385,20 +387,29 @@ async def _holds(peer: RawPeer, stream: str, messages: int) -> bool:
 async def test_a_stream_that_stays_full_is_an_error(url: str, peer: RawPeer, unique_name: Callable[[str], str]) -> None:
     stream = unique_name("FULL")
     await peer.create_stream(name=stream, subjects=[f"{stream}.>"], discard="new", max_msgs=500)
-    with pytest.raises(PipelineError, match=f"stream '{stream}' takes no messages: it is full, for 1 s; make room"):
-        await write(plan_of(url, stream, patience=1), TaskPlace(0, 0), rows(stream, 0, 1200))
+    writing = PartitionWrite(plan_of(url, stream), TaskPlace(0, 0))
+    try:
+        adding = asyncio.create_task(ended(writing, rows(stream, 0, 1200)))
+        await until(lambda: writing.waits)
+        writing._patience = 0.5
+        with pytest.raises(PipelineError, match=rf"stream '{stream}' takes no messages: it is full, for 0\.5 s; make"):
+            await adding
+    finally:
+        await writing.close()
     assert await payloads(peer, stream) == expected(500)
 
 
 async def test_a_task_that_waits_for_rows_is_patient(url: str, peer: RawPeer, stream: str) -> None:
     async with cut_wire(url) as wire:
-        writing = PartitionWrite(plan_of(wire.url, stream, patience=1), TaskPlace(0, 0))
+        writing = PartitionWrite(plan_of(wire.url, stream), TaskPlace(0, 0))
         try:
             await writing.add(rows(stream, 0, 10))
             wire.cut()
-            await asyncio.sleep(1.5)  # nothing is to be seen meanwhile
-            await writing.add(rows(stream, 10, 20))
-            await writing.finish()
+            await until(lambda: writing._link.reconnects > 0)
+            writing._patience = 0.1
+            await asyncio.sleep(0.5)  # nothing is to be seen meanwhile
+            writing._patience = 60
+            await ended(writing, rows(stream, 10, 20))
         finally:
             await writing.close()
     assert await payloads(peer, stream) == expected(20)

@@ -7,7 +7,7 @@ import os
 import signal
 from pathlib import Path
 
-__all__ = ["kill_workers", "workers"]
+__all__ = ["kill_workers", "of_session", "workers"]
 
 
 def workers() -> list[int]:
@@ -31,6 +31,18 @@ def kill_workers() -> int:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     return len(found)
+
+
+def of_session(leader: int) -> list[int]:
+    """The processes of a session that are not ended; its leader was started with `start_new_session`."""
+    found = []
+    for place in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):  # ended meanwhile
+            if place.name.isdigit():
+                state, _, _, session, *_ = (place / "stat").read_text().rpartition(")")[2].split()
+                if int(session) == leader and state != "Z":
+                    found.append(int(place.name))
+    return found
 
 
 def _ancestors(pid: int, parents: dict[int, int]) -> set[int]:

@@ -1,0 +1,1 @@
+"""Speed of the pipelines: reading, writing, transforming, backfilling and comparing, beside nats-py in a loop."""

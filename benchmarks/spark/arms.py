@@ -1,0 +1,143 @@
+"""What is measured, each in a process of its own, with a Spark session that has done something small before."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.errors import BenchmarkError
+from benchmarks.spark.plain import batches
+from benchmarks.spark.scene import SOURCE
+from benchmarks.spark.tree_memory import peak_of_tree
+from benchmarks.workers import Send
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["make_captures", "make_subjects", "read", "read_with_nats_py", "transform", "write"]
+
+_WARM_UP = 20_000  # messages
+
+
+def _session(cores: int, memory: str = "2g") -> SparkSession:
+    from pipeline.session import spark_session
+
+    spark = spark_session(
+        "benchmark", master=f"local[{cores}]", settings={"spark.driver.memory": memory, "spark.log.level": "ERROR"}
+    )
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    return spark
+
+
+def _nowhere(frame: DataFrame) -> None:
+    """Compute every row and keep none."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def _timed(send: Send, work: Callable[[], None]) -> None:
+    with peak_of_tree() as peak:
+        begin = time.monotonic()
+        work()
+        took = time.monotonic() - begin
+    send((took, peak.held))
+
+
+def read(send: Send, url: str, messages: int, cores: int) -> None:
+    """All columns of the stream, in as many partitions as there are cores."""
+    spark = _session(cores)
+
+    def frame(last: int) -> DataFrame:
+        options = {"servers": url, "stream": SOURCE, "partitions": str(cores), "endSequence": str(last)}
+        return spark.read.format("jetstream").options(**options).load()
+
+    _nowhere(frame(_WARM_UP))
+    _timed(send, lambda: _nowhere(frame(messages)))
+    if (count := frame(messages).count()) != messages:
+        raise BenchmarkError(f"{count} of {messages} messages were read")
+    spark.stop()
+
+
+def read_with_nats_py(send: Send, url: str, messages: int, cores: int) -> None:
+    """Subject, sequence and data, fetched with nats-py in Spark's tasks, in as many partitions as there are cores."""
+    spark = _session(cores)
+
+    def frame(last: int) -> DataFrame:
+        cuts = [last * part // cores for part in range(cores + 1)]
+        ranges = [(low + 1, high) for low, high in pairwise(cuts)]
+
+        def fetched(parts: object) -> object:
+            for part in parts:  # type: ignore[attr-defined]
+                yield from batches(url, [ranges[index] for index in part.column("id").to_pylist()])
+
+        return spark.range(0, cores, 1, cores).mapInArrow(fetched, "subject string, sequence long, data binary")  # type: ignore[arg-type]
+
+    _nowhere(frame(_WARM_UP // 10))
+    _timed(send, lambda: _nowhere(frame(messages)))
+    spark.stop()
+
+
+def write(send: Send, url: str, stream: str, messages: int, cores: int) -> None:
+    """Rows with ids that Spark makes up, in as many tasks as there are cores."""
+    spark = _session(cores)
+
+    def store(first: int, count: int) -> None:
+        frame = spark.range(first, first + count, 1, cores).selectExpr(
+            f"concat('{stream.lower()}.', id % 1000) as subject",
+            "cast(repeat('x', 128) as binary) as data",
+            "concat('row-', id) as id",
+        )
+        options = {"servers": url, "stream": stream, "ordered": "false"}
+        frame.write.format("jetstream").mode("append").options(**options).save()
+
+    store(messages, _WARM_UP)
+    _timed(send, partial(store, 0, messages))
+    spark.stop()
+
+
+def make_subjects(send: Send, place: Path, messages: int) -> None:
+    """Subjects as Parquet, 1,000 different ones."""
+    spark = _session(2)
+    spark.range(0, messages, 1, 4).selectExpr(
+        "concat('orders.', id % 10, '.', (id div 10) % 100) as subject"
+    ).write.mode("overwrite").parquet(str(place))
+    spark.stop()
+    send(None)
+
+
+def transform(send: Send, place: Path, src: str, dest: str, cores: int) -> None:
+    """A column of subjects through `transform_subject`."""
+    from pipeline.subject_column import transform_subject
+
+    spark = _session(cores)
+    frame = spark.read.parquet(str(place))
+    made = frame.select(transform_subject(frame.subject, src, dest))
+    _nowhere(made.limit(_WARM_UP))
+    _timed(send, lambda: _nowhere(made))
+    spark.stop()
+
+
+def make_captures(send: Send, left: Path, right: Path, messages: int) -> None:
+    """Two alike captures as Parquet, but for a thousand messages missing and a thousand with another payload."""
+    spark = _session(2)
+    every = messages // 1_000
+    rows = spark.range(1, messages + 1, 1, 8).selectExpr(
+        "'BENCH' as stream",
+        "concat('bench.', id % 1000) as subject",
+        "id as sequence",
+        "timestamp_micros(1700000000000000 + id) as time",
+        "1700000000000000000 + id * 1000 as time_ns",
+        "cast(concat('NATS/1.0\\r\\nNats-Msg-Id: order-', id, '\\r\\n\\r\\n') as binary) as header_block",
+        "cast(rpad(cast(id as string), 128, 'x') as binary) as data",
+    )
+    rows.write.mode("overwrite").parquet(str(left))
+    planted = rows.where(f"sequence % {every} != 1").selectExpr(
+        *(name for name in rows.columns if name != "data"),
+        f"if(sequence % {every} = 2, cast('another' as binary), data) as data",
+    )
+    planted.write.mode("overwrite").parquet(str(right))
+    spark.stop()
+    send(None)

@@ -1,0 +1,39 @@
+"""The jobs as a user starts them: the command in a process of its own, timed by what it tells itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.errors import BenchmarkError
+from benchmarks.spark.tree_memory import peak_of_tree
+
+__all__ = ["run_job"]
+
+
+def run_job(folder: Path, cores: int, *words: str, exits: tuple[int, ...] = (0,)) -> tuple[float, int, dict[str, Any]]:
+    """Run `nats-bridge WORD…` on so many cores.
+
+    Args:
+        folder: where it runs.
+        cores: of this machine, for Spark.
+        words: the command, without `--json` and `--master`.
+        exits: exit codes that are good.
+
+    Returns:
+        The seconds of the job itself, without the start of Spark; the peak memory in bytes; what it printed.
+
+    Raises:
+        BenchmarkError: it failed.
+    """
+    program = "from bridge.cli import main; main()"
+    command = [sys.executable, "-c", program, *words, "--json", "--quiet", "--master", f"local[{cores}]"]
+    with peak_of_tree() as peak:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode not in exits:
+        raise BenchmarkError(f"{words[0]}: exit {done.returncode}: {done.stderr.strip()[-500:]}")
+    told: dict[str, Any] = json.loads(done.stdout)
+    return float(told["seconds"]), peak.held, told

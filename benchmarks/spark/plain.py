@@ -1,0 +1,100 @@
+"""The comparison: nats-py as its documentation shows it, in a loop; and the same loop in Spark's tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import nats
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+
+from benchmarks.spark.scene import SOURCE
+from benchmarks.workers import Send
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from nats.aio.msg import Msg
+
+__all__ = ["batches", "publish_loop", "read_loop"]
+
+_FETCH = 500  # messages asked for at once
+_ROWS = 10_000  # rows of a batch for Spark
+_UNDER_WAY = 4_000  # messages without an answer, nats-py's default
+
+
+def read_loop(send: Send, url: str, messages: int) -> None:
+    """Read the first messages of the stream; tells the seconds."""
+    send(asyncio.run(_read_all(url, messages)))
+
+
+async def _read_all(url: str, messages: int) -> float:
+    begin = time.monotonic()
+    count = 0
+    async for fetched in _fetched(url, 1, messages):
+        count += len(fetched)
+    assert count == messages
+    return time.monotonic() - begin
+
+
+async def _fetched(url: str, first: int, last: int) -> AsyncIterator[list[Msg]]:
+    connection = await nats.connect(url)
+    config = ConsumerConfig(
+        ack_policy=AckPolicy.NONE, deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=first
+    )
+    subscription = await connection.jetstream().pull_subscribe("bench.>", stream=SOURCE, config=config)
+    left = last - first + 1
+    while left:
+        messages = await subscription.fetch(min(_FETCH, left), timeout=60)
+        left -= len(messages)
+        yield messages
+    await connection.close()
+
+
+def batches(url: str, ranges: Iterable[tuple[int, int]]) -> Iterator[pa.RecordBatch]:
+    """Sequence ranges of the stream as batches of subject, sequence and data, read with nats-py."""
+    import pyarrow as pa
+
+    schema = pa.schema([("subject", pa.string()), ("sequence", pa.int64()), ("data", pa.binary())])
+    loop = asyncio.new_event_loop()
+    for first, last in ranges:
+        rows: list[tuple[str, int, bytes]] = []
+        source = _fetched(url, first, last)
+        while (fetched := loop.run_until_complete(anext(source, None))) is not None:
+            rows += [(message.subject, message.metadata.sequence.stream, message.data) for message in fetched]
+            if len(rows) >= _ROWS:
+                yield _batch(rows, schema)
+                rows = []
+        if rows:
+            yield _batch(rows, schema)
+    loop.close()
+
+
+def _batch(rows: list[tuple[str, int, bytes]], schema: pa.Schema) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    columns = zip(*rows, strict=True)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema
+    )
+
+
+def publish_loop(send: Send, url: str, messages: int, subject: str) -> None:
+    """Publish messages of 128 bytes with ids, answers gathered as they come; tells the seconds."""
+    send(asyncio.run(_publish_all(url, messages, subject)))
+
+
+async def _publish_all(url: str, messages: int, subject: str) -> float:
+    connection = await nats.connect(url)
+    stream = connection.jetstream(publish_async_max_pending=_UNDER_WAY)
+    body = b"x" * 128
+    begin = time.monotonic()
+    for number in range(messages):
+        await stream.publish_async(
+            f"{subject}.{number % 1000}", body, wait_stall=60, headers={"Nats-Msg-Id": f"plain-{number}"}
+        )
+    await stream.publish_async_completed()
+    took = time.monotonic() - begin
+    await connection.close()
+    return took

@@ -1,0 +1,65 @@
+"""What the arms work on: a server with filled streams, and captures that Spark makes up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from benchmarks.load import SUBJECTS, publish_all
+from benchmarks.raw_socket import RawSocket
+from conformance.servers import NativeServer, fetch
+
+__all__ = ["SOURCE", "Scene", "scene"]
+
+SOURCE = "BENCH"
+
+
+class Scene:
+    """A server of one version, with streams on disk.
+
+    Args:
+        server: running.
+    """
+
+    def __init__(self, server: NativeServer) -> None:
+        self._server = server
+        self._filled = 0
+
+    @property
+    def url(self) -> str:
+        """The server's address."""
+        return self._server.url
+
+    def fill(self, messages: int) -> None:
+        """Make the stream `BENCH` hold so many messages of 128 bytes with 1,000 subjects `bench.N`."""
+        if self._filled == messages:
+            return
+        self.empty(SOURCE, "bench.>")
+        publish_all(self._server.port, messages, SUBJECTS)
+        self._filled = messages
+
+    def remove(self, stream: str) -> None:
+        """Delete a stream, where it is there."""
+        with RawSocket(self._server.port) as connection:
+            if stream in (connection.request("$JS.API.STREAM.NAMES", {}).get("streams") or ()):
+                connection.request(f"$JS.API.STREAM.DELETE.{stream}", {})
+
+    def empty(self, stream: str, subject: str) -> None:
+        """Make a stream on disk that takes a subject and holds nothing."""
+        self.remove(stream)
+        with RawSocket(self._server.port) as connection:
+            connection.request(
+                f"$JS.API.STREAM.CREATE.{stream}", {"name": stream, "subjects": [subject], "storage": "file"}
+            )
+
+    def holds(self, stream: str) -> int:
+        """How many messages a stream holds."""
+        with RawSocket(self._server.port) as connection:
+            return int(connection.request(f"$JS.API.STREAM.INFO.{stream}", {})["state"]["messages"])
+
+
+@contextmanager
+def scene(version: str) -> Iterator[Scene]:
+    """A server of this version on loopback, stopped and forgotten at the end."""
+    with NativeServer(binary=fetch(version)) as server:
+        yield Scene(server)

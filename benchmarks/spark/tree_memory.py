@@ -1,0 +1,58 @@
+"""Memory of a program and all that it started: Spark is a JVM, and Python workers beside it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ["Peak", "peak_of_tree"]
+
+_EVERY = 0.25  # seconds
+
+
+class Peak:
+    """The most that was held at once, in bytes; pages that processes share count once for each."""
+
+    def __init__(self) -> None:
+        self.held = 0
+
+
+@contextmanager
+def peak_of_tree() -> Iterator[Peak]:
+    """Watch this process and its descendants. Needs Linux's /proc; elsewhere the peak stays 0."""
+    peak, over = Peak(), threading.Event()
+
+    def watch() -> None:
+        while not over.wait(_EVERY):
+            peak.held = max(peak.held, _held_by(os.getpid()))
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield peak
+    finally:
+        over.set()
+        watcher.join()
+
+
+def _held_by(root: int) -> int:
+    parents: dict[int, int] = {}
+    pages: dict[int, int] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended meanwhile
+        parents[int(entry.name)], pages[int(entry.name)] = int(fields[1]), int(fields[21])
+    return sum(held for pid, held in pages.items() if _descends(pid, root, parents)) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _descends(pid: int, root: int, parents: dict[int, int]) -> bool:
+    while pid != root:
+        if pid not in parents or pid == parents[pid]:
+            return False
+        pid = parents[pid]
+    return True

@@ -1,0 +1,84 @@
+"""Spark's part of a capture: a range of sequences becomes Parquet files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pipeline.capture.wanted import Wanted
+from pipeline.columns import CAPTURED, ddl
+from pipeline.connections import options_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Written", "write_chunk", "writing_session"]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was written.
+
+    Attributes:
+        messages: how many.
+        first: the first sequence among them; None where there are none.
+        last: the last one.
+    """
+
+    messages: int
+    first: int | None
+    last: int | None
+
+
+def writing_session(spark: SparkSession) -> SparkSession:
+    """A session of the same Spark with the settings that captures are written with."""
+    from pyspark_jetstream import register
+
+    own = spark.newSession()
+    # Spark's default, INT96, has no statistics by which readers could skip what they do not want.
+    own.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    register(own)
+    return own
+
+
+def write_chunk(
+    spark: SparkSession, wanted: Wanted, first: int, last: int, *, tasks: int, may_miss: bool, address: str
+) -> Written:
+    """Read first <= sequence <= last of the stream and write it to an address, sorted by sequence within each file.
+
+    Args:
+        spark: from `writing_session`.
+        wanted: the stream.
+        first: the first sequence.
+        last: the last sequence.
+        tasks: how many tasks share the range; each writes one file.
+        may_miss: whether it goes on where messages go while they are read; the caller then looks what is missing.
+        address: a directory that is not there yet.
+
+    Raises:
+        Exception: what Spark makes of it; `pipeline.failures` reads it.
+    """
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as f
+
+    reader = spark.read.format("jetstream").schema(ddl(CAPTURED)).options(**options_of(wanted.connection))
+    reader = reader.options(
+        stream=wanted.stream, startSequence=str(first), endSequence=str(last), partitions=str(tasks)
+    ).option("failOnDataLoss", str(not may_miss).lower())
+    if wanted.subjects:
+        reader = reader.option("subjects", ",".join(wanted.subjects))
+    seen = Observation()
+    frame = reader.load().observe(
+        seen,
+        f.count(f.lit(1)).alias("messages"),
+        f.min("sequence").alias("first"),
+        f.max("sequence").alias("last"),
+    )
+    (
+        frame.write.option("compression", "zstd")
+        # Payloads hardly repeat: trying a dictionary on them only costs.
+        .option("parquet.enable.dictionary#data", "false")
+        .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+        .parquet(address)
+    )
+    return Written(int(seen.get["messages"]), seen.get["first"], seen.get["last"])

@@ -1,0 +1,63 @@
+"""What a capture must know of its stream: who has it, what it holds, how much of it is wanted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bridge.replay import Replay
+from bridge.settings import Connection
+from pipeline.connections import connected
+from pipeline.errors import OptionError
+from pipeline.source.stream_state import StreamState, state_of
+
+__all__ = ["Facts", "facts_of", "sequence_before"]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A stream at one moment.
+
+    Attributes:
+        state: what it holds.
+        server: the version of the server that was asked.
+        cluster: the name of its cluster; empty for a server of its own.
+        remaining: messages behind a sequence that the filters let pass.
+    """
+
+    state: StreamState
+    server: str
+    cluster: str
+    remaining: int
+
+
+async def facts_of(connection: Connection, stream: str, subjects: tuple[str, ...], after: int) -> Facts:
+    """Ask for a stream's facts.
+
+    Args:
+        connection: where it is.
+        stream: its name.
+        subjects: filters.
+        after: the sequence behind which remaining messages are counted.
+
+    Raises:
+        OptionError: the stream has another retention than limits.
+        PipelineError: there is no such stream.
+        UnreachableError: no server answers.
+        ApiError: the server refuses, or does not answer.
+    """
+    async with connected(connection) as link:
+        state = await state_of(link, stream, listing=True)
+        if not state.limits:
+            raise OptionError(
+                f"stream '{stream}': is a work queue, or keeps messages for consumers only: reading it could take"
+                " messages from those that they are for; only streams with retention limits are captured"
+            )
+        remaining = await Replay(link.api, stream, subjects).after(after)
+        info = await link.api.stream_info(stream)
+        return Facts(state, link.server_version, str((info.get("cluster") or {}).get("name") or ""), remaining)
+
+
+async def sequence_before(connection: Connection, stream: str, time: str) -> int:
+    """The sequence just before the first message that was stored at or after a time (RFC 3339)."""
+    async with connected(connection) as link:
+        return await Replay(link.api, stream).before(time)

@@ -1,0 +1,86 @@
+"""One writer per capture: a file that says who it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from pipeline.capture.place import Place
+from pipeline.errors import PipelineError
+
+__all__ = ["LOCK", "locked"]
+
+LOCK: Final = "_capture.lock"
+
+
+@contextmanager
+def locked(place: Place) -> Iterator[None]:
+    """Be the one that writes to a directory.
+
+    The lock of a process of this machine that is no more is taken over; what has become of one elsewhere cannot be
+    known, and its file must be removed by somebody who does.
+
+    Raises:
+        PipelineError: somebody else writes to it, or may.
+    """
+    mine = json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "begun": _begun(os.getpid())})
+    while not place.create(LOCK, mine):
+        text = place.read(LOCK)
+        if text is None:
+            continue  # its owner has just gone
+        _require_gone(place, text)
+        # Another one may come to the same end at this moment: who moves the old lock away has it, nobody else.
+        old = f"{LOCK}.{os.getpid()}"
+        if place.take(LOCK, old):
+            if place.read(old) != text:
+                place.take(old, LOCK)
+                raise PipelineError(f"{place}: another capture begins to write to it at this moment; run it again")
+            place.remove(old)
+    try:
+        yield
+    finally:
+        if place.read(LOCK) == mine:
+            place.remove(LOCK)
+
+
+def _require_gone(place: Place, text: str) -> None:
+    try:
+        owner: dict[str, Any] = json.loads(text)
+        host, pid, begun = str(owner["host"]), int(owner["pid"]), owner["begun"]
+    except (ValueError, KeyError, TypeError):
+        host, pid, begun = "", 0, None
+    if not host:
+        raise PipelineError(f"{place}: {LOCK} cannot be read; if no capture writes there, remove it")
+    if host != socket.gethostname():
+        raise PipelineError(
+            f"{place}: process {pid} on {host} writes to it; if that one is gone, remove {place.uri(LOCK)}"
+        )
+    if _begun(pid) is not None and _begun(pid) == begun:
+        raise PipelineError(f"{place}: process {pid} of this machine writes to it; only one capture at a time can")
+
+
+def _begun(pid: int) -> str | None:
+    """When a process of this machine began, in the kernel's count; None if there is none. Numbers are used again."""
+    try:
+        told = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+    except FileNotFoundError:
+        if Path("/proc/self").exists():
+            return None
+        return _signalled(pid)  # no Linux
+    fields = told.rpartition(")")[2].split()
+    return None if fields[0] == "Z" else fields[19]
+
+
+def _signalled(pid: int) -> str | None:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        pass
+    return "running"

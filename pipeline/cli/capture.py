@@ -1,0 +1,151 @@
+"""`nats-bridge capture`: a stream as Parquet."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from pipeline.cli.options import connection_named, connection_options, spark_options
+
+if TYPE_CHECKING:
+    from bridge.settings import Connection
+    from pipeline.capture.wanted import Result
+    from pipeline.source.read_options import ReadOptions
+
+__all__ = ["capture_command"]
+
+_ADDRESS: Final = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]+:")
+_NAMES: Final = {"stream": "STREAM", "subjects": "--subjects", "startTime": "--from-time", "endTime": "--to-time"}
+
+
+@click.command("capture")
+@click.argument("stream")
+@click.argument("directory", metavar="DIR")
+@connection_options
+@click.option("--subjects", metavar="FILTER,…", default="", help="Only messages with these subjects.")
+@click.option("--from-sequence", type=click.IntRange(min=1), metavar="N", help="Begin at this sequence.")
+@click.option("--to-sequence", type=click.IntRange(min=1), metavar="N", help="End with this sequence.")
+@click.option("--from-time", metavar="TIME", help="Begin with messages stored then or later (2026-01-31T12:00:00Z).")
+@click.option("--to-time", metavar="TIME", help="End with messages stored before.")
+@click.option(
+    "--partitions",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Tasks, and so files, per chunk.  [default: the cores]",
+)
+@click.option("--chunk", type=click.IntRange(min=1), metavar="N", help="Messages per chunk, about.  [default: 4000000]")
+@click.option("--allow-gaps", is_flag=True, help="Go on where messages are gone before they were captured.")
+@click.option("--continuous", is_flag=True, help="Go on with new messages until SIGTERM or Ctrl-C.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1),
+    metavar="SECONDS",
+    help="With --continuous: how often to look for new messages; each look that finds some writes files."
+    "  [default: 60]",
+)
+@spark_options
+@click.option("--every", type=click.FloatRange(min=0), metavar="SECONDS", help="Between two lines of progress.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--json", "as_json", is_flag=True, help="The summary on stdout as JSON.")
+def capture_command(
+    stream: str,
+    directory: str,
+    master: str | None,
+    settings: dict[str, str],
+    every: float | None,
+    quiet: bool,
+    as_json: bool,
+    **given: Any,
+) -> int:
+    """Capture STREAM as Parquet files in DIR, and go on there when run again.
+
+    DIR/messages is for readers: it holds each message exactly once at every moment, whatever ended an earlier run.
+    Columns: stream, subject, sequence, time (microseconds), time_ns, header_block (raw), data.
+
+    Exit codes: 0 captured; 1 messages are gone, the stream was created anew, or the job failed; 2 usage, or DIR holds
+    something else; 3 no server; 130 and 143 stopped by a signal.
+
+    \b
+    Example:
+      nats-bridge capture ORDERS orders/ --server nats://127.0.0.1:4222
+      nats-bridge capture ORDERS /data/orders -c bridge.yaml --connection west --continuous --interval 30
+    """
+    from bridge.cli.asking import ask
+    from pipeline.capture.facts import facts_of
+    from pipeline.capture.wanted import CHUNK, INTERVAL, Wanted
+
+    connection = connection_named(
+        server=given["server"],
+        creds=given["creds"],
+        context=given["context"],
+        config=given["config"],
+        connection=given["connection"],
+    )
+    checked = _checked(connection, stream, given)
+    wanted = Wanted(
+        connection=connection,
+        stream=stream,
+        directory=directory if _ADDRESS.match(directory) else str(Path(directory).absolute()),
+        subjects=checked.subjects,
+        from_sequence=given["from_sequence"],
+        to_sequence=given["to_sequence"],
+        from_time=checked.start_time,
+        to_time=checked.end_time,
+        partitions=given["partitions"],
+        chunk=given["chunk"] or CHUNK,
+        allow_gaps=given["allow_gaps"],
+        continuous=given["continuous"],
+        interval=given["interval"] or INTERVAL,
+    )
+    # A server or a stream that is not there is told before Java has started.
+    ask(facts_of(connection, stream, (), 0))
+
+    from pipeline.capture.capturing import capture
+    from pipeline.progress import INTERVAL as EVERY
+    from pipeline.progress import watched
+    from pipeline.session import job_session
+
+    job = f"capture {stream}"
+    with (
+        job_session(job, master=master, settings=settings) as spark,
+        watched(
+            spark, job, quiet=quiet, interval=EVERY if every is None else every, drains=wanted.continuous
+        ) as progress,
+    ):
+        result = capture(spark, wanted, progress)
+    click.echo(json.dumps(result.to_json()) if as_json else _told(result))
+    return 0
+
+
+def _checked(connection: Connection, stream: str, given: dict[str, Any]) -> ReadOptions:
+    """What the data source says to these options, with the names that they have here."""
+    from pipeline.connections import options_of
+    from pipeline.errors import OptionError
+    from pipeline.source.read_options import ReadOptions
+
+    options = {
+        "stream": stream,
+        "subjects": given["subjects"],
+        "startTime": given["from_time"],
+        "endTime": given["to_time"],
+    }
+    try:
+        return ReadOptions.of({**options_of(connection), **{name: value for name, value in options.items() if value}})
+    except OptionError as error:
+        text = str(error)
+        for name, ours in _NAMES.items():
+            text = text.replace(f"option {name}:", f"{ours}:")
+        raise OptionError(text) from None
+
+
+def _told(result: Result) -> str:
+    new = f"{result.messages:,} message{'' if result.messages == 1 else 's'}"
+    if result.first is not None:
+        new += f" ({result.first} to {result.last})"
+    files = f" in {result.files} file{'' if result.files == 1 else 's'}" if result.files else ""
+    gaps = f", {len(result.gaps)} gap{'' if len(result.gaps) == 1 else 's'}" if result.gaps else ""
+    return f"{result.directory}: {new} captured{files}; it holds {result.held:,}{gaps}, the next is {result.next}"

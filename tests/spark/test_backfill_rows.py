@@ -1,0 +1,91 @@
+"""Rows as messages: what is taken, what is left out, what is kept until it is stored."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import pyarrow as pa
+import pytest
+
+from bridge.republish_loop import AckReply
+from bridge.wire import Delivered
+from pipeline.backfill.copy_planning import steps_back
+from pipeline.backfill.kept_rows import KeptRows
+from pipeline.backfill.rows import deliveries_of, pieces_of, sequence_of
+from pipeline.errors import DataLostError, SchemaError
+
+
+def rows(*sequences: int) -> pa.RecordBatch:
+    """A batch with these sequences."""
+    return pa.record_batch(
+        {
+            "data": pa.array([b"%d" % sequence if sequence % 3 else None for sequence in sequences], pa.binary()),
+            "subject": pa.array([f"a.é.{sequence}" for sequence in sequences], pa.string()),
+            "header_block": pa.array(
+                [b"NATS/1.0\r\n\r\n" if sequence % 2 else None for sequence in sequences], pa.binary()
+            ),
+            "sequence": pa.array(sequences, pa.int64()),
+            "time_ns": pa.array([1_700_000_000_000_000_000 + sequence for sequence in sequences], pa.int64()),
+        }
+    )
+
+
+def test_rows_are_what_a_consumer_delivers() -> None:
+    first, second = deliveries_of(rows(3, 4))
+    assert (first[0], first[2], first[3]) == ("a.é.3".encode(), b"NATS/1.0\r\n\r\n", b"")
+    assert (second[2], second[3], sequence_of(second)) == (b"", b"4", b"4")
+    ack = AckReply.parse(second[1])
+    assert (ack.stream_sequence, ack.time_ns, ack.pending) == (4, 1_700_000_000_000_000_004, 0)
+
+
+def test_pieces_are_in_order_and_have_each_row_once() -> None:
+    (piece,) = pieces_of(rows(5, 6, 6, 9), 5)
+    assert piece.sequences == [6, 9]
+    assert [sequence_of(message) for message in piece.messages] == [b"6", b"9"]
+    assert pieces_of(rows(5, 5), 5) == []
+    assert pieces_of(rows(), 5) == []
+    assert [len(piece.messages) for piece in pieces_of(rows(*range(1, 2501)), 0)] == [1024, 1024, 452]
+
+
+@pytest.mark.parametrize(("sequences", "after"), [((7, 6), 0), ((4, 8), 5)])
+def test_rows_out_of_order_are_not_taken(sequences: tuple[int, ...], after: int) -> None:
+    with pytest.raises(DataLostError, match="the history is not in order"):
+        pieces_of(rows(*sequences), after)
+
+
+def test_rows_of_another_shape_are_named() -> None:
+    batch = rows(1)
+    with pytest.raises(SchemaError, match="column time_ns: missing"):
+        pieces_of(batch.drop_columns(["time_ns"]), 0)
+    text = batch.set_column(0, "data", pa.array(["text"]))
+    with pytest.raises(SchemaError, match="column data: is of type string; must be binary"):
+        deliveries_of(text)
+
+
+async def test_rows_are_kept_until_they_are_stored() -> None:
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield rows(*range(1, 2001))
+        yield rows(*range(2001, 2101))
+
+    kept = KeptRows(batches())
+    seen = [message async for batch in _some(kept, 1500) for message in batch]
+    assert (len(seen), kept.last) == (2000, 2000)
+    kept.stored(1024)
+    # Another round begins where the target stands, and ends with what was not read yet.
+    again = [int(sequence_of(message)) async for batch in kept.behind(1030) for message in batch]
+    assert again == list(range(1031, 2101))
+    assert (kept.read, kept.last) == (2100, 2100)
+
+
+async def _some(kept: KeptRows, count: int) -> AsyncIterator[list[Delivered]]:
+    seen = 0
+    async for batch in kept.behind(0):
+        yield batch
+        seen += len(batch)
+        if seen >= count:
+            return
+
+
+def test_steps_back_are_counted() -> None:
+    assert steps_back([]) == steps_back([1, 2, 5]) == 0
+    assert steps_back([1, 3, 2, 4, 1]) == 2

@@ -1,0 +1,487 @@
+"""A capture holds what the stream holds, each message once, for every reader."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.dataset
+import pyarrow.parquet
+import pytest
+
+from bridge.settings import Connection
+from conformance.servers import SharedServers
+from pipeline.capture import capturing
+from pipeline.capture.capturing import capture
+from pipeline.capture.hadoop_place import HadoopPlace
+from pipeline.capture.ledger import Ledger
+from pipeline.capture.lock import LOCK, locked
+from pipeline.capture.manifest import MANIFEST, Capture
+from pipeline.capture.place import LocalPlace
+from pipeline.capture.reading import capture_at, is_capture, read_capture
+from pipeline.capture.wanted import Result, Wanted
+from pipeline.errors import DataLostError, OptionError, PipelineError
+from pipeline.failures import failure
+from pipeline.progress import Progress
+from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.stored_messages import stored_messages
+from transforms.timestamp import rfc3339_nano
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+VERSION = "2.10.27"
+BLOCK = b"NATS/1.0\r\nTag: a\r\ntag:  B \r\nTag: a\r\n\r\n"
+
+
+@pytest.fixture
+async def url(servers: SharedServers) -> str:
+    return await servers.url(VERSION)
+
+
+@pytest.fixture
+async def peer(url: str, raw_peer: OpenPeer) -> RawPeer:
+    return await raw_peer(url)
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(spark: SparkSession, url: str, tmp_path: Path) -> Run:
+    """Capture a stream into the test's directory."""
+
+    def call(stream: str, **options: Any) -> Result:
+        options = {"directory": str(tmp_path / "kept"), **options}
+        wanted = Wanted(connection=Connection(servers=(url,)), stream=stream, **options)
+        return capture(spark, wanted, Progress(f"capture {stream}"))
+
+    return call
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    return tmp_path / "kept"
+
+
+def plain(kept: Path) -> list[tuple[Any, ...]]:
+    """What a reader that knows nothing of captures finds: every Parquet file there is, file after file."""
+    rows: list[tuple[Any, ...]] = []
+    for file in sorted((kept / "messages").rglob("*.parquet")):
+        table = pyarrow.parquet.ParquetFile(file).read()
+        found = [
+            (*(row[name] for name in ("sequence", "subject", "time_ns", "header_block", "data")),)
+            for row in table.to_pylist()
+        ]
+        assert [row[0] for row in found] == sorted(row[0] for row in found)
+        rows += found
+    return rows
+
+
+def sequences(kept: Path) -> list[int]:
+    return [row[0] for row in plain(kept)]
+
+
+def sizes(kept: Path) -> list[int]:
+    return [file.stat().st_size for file in kept.rglob("*.parquet")]
+
+
+def entries(kept: Path) -> list[str]:
+    return sorted(entry.name for entry in kept.iterdir())
+
+
+def ended_process() -> int:
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    return process.pid
+
+
+async def fill(peer: RawPeer, stream: str, messages: int, **config: Any) -> None:
+    if (await peer.api(f"STREAM.INFO.{stream}")).get("error"):
+        await peer.create_stream(name=stream, subjects=[f"{stream}.>"], **config)
+    for number in range(messages):
+        await peer.store(f"{stream}.{number % 7}".encode(), bytes([number % 256, 0, 255]), BLOCK if number % 3 else b"")
+
+
+@pytest.mark.parametrize("version", ["2.9.10", "2.15.1"])
+async def test_everything_is_as_the_server_has_it(
+    version: str,
+    spark: SparkSession,
+    servers: SharedServers,
+    raw_peer: OpenPeer,
+    kept: Path,
+    unique_name: Callable[[str], str],
+) -> None:
+    stream = unique_name("CAPTURE")
+    url = await servers.url(version)
+    peer = await raw_peer(url)
+    await fill(peer, stream, 300)
+    await peer.store(f"{stream}.ünï.😀".encode(), b"")
+    await peer.store(
+        f"{stream}.large".encode(), os.urandom(1_000_000), b"NATS/1.0\r\nA: " + b"b" * 10_000 + b"\r\n\r\n"
+    )
+    for sequence in (1, 17, 18, 19, 250):
+        answer = await peer.api(f"STREAM.MSG.DELETE.{stream}", {"seq": sequence})
+        assert answer.get("success"), answer
+    stored = await stored_messages(peer, stream, 297)
+    wanted = Wanted(Connection(servers=(url,)), stream, str(kept), partitions=3, chunk=100)
+    result = capture(spark, wanted, Progress("capture"))
+    expected = [(one.sequence, one.subject.decode(), one.time_ns, one.header_block, one.payload) for one in stored]
+    assert plain(kept) == expected
+    assert (result.messages, result.held, result.first, result.last, result.next) == (297, 297, 2, 302, 303)
+    assert (result.files, result.size) == (len(sizes(kept)), sum(sizes(kept)))
+    assert result.files >= 6
+    rows = read_capture(spark, str(kept)).orderBy("sequence").collect()
+    assert [
+        (row.sequence, row.subject, row.time_ns, bytes(row.header_block), bytes(row.data)) for row in rows
+    ] == expected
+    assert {row.stream for row in rows} == {stream}
+    assert all(int(row.time.timestamp()) == row.time_ns // 1_000_000_000 for row in rows)
+    held = capture_at(spark, str(kept))
+    assert (held.stream, held.server, held.begin, held.ranges) == (stream, version, 2, ((2, 302),))
+
+
+async def test_it_goes_on_where_it_ended(
+    run: Run, peer: RawPeer, kept: Path, unique_name: Callable[[str], str]
+) -> None:
+    stream = unique_name("CAPTURE")
+    await fill(peer, stream, 30)
+    assert run(stream).messages == 30
+    await fill(peer, stream, 12)
+    again = run(stream)
+    assert (again.messages, again.first, again.last, again.held) == (12, 31, 42, 42)
+    nothing = run(stream)
+    assert (nothing.messages, nothing.files, nothing.first, nothing.held, nothing.next) == (0, 0, None, 42, 43)
+    assert sequences(kept) == list(range(1, 43))
+    assert entries(kept) == [MANIFEST, "messages"]
+    table = pyarrow.dataset.dataset(kept, format="parquet", exclude_invalid_files=False, partitioning="hive").to_table()
+    assert table.schema.names == [
+        *("stream", "subject", "sequence", "time", "time_ns", "header_block", "data"),
+        "first_sequence",
+    ]
+    assert sorted(table["sequence"].to_pylist()) == list(range(1, 43))
+    first = min((kept / "messages").rglob("*.parquet"))
+    assert first.parent.name == "first_sequence=000000000001"
+    column = pyarrow.parquet.ParquetFile(first).metadata.row_group(0).column(3)
+    assert (column.path_in_schema, column.compression, column.statistics is not None) == ("time", "ZSTD", True)
+
+
+class KilledError(BaseException):
+    """What ends a run in the middle of a step, as far as it can be done from inside."""
+
+
+def killing(monkeypatch: pytest.MonkeyPatch, point: str) -> None:
+    """Let the next run end at a point, once."""
+
+    def dies_at(owner: Any, name: str, *, after: bool) -> None:
+        original = getattr(owner, name)
+
+        def dying(*arguments: Any, **options: Any) -> Any:
+            if after:
+                original(*arguments, **options)
+            monkeypatch.setattr(owner, name, original)
+            raise KilledError(point)
+
+        monkeypatch.setattr(owner, name, dying)
+
+    if point == "before anything is written":
+        dies_at(capturing, "write_chunk", after=False)
+    elif point == "all is written":
+        dies_at(capturing, "write_chunk", after=True)
+    elif point == "it is about to appear":
+        dies_at(LocalPlace, "move", after=False)
+    else:
+        dies_at(LocalPlace, "move", after=True)
+
+
+POINTS = ("before anything is written", "all is written", "it is about to appear", "it has appeared")
+
+
+async def test_whatever_ends_it_each_message_is_there_once(
+    run: Run, peer: RawPeer, kept: Path, unique_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = unique_name("CAPTURE")
+    await fill(peer, stream, 60)
+    for point in (*POINTS, *POINTS):
+        killing(monkeypatch, point)
+        with pytest.raises(KilledError, match=point):
+            run(stream, chunk=15)
+        assert sequences(kept) == list(range(1, len(sequences(kept)) + 1))
+    done = run(stream, chunk=15)
+    assert (done.held, done.next, done.messages) == (60, 61, 30)
+    assert sequences(kept) == list(range(1, 61))
+    assert entries(kept) == [MANIFEST, "messages"]
+    held = Capture.of_json((kept / MANIFEST).read_text(), MANIFEST)
+    assert [(chunk.first, chunk.last, chunk.messages) for chunk in held.chunks] == [
+        (begin, begin + 14, 15) for begin in (1, 16, 31, 46)
+    ]
+
+
+async def test_half_a_chunk_is_removed_and_captured_again(
+    run: Run, peer: RawPeer, kept: Path, unique_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = unique_name("CAPTURE")
+    await fill(peer, stream, 20)
+    killing(monkeypatch, "it has appeared")
+    with pytest.raises(KilledError):
+        run(stream, partitions=2)
+    files = sorted((kept / "messages").rglob("*.parquet"))
+    assert len(files) == 2
+    files[1].unlink()  # what an object store may leave of a directory that is moved file by file
+    assert run(stream).messages == 20
+    assert sequences(kept) == list(range(1, 21))
+
+
+async def test_a_range_and_filters(run: Run, peer: RawPeer, tmp_path: Path, unique_name: Callable[[str], str]) -> None:
+    stream = unique_name("CAPTURE")
+    await fill(peer, stream, 28)
+    moments = [rfc3339_nano(one.time_ns).decode() for one in await stored_messages(peer, stream, 28)]
+
+    def seen(name: str, **options: Any) -> list[int]:
+        run(stream, directory=str(tmp_path / name), **options)
+        return sequences(tmp_path / name)
+
+    assert seen("a", from_sequence=5, to_sequence=9) == [5, 6, 7, 8, 9]
+    assert seen("a", from_sequence=5) == list(range(5, 29))
+    assert seen("b", to_sequence=3) == [1, 2, 3]
+    assert seen("b", to_sequence=2) == [1, 2, 3]
+    assert seen("b", to_sequence=6, chunk=2) == [1, 2, 3, 4, 5, 6]
+    assert seen("c", subjects=(f"{stream}.1", f"{stream}.3")) == [n for n in range(1, 29) if (n - 1) % 7 in (1, 3)]
+    assert seen("d", from_sequence=100) == []
+    moment = "2026-01-01T00:00:00Z"
+    assert seen("e", to_time=moment) == []
+    assert seen("e", from_time=moment) == list(range(1, 29))
+    assert seen("f", from_time=moments[9], to_time=moments[20]) == list(range(10, 21))
+
+
+async def test_messages_that_went_before_they_were_captured(
+    run: Run, peer: RawPeer, spark: SparkSession, kept: Path, unique_name: Callable[[str], str]
+) -> None:
+    stream = unique_name("CAPTURE")
+    await fill(peer, stream, 10)
+    run(stream)
+    await fill(peer, stream, 10)
+    await peer.api(f"STREAM.PURGE.{stream}", {"seq": 16})
+    with pytest.raises(DataLostError) as lost:
+        run(stream)
+    assert str(lost.value) == (
+        f"stream '{stream}': messages 11 to 15 are gone and were not captured: say --allow-gaps to go on without them"
+    )
+    assert sequences(kept) == list(range(1, 11))
+    result = run(stream, allow_gaps=True)
+    assert (result.messages, result.gaps) == (5, ((11, 15),))
+    assert sequences(kept) == [*range(1, 11), *range(16, 21)]
+    held = capture_at(spark, str(kept))
+    assert (held.ranges, held.messages, held.next) == (((1, 10), (16, 20)), 15, 21)
+    await fill(peer, stream, 5)
+    await peer.api(f"STREAM.PURGE.{stream}")
+    assert run(stream, allow_gaps=True).gaps == ((11, 15), (21, 25))
+    assert run(stream).messages == 0
+
+
+async def test_messages_that_go_just_before_they_are_read(
+    run: Run, peer: RawPeer, kept: Path, unique_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = unique_name("CAPTURE")
+    loop = asyncio.get_running_loop()
+    original = capturing.write_chunk
+
+    async def purged_before_read(sequence: int, **options: Any) -> Result:
+        def write(*arguments: Any, **more: Any) -> Any:
+            purge = peer.api(f"STREAM.PURGE.{stream}", {"seq": sequence})
+            asyncio.run_coroutine_threadsafe(purge, loop).result()
+            return original(*arguments, **more)
+
+        monkeypatch.setattr(capturing, "write_chunk", write)
+        return await asyncio.to_thread(run, stream, **options)
+
+    await fill(peer, stream, 20)
+    assert (await purged_before_read(6)).first == 6  # nobody has said where to begin
+    await fill(peer, stream, 20)
+    with pytest.raises(Exception) as lost:  # noqa: PT011  # Spark's
+        await purged_before_read(26)
+    assert isinstance(failure("a job", lost.value), DataLostError)
+    assert sequences(kept) == list(range(6, 21))
+    await fill(peer, stream, 20)
+    result = await purged_before_read(31, allow_gaps=True)
+    assert (result.gaps, result.first) == (((21, 25), (26, 30)), 31)
+    assert sequences(kept) == [*range(6, 21), *range(31, 61)]
+
+
+async def test_a_beginning_that_is_gone(run: Run, peer: RawPeer, kept: Path, unique_name: Callable[[str], str]) -> None:
+    stream = unique_name("CAPTURE")
+    await fill(peer, stream, 10)
+    await peer.api(f"STREAM.PURGE.{stream}", {"seq": 4})
+    with pytest.raises(DataLostError, match=r"messages 1 to 3 are gone"):
+        run(stream, from_sequence=1)
+    assert run(stream, from_sequence=1, allow_gaps=True).gaps == ((1, 3),)
+    assert sequences(kept) == list(range(4, 11))
+
+
+async def test_an_empty_stream(
+    run: Run, peer: RawPeer, spark: SparkSession, kept: Path, unique_name: Callable[[str], str]
+) -> None:
+    stream = unique_name("CAPTURE")
+    await fill(peer, stream, 0)
+    assert (run(stream).held, sequences(kept)) == (0, [])
+    assert read_capture(spark, str(kept)).collect() == []
+    await fill(peer, stream, 3)
+    await peer.api(f"STREAM.PURGE.{stream}")
+    assert run(stream).held == 0
+    await fill(peer, stream, 2)
+    assert (run(stream).held, sequences(kept)) == (2, [4, 5])
+
+
+async def test_a_stream_that_was_created_anew(
+    run: Run, peer: RawPeer, kept: Path, unique_name: Callable[[str], str]
+) -> None:
+    stream = unique_name("CAPTURE")
+    await fill(peer, stream, 5)
+    run(stream)
+    await peer.api(f"STREAM.DELETE.{stream}")
+    await fill(peer, stream, 9)
+    with pytest.raises(DataLostError, match=rf"^stream '{stream}': was created anew at .*: capture the new one into"):
+        run(stream)
+    assert sequences(kept) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("retention", ["workqueue", "interest"])
+async def test_what_consumers_decide_about_is_left_alone(
+    run: Run, peer: RawPeer, kept: Path, unique_name: Callable[[str], str], retention: str
+) -> None:
+    stream = unique_name("CAPTURE")
+    await fill(peer, stream, 3, retention=retention)
+    with pytest.raises(OptionError, match=r"could take messages from those that they are for"):
+        run(stream)
+    assert (await peer.api(f"STREAM.INFO.{stream}"))["state"]["messages"] == (3 if retention == "workqueue" else 0)
+    assert entries(kept) == []
+
+
+async def test_a_directory_that_holds_something_else(
+    run: Run, peer: RawPeer, spark: SparkSession, tmp_path: Path, kept: Path, unique_name: Callable[[str], str]
+) -> None:
+    stream, other = unique_name("CAPTURE"), unique_name("CAPTURE")
+    await fill(peer, stream, 5)
+    await fill(peer, other, 5)
+    run(stream)
+
+    def refused(kind: type[PipelineError] = OptionError, **options: Any) -> str:
+        with pytest.raises(kind) as error:
+            run(options.pop("stream", stream), **options)
+        return str(error.value)
+
+    assert refused(stream=other) == f"{kept}: holds a capture of stream '{stream}', not of '{other}'"
+    assert refused(subjects=(f"{stream}.1",)).startswith(f"--subjects: {kept} holds a capture of all subjects;")
+    assert refused(from_sequence=2).startswith(
+        f"--from-sequence 2: {kept} holds a capture from 1 on, which goes on at 6"
+    )
+    assert refused(stream="NOWHERE", kind=PipelineError).startswith(f"{kept}: holds a capture of stream '{stream}'")
+    assert refused(directory=__file__) == f"{__file__}: not a directory"
+    assert refused(directory=f"{__file__}/below").startswith(f"{__file__}/below: ")
+    assert refused(directory="nosuch://x/y").startswith("nosuch://x/y: Spark cannot use this address: ")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").write_text("mine")
+    assert refused(directory=str(tmp_path / "full")) == (
+        f"{tmp_path / 'full'}: holds notes.txt, and is no capture: take an empty directory, or a new one"
+    )
+    assert (tmp_path / "full" / "notes.txt").read_text() == "mine"
+    (tmp_path / "full" / MANIFEST).write_text("{}")
+    assert refused(directory=str(tmp_path / "full"), kind=PipelineError).endswith(": not the manifest of a capture")
+    chunk = next((kept / "messages").iterdir())
+    chunk.rename(chunk.with_name("elsewhere"))
+    assert refused(PipelineError).endswith(" the capture was changed by something else")
+    assert not is_capture(spark, str(tmp_path / "nowhere"))
+    with pytest.raises(OptionError, match=r"nowhere: not a capture: there is no _capture.json"):
+        read_capture(spark, str(tmp_path / "nowhere"))
+
+
+async def test_one_writer_at_a_time(run: Run, peer: RawPeer, kept: Path, unique_name: Callable[[str], str]) -> None:
+    stream = unique_name("CAPTURE")
+    await fill(peer, stream, 5)
+    place = LocalPlace(kept)
+    place.make()
+    with locked(place), pytest.raises(PipelineError) as held:
+        run(stream)
+    assert str(held.value) == (
+        f"{kept}: process {os.getpid()} of this machine writes to it; only one capture at a time can"
+    )
+    mine = {"host": socket.gethostname(), "pid": os.getpid(), "begun": "1"}  # a number that was used before
+    for owner in ({"host": socket.gethostname(), "pid": ended_process(), "begun": "1"}, mine):
+        (kept / LOCK).write_text(json.dumps(owner))
+        run(stream)
+        assert not (kept / LOCK).exists()
+    (kept / LOCK).write_text(json.dumps({"host": "elsewhere", "pid": 7, "begun": "1"}))
+    with pytest.raises(
+        PipelineError, match=r"process 7 on elsewhere writes to it; if that one is gone, remove file://"
+    ):
+        run(stream)
+    (kept / LOCK).write_text("?")
+    with pytest.raises(PipelineError, match=r"_capture.lock cannot be read"):
+        run(stream)
+    assert sequences(kept) == [1, 2, 3, 4, 5]
+
+
+async def test_a_part_of_a_capture_is_read(
+    run: Run, peer: RawPeer, spark: SparkSession, kept: Path, unique_name: Callable[[str], str]
+) -> None:
+    stream = unique_name("CAPTURE")
+    await fill(peer, stream, 20)
+    run(stream, chunk=5)
+    held = capture_at(spark, str(kept))
+
+    def seen(**limits: Any) -> list[int]:
+        return sorted(row.sequence for row in read_capture(spark, str(kept), **limits).select("sequence").collect())
+
+    assert seen(first=4, last=11) == list(range(4, 12))
+    assert seen(first=19) == [19, 20]
+    assert seen(last=2, capture=held) == [1, 2]
+    assert seen(capture=replace(held, chunks=held.chunks[:2])) == list(range(1, 11))
+    frame = read_capture(spark, str(kept), first=4, last=11)
+    assert len(frame.inputFiles()) == 3
+
+
+async def test_a_place_of_hadoops(
+    run: Run,
+    peer: RawPeer,
+    spark: SparkSession,
+    kept: Path,
+    unique_name: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream = unique_name("CAPTURE")
+    await fill(peer, stream, 20)
+    place = HadoopPlace(spark, kept.as_uri())
+    monkeypatch.setattr(capturing, "place_of", lambda *_: place)
+    assert run(stream, chunk=10).messages == 20
+    await fill(peer, stream, 5)
+    original = place.move
+
+    def dying(source: str, target: str) -> None:
+        original(source, target)
+        raise KilledError
+
+    monkeypatch.setattr(place, "move", dying)
+    with pytest.raises(KilledError):
+        run(stream)
+    monkeypatch.setattr(place, "move", original)
+    place.create(LOCK, json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "begun": "1"}))
+    assert (run(stream).held, sequences(kept)) == (25, list(range(1, 26)))
+    assert Ledger(LocalPlace(kept)).capture == capture_at(spark, str(kept))
+    assert place.names("nowhere") == []
+    assert (place.size("nowhere"), place.read("nowhere")) == (None, None)
+    assert (place.create("x", "1"), place.create("x", "2"), place.read("x")) == (True, False, "1")
+    assert (place.take("x", "y"), place.take("x", "y"), place.read("y")) == (True, False, "1")
+    place.replace("y", "ünï")
+    assert place.read("y") == "ünï"
+    with pytest.raises(OptionError, match=r"/y: not a directory"):
+        place.names("y")
+    place.remove("y")
+    place.remove("y")

@@ -1,0 +1,124 @@
+"""A capture that goes on until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet
+import pytest
+
+from bridge.settings import Connection
+from conformance.servers import NativeServer, SharedServers
+from pipeline.capture.capturing import capture
+from pipeline.capture.manifest import MANIFEST, Capture
+from pipeline.capture.wanted import Result, Wanted
+from pipeline.errors import DataLostError
+from pipeline.progress import Progress
+from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.spark.waiting import seen
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+VERSION = "2.10.27"
+
+
+class Running:
+    """A continuous capture in a thread of its own."""
+
+    def __init__(self, spark: SparkSession, url: str, stream: str, kept: Path) -> None:
+        self.kept = kept
+        self.progress = Progress(f"capture {stream}")
+        self.said: list[str] = []
+        self.progress._say = self.said.append
+        wanted = Wanted(Connection(servers=(url,)), stream, str(kept), continuous=True, interval=0.1)
+        self.task: asyncio.Task[Result] = asyncio.create_task(asyncio.to_thread(capture, spark, wanted, self.progress))
+
+    def held(self) -> int:
+        if self.task.done():
+            self.task.result()
+        try:
+            return Capture.of_json((self.kept / MANIFEST).read_text(), MANIFEST).messages
+        except FileNotFoundError:
+            return 0
+
+    async def stop(self) -> Result:
+        self.progress.stopping.set()
+        return await self.task
+
+    def sequences(self) -> list[int]:
+        files = sorted((self.kept / "messages").rglob("*.parquet"))
+        return [
+            sequence for file in files for sequence in pyarrow.parquet.ParquetFile(file).read()["sequence"].to_pylist()
+        ]
+
+
+@contextlib.asynccontextmanager
+async def running(spark: SparkSession, url: str, stream: str, kept: Path) -> AsyncIterator[Running]:
+    job = Running(spark, url, stream, kept)
+    try:
+        yield job
+    finally:
+        job.progress.stopping.set()
+        with contextlib.suppress(Exception):
+            await job.task
+
+
+async def store(peer: RawPeer, stream: str, messages: int) -> None:
+    for _ in range(messages):
+        await peer.store(stream.encode(), b"x")
+
+
+async def test_new_messages_come_as_they_are_stored(
+    spark: SparkSession, servers: SharedServers, raw_peer: OpenPeer, tmp_path: Path, unique_name: Callable[[str], str]
+) -> None:
+    stream, url = unique_name("CONTINUOUS"), await servers.url(VERSION)
+    peer = await raw_peer(url)
+    await peer.create_stream(name=stream, subjects=[stream])
+    async with running(spark, url, stream, tmp_path / "kept") as job:
+        await store(peer, stream, 5)
+        await seen(lambda: job.held() == 5)
+        await store(peer, stream, 5)
+        await seen(lambda: job.held() == 10)
+        result = await job.stop()
+    assert (result.messages, result.first, result.last, result.next) == (10, 1, 10, 11)
+    assert job.sequences() == list(range(1, 11))
+
+
+async def test_a_server_that_goes_and_comes_back(
+    spark: SparkSession, native_server: Callable[..., NativeServer], raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    server = native_server(VERSION).start()
+    peer = await raw_peer(server.url)
+    await peer.create_stream(name="S", subjects=["S"])
+    await store(peer, "S", 5)
+    async with running(spark, server.url, "S", tmp_path / "kept") as job:
+        await seen(lambda: job.held() == 5)
+        await asyncio.to_thread(server.kill)
+        await seen(lambda: any("trying again in 0.1 s" in line for line in job.said))
+        await asyncio.to_thread(server.restart)
+        peer = await raw_peer(server.url)
+        await store(peer, "S", 5)
+        await seen(lambda: job.held() == 10)
+        await job.stop()
+    assert job.sequences() == list(range(1, 11))
+
+
+async def test_a_stream_that_is_created_anew_ends_it(
+    spark: SparkSession, servers: SharedServers, raw_peer: OpenPeer, tmp_path: Path, unique_name: Callable[[str], str]
+) -> None:
+    stream, url = unique_name("CONTINUOUS"), await servers.url(VERSION)
+    peer = await raw_peer(url)
+    await peer.create_stream(name=stream, subjects=[stream])
+    await store(peer, stream, 5)
+    async with running(spark, url, stream, tmp_path / "kept") as job:
+        await seen(lambda: job.held() == 5)
+        await peer.api(f"STREAM.DELETE.{stream}")
+        await peer.create_stream(name=stream, subjects=[stream])
+        with pytest.raises(DataLostError, match=r"was created anew"):
+            await job.task
+    assert job.sequences() == [1, 2, 3, 4, 5]

@@ -1,0 +1,73 @@
+"""The parts of a capture that need no server: where chunks end, what a manifest says."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.capture.cutting import end_of_chunk, tasks_for
+from pipeline.capture.ledger import folder_of
+from pipeline.capture.manifest import Capture, Chunk, Gap
+from pipeline.errors import PipelineError
+
+
+def test_where_chunks_end() -> None:
+    def ends(first: int, last: int, remaining: int | None, average: int = 100, chunk: int = 10) -> int:
+        return end_of_chunk(first, last, remaining=remaining, average=average, chunk=chunk)
+
+    assert ends(1, 100, 100) == 10
+    assert ends(1, 100, None) == 10
+    assert ends(1, 100, 10) == 100
+    assert ends(1, 100, 0) == 100
+    assert ends(91, 100, 10) == 100
+    assert ends(1, 1_000_000_000, 20) == 500_000_000
+    assert ends(1, 100, 100_000) == 10
+    assert ends(1, 100, 100, average=2**31) == 1
+    assert ends(1, 100, 100, average=2**40, chunk=5) == 1
+
+
+def test_how_many_tasks() -> None:
+    assert tasks_for(1, average=100, most=8) == 1
+    assert tasks_for(100_001, average=1, most=8) == 2
+    assert tasks_for(10_000_000, average=1, most=8) == 8
+    assert tasks_for(100, average=1_000_000, most=8) == 3
+    assert tasks_for(0, average=1, most=8) == 1
+
+
+def test_folders_are_sorted_as_their_sequences() -> None:
+    assert folder_of(7) == "messages/first_sequence=000000000007"
+    assert folder_of(7) < folder_of(10**11)
+
+
+HELD = Capture("S", "2026-01-01T00:00:00Z", "2.10.27", "", ("a.*",), 5, 5)
+
+
+def test_a_manifest_is_read_as_it_was_written() -> None:
+    held = HELD.expecting(Chunk("messages/x", 5, 9, 4, 70, (("a.parquet", 40), ("b.parquet", 30)))).settled(
+        appeared=True
+    )
+    held = held.without(Gap(10, 12)).expecting(Chunk("", 13, 20, 0))
+    assert Capture.of_json(held.to_json(), "here") == held
+    done = held.settled(appeared=True)
+    assert (done.messages, done.next, done.last, done.ranges) == (4, 21, 20, ((5, 9), (13, 20)))
+    assert held.settled(appeared=False).next == 13
+    more = done.expecting(Chunk("y", 21, 30, 10)).settled(appeared=True)
+    assert more.ranges == ((5, 9), (13, 30))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "here: not the manifest of a capture"),
+        ("[]", "here: not the manifest of a capture"),
+        ('{"format": "nats-bridge capture"}', "here: not the manifest of a capture"),
+        (HELD.to_json().replace('"begin"', '"started"'), "here: not the manifest of a capture"),
+        (
+            HELD.to_json().replace('"version": 1', '"version": 2'),
+            "here: version 2 of the format; this nats-bridge knows version 1",
+        ),
+    ],
+)
+def test_what_is_no_manifest(text: str, said: str) -> None:
+    with pytest.raises(PipelineError) as error:
+        Capture.of_json(text, "here")
+    assert str(error.value) == said
