@@ -28,12 +28,15 @@ from transforms.header_block import START
 
 __all__ = ["BatchReader", "Columns", "batch_reader"]
 
+_MARK: Final = b"-Source: "
+_BEFORE: Final = len(b"\r\nNats-Stream")
 _USUAL: Final = re.compile(
-    rb"\r\n(Nats-Msg-Id: bridge-[0-9a-f]{12}-[0-9]{1,20}-[0-9]{1,20}\r\n)?"
-    rb"Nats-(Stream|Bridge)-Source: ([^ \t\r\n]+) ([0-9]{1,18}) ([^ \t\r\n]+ [^ \t\r\n]+)"
+    rb"\r\nNats-(Stream|Bridge)-Source: ([^ \t\r\n]+) ([0-9]{1,18}) ([^ \t\r\n]+ [^ \t\r\n]+)"
     rb"(?: ([^ \t\r\n]+)( [^ \t\r\n]+)?)?\r\n\r\n\Z"
 )
-_OURS: Final = b"\nNats-Msg-Id: bridge-"
+_OWN: Final = re.compile(rb"Nats-Msg-Id: bridge-[0-9a-f]{12}-[0-9]{1,20}-[0-9]{1,20}")
+_ID: Final = b"Nats-Msg-Id: bridge-"
+_OURS: Final = b"\n" + _ID
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ def _quick(comparison: Comparison, one: Reader) -> BatchReader:
     bit = {what: 1 << at for at, what in enumerate(ALLOWANCES)}
     name, identity, message_id, record = bit[RECORD_NAME], bit[IDENTITY], bit[MESSAGE_ID], bit[RECORD]
     marks = tuple(b"\n" + header + b":" for header in comparison.ignored_headers)
-    search = _USUAL.search
+    match, own_id = _USUAL.match, _OWN.fullmatch
     last = comparison.last if comparison.last is not None else 1 << 64
 
     def read(sequences: Sequence[int], subjects: Sequence[bytes], blocks: Sequence[bytes]) -> Columns:
@@ -90,10 +93,13 @@ def _quick(comparison: Comparison, one: Reader) -> BatchReader:
         ignored: list[int] = []
         meant: dict[bytes, bool] = {}
         for at, block in enumerate(blocks):
-            found = search(block)
+            begin = block.rfind(_MARK) - _BEFORE
+            found = match(block, begin) if begin > 0 else None
             if found is not None:
-                own, kind, origin, number, entry, subject, extra = found.groups()
-                head = block[: found.start() + 2]
+                kind, origin, number, entry, subject, extra = found.groups()
+                line = block.rfind(b"\r\n", 0, begin) + 2
+                own = line > 1 and block.startswith(_ID, line) and own_id(block, line, begin) is not None
+                head = block[:line] if own else block[: begin + 2]
                 if (b"\nNats-" not in head or _only_an_id(head, own)) and not (
                     marks and any(mark in block for mark in marks)
                 ):
@@ -114,8 +120,8 @@ def _quick(comparison: Comparison, one: Reader) -> BatchReader:
                         if extra:
                             bits |= identity
                         if bits:
-                            end = found.end(6) if subject else found.end(5)
-                            made = b"%bNats-Stream-Source: %b\r\n\r\n" % (head, block[found.start(3) : end])
+                            end = found.end(5) if subject else found.end(4)
+                            made = b"%bNats-Stream-Source: %b\r\n\r\n" % (head, block[found.start(2) : end])
                     states.append(state)
                     origins.append(origin)
                     numbers.append(told)
@@ -135,6 +141,6 @@ def _quick(comparison: Comparison, one: Reader) -> BatchReader:
     return read
 
 
-def _only_an_id(head: bytes, own: bytes | None) -> bool:
+def _only_an_id(head: bytes, own: bool) -> bool:
     """Whether the one header of a server before the record is a publisher's message id."""
-    return own is None and head.count(b"\nNats-") == 1 and b"\nNats-Msg-Id: " in head and _OURS not in head
+    return not own and head.count(b"\nNats-") == 1 and b"\nNats-Msg-Id: " in head and _OURS not in head

@@ -69,27 +69,20 @@ def matched(left: DataFrame, right: DataFrame, comparison: Comparison, messages:
 
     def one(frame: DataFrame, is_right: bool) -> DataFrame:
         found = digested(frame, comparison, right=is_right)
-        unit = F.lit(_RIGHT if is_right else 1).cast("bigint")
-        sequence, none = F.col("sequence"), F.lit(None).cast("bigint")
-        return found.select(
-            *keys,
-            unit.alias("messages"),
-            (none if is_right else sequence).alias("left"),
-            (sequence if is_right else none).alias("right"),
-            "grouped",
-            "digest",
-            *(_bit("ignored", bit, unit).alias(f"ignored_{bit}") for bit in bits),
-        )
+        ignored = ["ignored"] if bits else []
+        return found.select(*keys, F.lit(is_right).alias("is_right"), "sequence", "grouped", "digest", *ignored)
 
     parts = max(left.sparkSession.sparkContext.defaultParallelism, -(-messages // PER_TASK))
+    # What is computed from these few columns is computed behind the shuffle, which carries as little as can be.
     both = one(left, False).unionByName(one(right, True)).repartition(parts, *keys)
+    unit = F.when(F.col("is_right"), F.lit(_RIGHT)).otherwise(F.lit(1)).cast("bigint")
     added = both.groupBy(*keys).agg(
-        F.sum("messages").alias("messages"),
-        F.min("left").alias("left"),
-        F.min("right").alias("right"),
+        F.sum(unit).alias("messages"),
+        F.min(F.when(~F.col("is_right"), F.col("sequence"))).alias("left"),
+        F.min(F.when(F.col("is_right"), F.col("sequence"))).alias("right"),
         F.max("grouped").alias("grouped"),
         F.bit_xor("digest").alias("digest"),
-        *(F.sum(f"ignored_{bit}").alias(f"ignored_{bit}") for bit in bits),
+        *(F.sum(_bit("ignored", bit, unit)).alias(f"ignored_{bit}") for bit in bits),
     )
     odd = (F.col("messages") != 1 + _RIGHT) | (F.col("digest") != 0)
     return added.withColumn("odd", odd).drop("digest")
