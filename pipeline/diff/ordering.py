@@ -4,32 +4,47 @@ Definition: of the messages that both sides have, in the order of the left, thos
 longest subsequence whose sequences on the right increase; that is, the fewest that would have to be moved. Messages of
 different origins (or entries of a rule) have no order among each other, so each such group is looked at by itself.
 
-Theory of operation: the left's sequences are cut into equal ranges, and each is sorted by itself: the highest sequence
-on the right before a message (in its range, or in those before it) tells whether it is overtaken. If none is, all is
-in order. Else the lowest sequence behind each message tells whether it overtakes one. A message to which neither is
-done is in order with every other one, so it is in every longest subsequence. What is left is usually little, and is
-decided in one place; where it is more than `MOST`, each message that comes after a later one is counted instead, and
-that is said.
+Theory of operation: the left's sequences are cut into equal ranges, and each is sorted by itself, in numpy. What the
+ranges hold at most and at least on the right is enough to see whether all is in order, which it usually is. Else a
+second look takes out what is overtaken (a higher sequence on the right stands before it) and what overtakes: a
+message to which neither is done is in order with every other one, so it is in every longest subsequence. What is left
+is usually little, and is decided in one place; where it is more than `MOST`, each message that is overtaken is counted
+instead, and that is said.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
 
 from pipeline.diff.longest_increasing import displaced
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.window import WindowSpec
+    import pyarrow as pa
+    from numpy.typing import NDArray
+    from pyspark.sql import DataFrame
 
 __all__ = ["MOST", "out_of_order"]
 
 MOST: Final = 1_000_000
 """Messages that are between displaced ones, of which the fewest to be moved are still determined."""
 
-_RANGES: Final = 64  # at least so many
+_RANGES: Final = 16  # at least so many
 _WIDTH: Final = 100_000  # sequences of a range, in longer streams
+_MOST_RANGES: Final = 100_000
 _SCHEMA: Final = "left bigint, right bigint, late boolean"
+_NOTHING_BEFORE: Final = -1
+_NOTHING_BEHIND: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """The highest sequence on the right in the ranges before one, and the lowest in those behind it, by group."""
+
+    before: dict[tuple[int, int], int]
+    behind: dict[tuple[int, int], int]
 
 
 def out_of_order(pairs: DataFrame, first: int, last: int, *, most: int = MOST) -> tuple[DataFrame | None, bool]:
@@ -48,58 +63,111 @@ def out_of_order(pairs: DataFrame, first: int, last: int, *, most: int = MOST) -
     from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
     spark = pairs.sparkSession
-    ranges = min(max((last - first) // _WIDTH, _RANGES), _WIDTH)
+    ranges = min(max((last - first) // _WIDTH, _RANGES), _MOST_RANGES)
     width = (last - first) // ranges + 1
-    ranged = pairs.withColumn("range", F.floor((F.col("left") - first) / F.lit(width)).cast("bigint"))
-    overtaken = _overtaken(ranged)
-    if overtaken.isEmpty():
+    tasks = max(min(ranges, -(-(last - first) // (5 * _WIDTH))), 1)
+    ranged = pairs.select(
+        "grouped", F.floor((F.col("left") - first) / F.lit(width)).cast("bigint").alias("range"), "left", "right"
+    ).repartition(tasks, "range")
+    bounds = ranged.mapInArrow(_bounds, "grouped bigint, range bigint, low bigint, high bigint, ordered boolean")
+    rows = [tuple(row) for row in bounds.collect()]
+    around = _around(rows)
+    if all(row[4] and around.before[row[0], row[1]] < row[2] for row in rows):
         return None, True
-    involved = overtaken.unionByName(_overtaking(ranged)).distinct().persist()
-    try:
-        if involved.count() <= most:
-            rows = involved.orderBy("grouped", "left").toArrow()
-            groups, lefts, rights = (rows.column(name).to_pylist() for name in ("grouped", "left", "right"))
-            return spark.createDataFrame(_fewest(groups, lefts, rights), _SCHEMA), True
-    finally:
-        involved.unpersist()
-    return overtaken.select("left", "right", F.lit(True).alias("late")), False
+
+    def involved(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return _involved(batches, around, overtaking=True)
+
+    def overtaken(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return _involved(batches, around, overtaking=False)
+
+    schema = "grouped bigint, left bigint, right bigint"
+    some = ranged.mapInArrow(involved, schema).limit(most + 1).toArrow()
+    if some.num_rows <= most:
+        some = some.sort_by([("grouped", "ascending"), ("left", "ascending")])
+        groups, lefts, rights = (some.column(name).to_pylist() for name in ("grouped", "left", "right"))
+        return spark.createDataFrame(_fewest(groups, lefts, rights), _SCHEMA), True
+    return ranged.mapInArrow(overtaken, schema).select("left", "right", F.lit(True).alias("late")), False
 
 
-def _overtaken(ranged: DataFrame) -> DataFrame:
-    """Messages before which, on the left, there is one that comes after them on the right."""
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
-
-    bounds = ranged.groupBy("grouped", "range").agg(F.max("right").alias("bound"))
-    around = bounds.select("grouped", "range", F.max("bound").over(_before("grouped", "range")).alias("bound"))
-    here = F.max("right").over(_before("grouped", "range", "left"))
-    return _marked(ranged.withColumn("here", here), around, F.col("right") < F.greatest("here", "bound"))
-
-
-def _overtaking(ranged: DataFrame) -> DataFrame:
-    """Messages behind which, on the left, there is one that comes before them on the right."""
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
-
-    # Backwards, because Spark takes quadratic time for a frame that reaches to the end.
-    bounds = ranged.groupBy("grouped", "range").agg(F.min("right").alias("bound"))
-    around = bounds.select("grouped", "range", F.min("bound").over(_before("grouped", "-range")).alias("bound"))
-    here = F.min("right").over(_before("grouped", "range", "-left"))
-    return _marked(ranged.withColumn("here", here), around, F.col("right") > F.least("here", "bound"))
+def _around(rows: list[tuple[Any, ...]]) -> _Around:
+    """What stands before and behind each range, from the bounds of all."""
+    before: dict[tuple[int, int], int] = {}
+    behind: dict[tuple[int, int], int] = {}
+    highest: dict[int, int] = {}
+    lowest: dict[int, int] = {}
+    for grouped, number, _, high, _ in sorted(rows):
+        before[grouped, number] = highest.get(grouped, _NOTHING_BEFORE)
+        highest[grouped] = max(highest.get(grouped, _NOTHING_BEFORE), high)
+    for grouped, number, low, _, _ in sorted(rows, reverse=True):
+        behind[grouped, number] = lowest.get(grouped, _NOTHING_BEHIND)
+        lowest[grouped] = min(lowest.get(grouped, _NOTHING_BEHIND), low)
+    return _Around(before, behind)
 
 
-def _before(*columns: str) -> WindowSpec:
-    """The rows before each one: the last column orders, downwards with a minus sign; the others part."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """The messages of a group in a range, in the order of the left."""
 
-    order = columns[-1]
-    by = F.col(order[1:]).desc() if order.startswith("-") else F.col(order)
-    return Window.partitionBy(*columns[:-1]).orderBy(by).rowsBetween(Window.unboundedPreceding, -1)
+    grouped: int
+    number: int
+    lefts: NDArray[Any]
+    rights: NDArray[Any]
 
 
-def _marked(ranged: DataFrame, around: DataFrame, condition: Column) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+def _ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[_Range]:
+    """What a task was given, taken apart."""
+    import numpy as np
 
-    return ranged.join(F.broadcast(around), ["grouped", "range"]).where(condition).select("grouped", "left", "right")
+    every = list(batches)
+    if not every:
+        return
+    grouped, numbers, lefts, rights = (
+        np.concatenate([batch.column(at).to_numpy(zero_copy_only=False) for batch in every]) for at in range(4)
+    )
+    order = np.lexsort((lefts, numbers, grouped))
+    grouped, numbers, lefts, rights = grouped[order], numbers[order], lefts[order], rights[order]
+    changes = np.flatnonzero((grouped[1:] != grouped[:-1]) | (numbers[1:] != numbers[:-1])) + 1
+    edges = [0, *changes.tolist(), len(grouped)]
+    for start, end in pairwise(edges):
+        if end > start:
+            yield _Range(int(grouped[start]), int(numbers[start]), lefts[start:end], rights[start:end])
+
+
+def _bounds(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    rows = [
+        {
+            "grouped": each.grouped,
+            "range": each.number,
+            "low": int(each.rights.min()),
+            "high": int(each.rights.max()),
+            "ordered": bool((each.rights[1:] > each.rights[:-1]).all()),
+        }
+        for each in _ranges(batches)
+    ]
+    kinds = {name: pa.int64() for name in ("grouped", "range", "low", "high")}
+    yield pa.RecordBatch.from_pylist(rows, pa.schema([*kinds.items(), ("ordered", pa.bool_())]))
+
+
+def _involved(batches: Iterator[pa.RecordBatch], around: _Around, *, overtaking: bool) -> Iterator[pa.RecordBatch]:
+    """Messages that are overtaken, and those that overtake if these are wanted."""
+    import numpy as np
+    import pyarrow as pa
+
+    for each in _ranges(batches):
+        key = each.grouped, each.number
+        highest = np.maximum.accumulate(np.concatenate(([around.before[key]], each.rights[:-1])))
+        chosen = each.rights < highest
+        if overtaking:
+            lowest = np.minimum.accumulate(np.concatenate(([around.behind[key]], each.rights[:0:-1])))[::-1]
+            chosen |= each.rights > lowest
+        lefts, rights = each.lefts[chosen], each.rights[chosen]
+        if len(lefts):
+            groups = np.full(len(lefts), each.grouped, dtype=np.int64)
+            columns = [pa.array(column, pa.int64()) for column in (groups, lefts, rights)]
+            yield pa.RecordBatch.from_arrays(columns, names=["grouped", "left", "right"])
 
 
 def _fewest(groups: list[int], lefts: list[int], rights: list[int]) -> list[tuple[int, int, bool]]:
