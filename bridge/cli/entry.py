@@ -33,14 +33,14 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "conform": ("conformance.command:conform", "Compare servers, engine and bridge with the catalogue of cases."),
     "servers": ("conformance.servers.command:servers", "List and fetch native NATS servers."),
-    "diff": ("pipeline.cli.diff:diff_command", "Compare two streams or captures, message by message (on Spark)."),
     "handoff": ("bridge.cli.handoff:handoff_command", "Print the native configuration that takes over from a rule."),
     "demo": ("bridge.cli.demo:demo_command", "See native republish and the bridge side by side."),
     "schema": ("bridge.cli.schema:schema_command", "Print the JSON schema of the configuration."),
-    "partition": ("pipeline.cli.partition:partition_command", "Plan a change of the number of partitions, on Spark."),
-    "backfill": ("pipeline.cli.backfill:backfill_command", "Copy a stream's history through a rule, on Spark."),
     "clean": ("bridge.cli.clean:clean_command", "Remove what the sidecar left on servers."),
     "capture": ("pipeline.cli.capture:capture_command", "Capture a stream as Parquet, on Spark."),
+    "backfill": ("pipeline.cli.backfill:backfill_command", "Copy a stream's history through a rule, on Spark."),
+    "diff": ("pipeline.cli.diff:diff_command", "Compare two streams or captures, message by message, on Spark."),
+    "partition": ("pipeline.cli.partition:partition_command", "Plan a change of the number of partitions, on Spark."),
 }
 
 
