@@ -51,7 +51,7 @@ async def test_nothing_is_sent_again_when_the_target_has_forgotten_the_ids(
 ) -> None:
     """Somebody else writes long after the copies: then these are not asked for once more."""
     url = await servers.url(twin_version)
-    here = await Copies.make(await raw_peer(url), unique_name("late"), target={"duplicate_window": SECOND})
+    here = await Copies.make(await raw_peer(url), unique_name("late"), target={"duplicate_window": 3 * SECOND})
     async with running(settings_for(url, here.rule())):
         await fill(here, *range(1, 11))
         await here.holds(10)
