@@ -26,11 +26,8 @@ _WARM_UP = 20_000  # messages
 def _session(cores: int, memory: str = "2g") -> SparkSession:
     from pipeline.session import spark_session
 
-    spark = spark_session(
-        "benchmark", master=f"local[{cores}]", settings={"spark.driver.memory": memory, "spark.log.level": "ERROR"}
-    )
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
-    return spark
+    settings = {"spark.driver.memory": memory, "spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
+    return spark_session("benchmark", master=f"local[{cores}]", settings=settings)
 
 
 def _nowhere(frame: DataFrame) -> None:

@@ -36,4 +36,5 @@ def run_job(folder: Path, cores: int, *words: str, exits: tuple[int, ...] = (0,)
     if done.returncode not in exits:
         raise BenchmarkError(f"{words[0]}: exit {done.returncode}: {done.stderr.strip()[-500:]}")
     told: dict[str, Any] = json.loads(done.stdout)
-    return float(told["seconds"]), peak.held, told
+    parts = told.get("sources", [told])  # a rule's sources are copied one after the other
+    return sum(float(part["seconds"]) for part in parts), peak.held, told

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -116,7 +117,8 @@ def diff_command(left: str, right: str, **given: Any) -> int:
             if given["out"]:
                 progress.enter("writing the findings")
                 _write(result, given["out"])
-    _tell(result, given)
+        seconds = time.monotonic() - progress.started
+    _tell(result, given, seconds)
     return EXIT_GOOD if result.is_equal else EXIT_NO
 
 
@@ -207,11 +209,11 @@ def _arguments() -> list[str]:
     return [_PASSWORD.sub("//…@", word) for word in words]
 
 
-def _tell(result: Result, given: dict[str, Any]) -> None:
+def _tell(result: Result, given: dict[str, Any], seconds: float) -> None:
     from pipeline.diff.summary import as_json, summary
 
     if given["as_json"]:
-        click.echo(json.dumps(as_json(result), indent=2))
+        click.echo(json.dumps({**as_json(result), "seconds": round(seconds, 3)}, indent=2))
     else:
         # What is no terminal gets whole lines.
         click.echo(summary(result, shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
