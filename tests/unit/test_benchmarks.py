@@ -17,6 +17,7 @@ from benchmarks import engine, latency, load, processes
 from benchmarks.errors import BenchmarkError
 from benchmarks.figures import Ratio, Report, median_of, percentile, table
 from benchmarks.processes import Program
+from benchmarks.spark.figures import Figure, slope
 from benchmarks.workers import Send, worker
 
 
@@ -245,3 +246,11 @@ def test_a_process_that_has_ended_has_no_memory() -> None:
     process.wait()
     with pytest.raises(BenchmarkError, match=f"process {process.pid}"):
         processes.memory_of(process.pid)
+
+
+def test_cost_against_size_compares_the_fastest_runs_of_the_largest_and_the_smallest() -> None:
+    sizes = [Figure("read", 1000, 2, 2.0), Figure("read", 1000, 2, 1.0), Figure("read", 10_000, 2, 15.0)]
+    assert slope(sizes) == pytest.approx(1.5)
+    assert slope(sizes[:2]) is None
+    assert sizes[0].rate == 500
+    assert sizes[2].as_dict()["rate"] == 667
