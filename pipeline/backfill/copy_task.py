@@ -9,7 +9,6 @@ the message ids only have to last for what was on its way.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field
@@ -23,20 +22,16 @@ from bridge.copying.copy_entry import CopyEntry
 from bridge.copying.counters import CopyCounters
 from bridge.copying.entry_plan import EntryPlan
 from bridge.copying.rejections import Rejections
-from bridge.errors import BridgeError
-from bridge.logs import configure_logs
 from bridge.measures import Measures
 from bridge.refused_subjects import refused_publication
-from bridge.settings import Connection, Log
+from bridge.settings import Connection
 from pipeline.backfill.kept_rows import KeptRows
 from pipeline.backfill.row_reading import RowEntry
+from pipeline.backfill.task_counts import counts_of
 from pipeline.connections import connected
 from pipeline.errors import PipelineError, UnreachableError
 
-__all__ = ["TOLD", "CopyTask", "told_of"]
-
-TOLD = "told string"
-"""What a task returns: one row with its counts, as JSON."""
+__all__ = ["CopyTask"]
 
 _LOOK = 0.25  # seconds between two looks at whether something is in the way
 
@@ -71,14 +66,7 @@ class CopyTask:
         Raises:
             PipelineError: marked, for the driver to find.
         """
-        configure_logs(Log(level="warning"))
-        try:
-            counts = asyncio.run(self._copied(batches))
-        except PipelineError as error:
-            raise error.marked from None
-        except BridgeError as error:
-            raise PipelineError(str(error)).marked from None
-        yield pa.record_batch({"told": [json.dumps(counts)]})
+        return counts_of(self._copied(batches))
 
     async def _copied(self, batches: Iterator[pa.RecordBatch]) -> dict[str, int]:
         failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -155,12 +143,3 @@ class CopyTask:
                         f"{place}: its server is away for {self.patience:g} s: run the backfill again"
                     )
                 raise PipelineError(f"{place}: waited {self.patience:g} s for {obstacle}: run the backfill again then")
-
-
-def told_of(rows: list[str]) -> dict[str, int]:
-    """The counts of all tasks together, from what each of them told; `last` is the highest."""
-    total: dict[str, int] = {}
-    for text in rows:
-        for name, value in json.loads(text).items():
-            total[name] = max(total.get(name, 0), value) if name == "last" else total.get(name, 0) + value
-    return total

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pipeline.backfill.copy_planning import EntryBackfill
-from pipeline.backfill.copy_task import TOLD, told_of
 from pipeline.backfill.dry_run import DryRun, dry_run
 from pipeline.backfill.files import write_files
 from pipeline.backfill.history import History, LiveHistory, captured_history
@@ -16,6 +15,7 @@ from pipeline.backfill.parallel_copying import copied_in_parallel
 from pipeline.backfill.request import Request
 from pipeline.backfill.spark_work import done, watching
 from pipeline.backfill.summary import EntrySummary
+from pipeline.backfill.task_counts import TOLD, told_of
 from pipeline.progress import Progress
 
 if TYPE_CHECKING:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pipeline.backfill.copy_planning import EntryBackfill
-from pipeline.backfill.copy_task import TOLD, CopyTask, told_of
+from pipeline.backfill.copy_task import CopyTask
 from pipeline.backfill.history import History
 from pipeline.backfill.parallel_task import ROUTED, ParallelTask, Routing
 from pipeline.backfill.present import COLUMNS, SEQUENCES, Present
 from pipeline.backfill.rows import COLUMNS as ROWS
+from pipeline.backfill.task_counts import TOLD, told_of
 from pipeline.columns import ddl
 from pipeline.connections import options_of
 from pipeline.progress import Progress

@@ -6,8 +6,6 @@ because an earlier attempt stored it, is read from what the target has stored si
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections.abc import Container, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field
@@ -21,14 +19,14 @@ from bridge.copying.counters import CopyCounters
 from bridge.copying.rejections import Rejected, Rejections
 from bridge.copying.target import Target
 from bridge.copying.verdict import Verdict
-from bridge.logs import configure_logs
-from bridge.settings import Connection, Log
+from bridge.settings import Connection
 from bridge.wire import Delivered
 from pipeline.backfill.copy_outcomes import CopyOutcomes, taken_apart
 from pipeline.backfill.kept_rows import KeptRows
 from pipeline.backfill.present import Present
 from pipeline.backfill.rounds import Place, Rounds
 from pipeline.backfill.rows import sequence_of
+from pipeline.backfill.task_counts import counts_of
 from pipeline.connections import connected
 from pipeline.errors import marking
 
@@ -90,10 +88,7 @@ class ParallelTask:
         Raises:
             PipelineError: marked, for the driver to find.
         """
-        configure_logs(Log(level="warning"))
-        with marking():
-            counts = asyncio.run(self._copied(batches))
-        yield pa.record_batch({"told": [json.dumps(counts)]})
+        return counts_of(self._copied(batches))
 
     async def _copied(self, batches: Iterator[pa.RecordBatch]) -> dict[str, int]:
         plan = self.outcomes.plan

@@ -6,8 +6,6 @@ a failure is read from the stream alone: `Nats-Stream` and `Nats-Sequence` say w
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections.abc import Container, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field, replace
@@ -24,15 +22,15 @@ from bridge.copying.resuming import compared
 from bridge.copying.target import Target
 from bridge.copying.target_tail import read_tail
 from bridge.copying.verdict import Verdict
-from bridge.logs import configure_logs
-from bridge.settings import Connection, Log
+from bridge.settings import Connection
 from bridge.wire import Delivered
 from pipeline.backfill.kept_rows import KeptRows
 from pipeline.backfill.republish_outcomes import RepublishOutcomes
 from pipeline.backfill.rounds import Place, Rounds
 from pipeline.backfill.rows import sequence_of
+from pipeline.backfill.task_counts import counts_of
 from pipeline.connections import connected
-from pipeline.errors import DataLostError, marking
+from pipeline.errors import DataLostError
 from transforms.republish import Republish
 from transforms.source_record import SourceRecord
 
@@ -81,10 +79,7 @@ class RepublishTask:
         Raises:
             PipelineError: marked, for the driver to find.
         """
-        configure_logs(Log(level="warning"))
-        with marking():
-            counts = asyncio.run(self._republished(batches))
-        yield pa.record_batch({"told": [json.dumps(counts)]})
+        return counts_of(self._republished(batches))
 
     async def _republished(self, batches: Iterator[pa.RecordBatch]) -> dict[str, int]:
         async with AsyncExitStack() as open_links:

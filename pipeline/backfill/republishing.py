@@ -6,7 +6,6 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pipeline.backfill.copy_task import TOLD, told_of
 from pipeline.backfill.dry_run import DryRun, dry_run
 from pipeline.backfill.files import write_files
 from pipeline.backfill.history import History, LiveHistory, captured_history
@@ -14,6 +13,7 @@ from pipeline.backfill.republish_planning import RepublishBackfill
 from pipeline.backfill.request import Request
 from pipeline.backfill.spark_work import done, watching
 from pipeline.backfill.summary import EntrySummary
+from pipeline.backfill.task_counts import TOLD, told_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
