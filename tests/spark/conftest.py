@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from conformance.servers import SharedServers
 from pipeline.session import spark_session
 from tests.live.conftest import *  # noqa: F403  # the fixtures of real servers
 from tests.live.conftest import _name_numbers  # noqa: F401  # one of them, which the star leaves out
+from tests.live.raw_messages import OpenPeer, RawPeer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,3 +36,21 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def version() -> str:
+    """The servers' version; a module that looks at several has one of its own."""
+    return "2.10.27"
+
+
+@pytest.fixture
+async def url(version: str, servers: SharedServers) -> str:
+    """Of the shared server of that version."""
+    return await servers.url(version)
+
+
+@pytest.fixture
+async def peer(url: str, raw_peer: OpenPeer) -> RawPeer:
+    """A connection to it."""
+    return await raw_peer(url)

@@ -27,16 +27,6 @@ def version(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def url(version: str, servers: SharedServers) -> str:
-    return await servers.url(version)
-
-
-@pytest.fixture
-async def peer(url: str, raw_peer: OpenPeer) -> RawPeer:
-    return await raw_peer(url)
-
-
-@pytest.fixture
 def stream(unique_name: Callable[[str], str]) -> str:
     return unique_name("EXACT")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from conformance.servers import NativeServer, SharedServers
+from conformance.servers import NativeServer
 from pipeline.errors import DataLostError, PipelineError, UnreachableError, told
 from pipeline.source import range_reader
 from tests.live.cut_wire import CutWire, cut_wire
@@ -23,16 +23,6 @@ _COLUMNS = spark_schema("sequence", "data")
 def version(request: pytest.FixtureRequest) -> str:
     found: str = request.param
     return found
-
-
-@pytest.fixture
-async def url(version: str, servers: SharedServers) -> str:
-    return await servers.url(version)
-
-
-@pytest.fixture
-async def peer(url: str, raw_peer: OpenPeer) -> RawPeer:
-    return await raw_peer(url)
 
 
 @pytest.fixture

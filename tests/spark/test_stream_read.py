@@ -74,16 +74,6 @@ class Query:
 
 
 @pytest.fixture
-async def url(servers: SharedServers) -> str:
-    return await servers.url("2.10.27")
-
-
-@pytest.fixture
-async def peer(url: str, raw_peer: OpenPeer) -> RawPeer:
-    return await raw_peer(url)
-
-
-@pytest.fixture
 async def wire(url: str) -> AsyncIterator[CutWire]:
     async with cut_wire(url) as wire:
         yield wire

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from conformance.servers import SharedServers
 from pipeline.errors import OptionError, PipelineError, RowError, SchemaError, UnreachableError, told
-from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.raw_messages import RawPeer
 from tests.live.stored_messages import stored_messages
 from tests.spark.forgotten_ids import FORGETFUL, PROBE, last_sequence, until_forgotten
 
@@ -22,21 +21,6 @@ if TYPE_CHECKING:
 
 VERSIONS = ("2.9.10", "2.10.27", "2.15.1")
 ROWS = "subject string, data binary"
-
-
-@pytest.fixture
-def version() -> str:
-    return "2.10.27"
-
-
-@pytest.fixture
-async def url(version: str, servers: SharedServers) -> str:
-    return await servers.url(version)
-
-
-@pytest.fixture
-async def peer(url: str, raw_peer: OpenPeer) -> RawPeer:
-    return await raw_peer(url)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from conformance.servers import NativeServer, SharedServers
+from conformance.servers import NativeServer
 from pipeline.errors import DataLostError, PipelineError, RowError, UnreachableError
 from pipeline.sink import earlier_attempts
 from pipeline.sink.layout import RowLayout
@@ -82,21 +82,6 @@ async def payloads(peer: RawPeer, stream: str) -> list[bytes]:
 
 def expected(count: int) -> list[bytes]:
     return [b"%d" % number for number in range(count)]
-
-
-@pytest.fixture
-def version() -> str:
-    return "2.10.27"
-
-
-@pytest.fixture
-async def url(version: str, servers: SharedServers) -> str:
-    return await servers.url(version)
-
-
-@pytest.fixture
-async def peer(url: str, raw_peer: OpenPeer) -> RawPeer:
-    return await raw_peer(url)
 
 
 @pytest.fixture
