@@ -334,6 +334,7 @@ class Publisher:
         done = 0
         if self._mending is None and not self._verdicts:
             digits = len(good)
+            stored = 0  # answered for; groups are kept one by one, messages are forgotten together
             for subject, _, _, payload in answers:
                 if not groups or not payload.startswith(good):
                     break
@@ -348,8 +349,13 @@ class Publisher:
                     break
                 self._last = last
                 groups.popleft()
-                self._confirm(count)
+                if self._grouping:
+                    self._confirm(count)
+                else:
+                    stored += count
                 done += 1
+            if stored:
+                self._confirm(stored)
         if done < len(answers):
             self._sort_out(answers[done:])
         if self._last_confirmed != confirmed:

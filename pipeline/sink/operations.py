@@ -153,7 +153,9 @@ class OperationBuilder:
                 if stored is not None and message_id in stored.ids:
                     self.already += 1
                     continue
-            if brought is None:
+            if not block:
+                block = b"NATS/1.0\r\nNats-Msg-Id: %b\r\n\r\n" % message_id
+            elif brought is None:
                 block = header_block.append(block, [(_ID, message_id)])
             size = len(block)
             total = size + len(payload)
