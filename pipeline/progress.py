@@ -43,6 +43,8 @@ class Progress:
         stage: what it does now, for a person.
         messages: handled so far, as far as is known for certain; the summary tells this number, or what Spark counted
             in the last stage where the job told nothing.
+        count: how many messages the present stage has handled so far, where the job knows better than Spark; called
+            from a thread of its own, and may fail.
         kept: what a person should know who stopped the job: what is kept, how to go on.
         started: when the job began, by `time.monotonic`.
         stopping: set when SIGINT or SIGTERM came; a job that ends by itself then looks at this.
@@ -52,6 +54,7 @@ class Progress:
     total: int | None = None
     stage: str = ""
     messages: int = 0
+    count: Callable[[], int] | None = None
     kept: str = ""
     started: float = field(default_factory=time.monotonic)
     stopping: threading.Event = field(default_factory=threading.Event)
@@ -59,17 +62,20 @@ class Progress:
     _on_stage: Callable[[], None] | None = None
     _say: Callable[[str], None] | None = None
 
-    def enter(self, stage: str, *, total: int | None = None) -> None:
-        """A new stage begins: Spark's counts start from zero, towards this total (None keeps the one before)."""
+    def enter(self, stage: str, *, total: int | None = None, count: Callable[[], int] | None = None) -> None:
+        """A new stage begins, counted by `count` or from zero by Spark, towards this total (None keeps the last)."""
         self.stage = stage
+        self.count = None
         if total is not None:
             self.total = total
         if self._on_stage is not None:
             self._on_stage()
+        self.count = count
 
     def add(self, messages: int) -> None:
         """So many more are handled for certain; what Spark counted of them so far is replaced by this."""
         self.messages += messages
+        self.count = None
         if self._on_stage is not None:
             self._on_stage()
 
@@ -268,8 +274,8 @@ class _Screen:
         tasks = (0, 0)
         if self._counts is not None and not self._quiet:
             with suppress(Exception):
-                self._rows = self._counts.rows()
                 tasks = self._counts.tasks()
+                self._rows = (self._progress.count or self._counts.rows)()
         return tasks
 
     def _write(self, text: str, *, stays: bool) -> None:

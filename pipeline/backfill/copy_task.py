@@ -27,6 +27,7 @@ from bridge.refused_subjects import refused_publication
 from bridge.settings import Connection
 from pipeline.backfill.kept_rows import KeptRows
 from pipeline.backfill.row_reading import RowEntry
+from pipeline.backfill.rows import Batches
 from pipeline.backfill.task_counts import counts_of
 from pipeline.connections import connected
 from pipeline.errors import PipelineError, UnreachableError
@@ -60,7 +61,7 @@ class CopyTask:
     first: int
     patience: float = 60.0
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         """Copy the rows.
 
         Raises:
@@ -68,7 +69,7 @@ class CopyTask:
         """
         return counts_of(self._copied(batches))
 
-    async def _copied(self, batches: Iterator[pa.RecordBatch]) -> dict[str, int]:
+    async def _copied(self, batches: Batches) -> dict[str, int]:
         failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def fail(error: BaseException) -> None:

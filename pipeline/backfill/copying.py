@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
+from bridge.connection import Link
+from bridge.copying.target_tail import own_record
 from pipeline.backfill.copy_planning import EntryBackfill
 from pipeline.backfill.dry_run import DryRun, dry_run
 from pipeline.backfill.files import write_files
@@ -14,9 +17,11 @@ from pipeline.backfill.history import History, LiveHistory, captured_history
 from pipeline.backfill.parallel_copying import copied_in_parallel
 from pipeline.backfill.request import Request
 from pipeline.backfill.spark_work import done, watching
+from pipeline.backfill.stored_position import StoredPosition
 from pipeline.backfill.summary import EntrySummary
-from pipeline.backfill.task_counts import TOLD, told_of
+from pipeline.backfill.task_counts import told_of
 from pipeline.progress import Progress
+from pipeline.source.loop_thread import LoopThread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,11 +37,15 @@ class Copying:
         spark: the session.
         request: what is wanted.
         quiet: show no progress.
+        loop: where the connections live.
+        target: the connection of the rule's target.
     """
 
     spark: SparkSession
     request: Request
     quiet: bool
+    loop: LoopThread
+    target: Link
 
     def counted(self, entry: EntryBackfill) -> DryRun:
         """Only count."""
@@ -60,8 +69,8 @@ class Copying:
         if history.first > history.last:
             return nothing
         with watching(self.spark, job, history.last - history.first + 1, quiet=self.quiet) as progress:
-            progress.enter("copying")
             if folder is not None:
+                progress.enter("writing files")
                 mode = "append" if number else "overwrite" if self.request.overwrite else "errorifexists"
                 rows = history.at_once(self.spark)
                 written = done(job, lambda: write_files(rows, entry.outcomes, plan.source.name, folder, mode=mode))
@@ -94,9 +103,16 @@ class Copying:
         """What the tasks counted."""
         request = self.request
         if request.parallel > 1:
-            return copied_in_parallel(self.spark, entry, history, request.parallel, progress, request.in_order)
-        tasks = history.in_order(self.spark).mapInArrow(entry.task, TOLD)
+            return copied_in_parallel(
+                self.spark, entry, history, request.parallel, progress, request.in_order, self._position
+            )
+        progress.enter("copying", count=self._position(entry, history.first))
+        tasks = history.given_to(entry.task, self.spark)
         return told_of([row[0] for row in tasks.collect()])
+
+    def _position(self, entry: EntryBackfill, first: int) -> StoredPosition:
+        record_of = partial(own_record, entry.plan.sourcing.is_own)
+        return StoredPosition(self.loop, self.target, entry.plan.stream, record_of, first)
 
     def _named(self, entry: EntryBackfill) -> str:
         return f"backfill {entry.plan.source.name} → {self.request.to_parquet or entry.plan.stream}"

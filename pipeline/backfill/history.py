@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
+
+import pyarrow as pa
 
 from bridge.settings import Connection
-from pipeline.backfill.rows import COLUMNS
+from pipeline.backfill.rows import COLUMNS, SCHEMA, Batches
+from pipeline.backfill.task_counts import TOLD
 from pipeline.columns import ddl
 from pipeline.connections import options_of
 from pipeline.errors import OptionError
+from pipeline.source.planning import planned
+from pipeline.source.range_reader import arriving
+from pipeline.source.read_options import ReadOptions
+from pipeline.source.schema import ReadSchema
 from transforms.subject import REST, is_subset
 
 if TYPE_CHECKING:
@@ -17,7 +26,10 @@ if TYPE_CHECKING:
 
     from pipeline.capture.manifest import Capture
 
-__all__ = ["CapturedHistory", "History", "LiveHistory", "captured_history"]
+__all__ = ["CapturedHistory", "History", "LiveHistory", "TaskOfRows", "captured_history"]
+
+TaskOfRows: TypeAlias = Callable[[Batches], Iterator[pa.RecordBatch]]
+"""Called with rows in a task of Spark's; gives one row (`TOLD`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +54,22 @@ class LiveHistory:
         """The rows in one partition, in the order of their sequences."""
         return self._load(spark, {"partitions": "1"})
 
+    def given_to(self, task: TaskOfRows, spark: SparkSession) -> DataFrame:
+        """What one task tells (`TOLD`) that gets the rows in the order of their sequences.
+
+        It reads them itself: rows that come to it through Spark cost as much again.
+        """
+        reading = _ReadByItself(self._options({"partitions": "1"}), task)
+        return spark.range(0, 1, 1, 1).mapInArrow(reading, TOLD)
+
     def at_once(self, spark: SparkSession) -> DataFrame:
         """The rows in as many partitions as there are cores."""
         return self._load(spark, {})
 
     def _load(self, spark: SparkSession, more: dict[str, str]) -> DataFrame:
+        return spark.read.format("jetstream").schema(ddl(COLUMNS)).options(**self._options(more)).load()
+
+    def _options(self, more: dict[str, str]) -> dict[str, str]:
         options = {
             **options_of(self.connection),
             "stream": self.stream,
@@ -59,7 +82,27 @@ class LiveHistory:
         # The option has commas between filters, so none of them may have one; what we select ourselves is as right.
         if self.subjects and not any("," in subject for subject in self.subjects):
             options["subjects"] = ",".join(self.subjects)
-        return spark.read.format("jetstream").schema(ddl(COLUMNS)).options(**options).load()
+        return options
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadByItself:
+    """Called by Spark in the one task; whatever rows it brings only start it."""
+
+    options: dict[str, str] = field(repr=False)
+    task: TaskOfRows
+
+    def __call__(self, started: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in started:
+            pass
+        return self.task(self._rows())
+
+    async def _rows(self) -> AsyncGenerator[pa.RecordBatch, None]:
+        options = ReadOptions.of(self.options)
+        for part in await planned(options):
+            async with contextlib.aclosing(arriving(options, ReadSchema(COLUMNS, SCHEMA), part)) as batches:
+                async for batch in batches:
+                    yield batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +124,10 @@ class CapturedHistory:
     def in_order(self, spark: SparkSession) -> DataFrame:
         """The rows in one partition, sorted by their sequences, on disk where memory does not suffice."""
         return self.at_once(spark).coalesce(1).sortWithinPartitions("sequence")
+
+    def given_to(self, task: TaskOfRows, spark: SparkSession) -> DataFrame:
+        """What one task tells (`TOLD`) that gets the rows in the order of their sequences."""
+        return self.in_order(spark).mapInArrow(task, TOLD)
 
     def at_once(self, spark: SparkSession) -> DataFrame:
         """The rows as the files hold them."""

@@ -91,14 +91,14 @@ def backfill(
                 spark = session()
                 if planned.task is not None:
                     _hold(open_things, loop, settings, rule, [(links[rule.source_connection], rule.stream)])
-                return Republishing(spark, request, quiet).run(planned)
+                return Republishing(spark, request, quiet, loop, links[rule.target_connection]).run(planned)
             case SourcesRule() | MirrorRule() | KvSourcesRule():
                 plans = loop.run(entry_plans(rule, settings, links, request))
                 spark = session()
                 if not request.dry_run and request.to_parquet is None:
                     origins = [(links[plan.source.connection], plan.source.name) for plan in plans]
                     _hold(open_things, loop, settings, rule, origins)
-                copying = Copying(spark, request, quiet)
+                copying = Copying(spark, request, quiet, loop, links[rule.target_connection])
                 entries = (loop.run(entry_backfill(plan, rule, settings, links, request)) for plan in plans)
                 if request.dry_run:
                     return [copying.counted(entry) for entry in entries]

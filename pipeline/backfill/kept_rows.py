@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 import pyarrow as pa
 
 from bridge.wire import Delivered
-from pipeline.backfill.rows import Piece, pieces_of
+from pipeline.backfill.rows import Batches, Piece, pieces_of
 
 __all__ = ["KeptRows"]
 
@@ -19,14 +19,14 @@ class KeptRows:
     """Rows in ascending sequence.
 
     Args:
-        batches: as Spark gives them to a task; read in a thread, so that the connections are served meanwhile.
+        batches: the rows; what comes from Spark is read in a thread, so that the connections are served meanwhile.
 
     Attributes:
         read: how many were read.
         last: the last one's sequence; 0 before there is one.
     """
 
-    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+    def __init__(self, batches: Batches) -> None:
         self.read = 0
         self.last = 0
         self._batches = batches
@@ -71,8 +71,15 @@ class KeptRows:
         return pieces
 
     def _read(self) -> asyncio.Future[list[Piece] | None]:
-        return asyncio.get_running_loop().run_in_executor(None, self._pieces, self.last)
+        if isinstance(self._batches, AsyncIterator):
+            return asyncio.ensure_future(self._arriving(self._batches))
+        return asyncio.get_running_loop().run_in_executor(None, self._given, self._batches)
 
-    def _pieces(self, after: int) -> list[Piece] | None:
-        batch = next(self._batches, None)
-        return None if batch is None else pieces_of(batch, after)
+    def _given(self, batches: Iterator[pa.RecordBatch]) -> list[Piece] | None:
+        return self._pieces(next(batches, None))
+
+    async def _arriving(self, batches: AsyncIterator[pa.RecordBatch]) -> list[Piece] | None:
+        return self._pieces(await anext(batches, None))
+
+    def _pieces(self, batch: pa.RecordBatch | None) -> list[Piece] | None:
+        return None if batch is None else pieces_of(batch, self.last)

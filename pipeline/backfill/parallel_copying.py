@@ -6,7 +6,7 @@ are left to one task that begins when all others are done.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from pipeline.backfill.history import History
 from pipeline.backfill.parallel_task import ROUTED, ParallelTask, Routing
 from pipeline.backfill.present import COLUMNS, SEQUENCES, Present
 from pipeline.backfill.rows import COLUMNS as ROWS
+from pipeline.backfill.stored_position import StoredPosition
 from pipeline.backfill.task_counts import TOLD, told_of
 from pipeline.columns import ddl
 from pipeline.connections import options_of
@@ -45,7 +46,13 @@ class _Selected:
 
 
 def copied_in_parallel(
-    spark: SparkSession, entry: EntryBackfill, history: History, tasks: int, progress: Progress, in_order: int
+    spark: SparkSession,
+    entry: EntryBackfill,
+    history: History,
+    tasks: int,
+    progress: Progress,
+    in_order: int,
+    position: Callable[[EntryBackfill, int], StoredPosition],
 ) -> Mapping[str, int]:
     """Copy; the counts.
 
@@ -56,6 +63,7 @@ def copied_in_parallel(
         tasks: how many write at the same time.
         progress: told of stages.
         in_order: how many messages at the end are left to one task.
+        position: from where a history begins to what tells how far one task has come.
     """
     progress.enter("looking for what is there")
     held = _held(spark, entry)
@@ -81,9 +89,9 @@ def copied_in_parallel(
             entry.task.patience,
         )
         told += [row[0] for row in shares.mapInArrow(task, TOLD).collect()]
-    progress.enter("copying the end in order")
+    progress.enter("copying the end in order", count=position(entry, middle + 1))
     rest = replace(history, first=middle + 1)
-    told += [row[0] for row in rest.in_order(spark).mapInArrow(_behind(entry.task, middle), TOLD).collect()]
+    told += [row[0] for row in rest.given_to(_behind(entry.task, middle), spark).collect()]
     return told_of(told)
 
 

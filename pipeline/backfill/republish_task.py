@@ -27,7 +27,7 @@ from bridge.wire import Delivered
 from pipeline.backfill.kept_rows import KeptRows
 from pipeline.backfill.republish_outcomes import RepublishOutcomes
 from pipeline.backfill.rounds import Place, Rounds
-from pipeline.backfill.rows import sequence_of
+from pipeline.backfill.rows import Batches, sequence_of
 from pipeline.backfill.task_counts import counts_of
 from pipeline.connections import connected
 from pipeline.errors import DataLostError
@@ -73,7 +73,7 @@ class RepublishTask:
     client: str
     patience: float = 60.0
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         """Republish the rows.
 
         Raises:
@@ -81,7 +81,19 @@ class RepublishTask:
         """
         return counts_of(self._republished(batches))
 
-    async def _republished(self, batches: Iterator[pa.RecordBatch]) -> dict[str, int]:
+    def record_of(self, block: bytes) -> SourceRecord | None:
+        """Of which message a result was made, from its header block; None if it is none of these results."""
+        marks = b"\r\nNats-Stream: %b\r\nNats-Subject: " % self.stream.encode()
+        at = block.rfind(marks)
+        if at < 0:
+            return None
+        subject, _, rest = block[at + len(marks) :].partition(b"\r\nNats-Sequence: ")
+        number = rest.partition(b"\r\n")[0]
+        if not number.isdigit() or int(number) > self.last:
+            return None
+        return SourceRecord(self.stream.encode(), int(number), subject=subject)
+
+    async def _republished(self, batches: Batches) -> dict[str, int]:
         async with AsyncExitStack() as open_links:
             target = await open_links.enter_async_context(connected(self.target, client_name=self.client))
             origin = await open_links.enter_async_context(connected(self.origin, client_name=self.client))
@@ -178,20 +190,14 @@ async def republished_position(
     Raises:
         ApiError: a server cannot be asked.
     """
-    marks = b"\r\nNats-Stream: %b\r\nNats-Subject: " % task.stream.encode()
-
-    def record_of(block: bytes) -> SourceRecord | None:
-        at = block.rfind(marks)
-        if at < 0:
-            return None
-        subject, _, rest = block[at + len(marks) :].partition(b"\r\nNats-Sequence: ")
-        number = rest.partition(b"\r\n")[0]
-        if not number.isdigit() or int(number) > task.last:
-            return None
-        return SourceRecord(task.stream.encode(), int(number), subject=subject)
-
     tail = await read_tail(
-        target.api, task.captured_by, last, lambda _: True, 2 * MOST_UNCONFIRMED, rule=task.rule, record_of=record_of
+        target.api,
+        task.captured_by,
+        last,
+        lambda _: True,
+        2 * MOST_UNCONFIRMED,
+        rule=task.rule,
+        record_of=task.record_of,
     )
     # What another rule republished of the same stream has other subjects; older ones are of an earlier stream.
     is_random = task.republish.transform.is_random

@@ -6,14 +6,17 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from bridge.connection import Link
 from pipeline.backfill.dry_run import DryRun, dry_run
 from pipeline.backfill.files import write_files
 from pipeline.backfill.history import History, LiveHistory, captured_history
 from pipeline.backfill.republish_planning import RepublishBackfill
 from pipeline.backfill.request import Request
 from pipeline.backfill.spark_work import done, watching
+from pipeline.backfill.stored_position import StoredPosition
 from pipeline.backfill.summary import EntrySummary
-from pipeline.backfill.task_counts import TOLD, told_of
+from pipeline.backfill.task_counts import told_of
+from pipeline.source.loop_thread import LoopThread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,11 +32,15 @@ class Republishing:
         spark: the session.
         request: what is wanted.
         quiet: show no progress.
+        loop: where the connections live.
+        target: the connection that is published to.
     """
 
     spark: SparkSession
     request: Request
     quiet: bool
+    loop: LoopThread
+    target: Link
 
     def run(self, planned: RepublishBackfill) -> list[EntrySummary] | list[DryRun]:
         """Do what is wanted; what there is to tell of it."""
@@ -54,14 +61,15 @@ class Republishing:
         if planned.first > last:
             return [counted] if request.dry_run else [summary]
         with watching(self.spark, job, last - history.first + 1, quiet=self.quiet) as progress:
-            rows = history.in_order(self.spark)
             if request.dry_run:
                 progress.enter("counting")
+                rows = history.in_order(self.spark)
                 return [done(job, lambda: dry_run(rows, planned.outcomes, counted, request.top))]
-            progress.enter("republishing")
             if planned.task is None:
+                progress.enter("writing files")
                 assert folder is not None
                 mode = "overwrite" if request.overwrite else "errorifexists"
+                rows = history.in_order(self.spark)
                 written = done(job, lambda: write_files(rows, planned.outcomes, planned.stream, folder, mode=mode))
                 progress.add(written.read)
                 return [
@@ -73,7 +81,11 @@ class Republishing:
                         seconds=time.monotonic() - began,
                     )
                 ]
-            tasks = rows.mapInArrow(planned.task, TOLD)
+            position = StoredPosition(
+                self.loop, self.target, planned.captured_by, planned.task.record_of, history.first
+            )
+            progress.enter("republishing", count=position)
+            tasks = history.given_to(planned.task, self.spark)
             counts = done(job, lambda: told_of([row[0] for row in tasks.collect()]))
             progress.add(counts.get("rows", 0))
         return [

@@ -6,8 +6,9 @@ What a consumer tells beside the message is in a delivery's reply subject: `$JS.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -16,19 +17,25 @@ import pyarrow.compute as pc
 from bridge.wire import Delivered
 from pipeline.errors import DataLostError, SchemaError
 
-__all__ = ["COLUMNS", "Piece", "deliveries_of", "pieces_of", "sequence_of"]
+__all__ = ["COLUMNS", "SCHEMA", "Batches", "Piece", "deliveries_of", "pieces_of", "sequence_of"]
 
-COLUMNS: Final = ("subject", "sequence", "time_ns", "header_block", "data")
+SCHEMA: Final = pa.schema(
+    {
+        "subject": pa.string(),
+        "sequence": pa.int64(),
+        "time_ns": pa.int64(),
+        "header_block": pa.binary(),
+        "data": pa.binary(),
+    }
+)
 """What is needed of a history."""
 
+COLUMNS: Final = tuple(SCHEMA.names)
+
+Batches: TypeAlias = Iterator[pa.RecordBatch] | AsyncIterator[pa.RecordBatch]
+"""Rows of a history, as Spark gives them to a task, or as the task reads them itself."""
+
 _PIECE: Final = 1024  # messages: few enough that the window of unconfirmed ones is never filled at once
-_TYPES: Final = {
-    "subject": pa.string(),
-    "sequence": pa.int64(),
-    "time_ns": pa.int64(),
-    "header_block": pa.binary(),
-    "data": pa.binary(),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +106,7 @@ def sequence_of(message: Delivered) -> bytes:
 
 def _column(batch: pa.RecordBatch, name: str) -> Any:
     at = batch.schema.get_field_index(name)
-    wanted = _TYPES[name]
+    wanted = SCHEMA.field(name).type
     if at < 0:
         raise SchemaError(f"column {name}: missing; a history has {', '.join(COLUMNS)}").marked
     column = batch.column(at)

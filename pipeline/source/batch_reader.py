@@ -8,9 +8,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from pipeline.connections import connected
 from pipeline.errors import marking
-from pipeline.source.planning import plan
+from pipeline.source.planning import planned
 from pipeline.source.pushdown import narrowed
 from pipeline.source.range_reader import read_range
 from pipeline.source.read_options import ReadOptions
@@ -42,16 +41,12 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """The ranges that tasks read, one each."""
         with marking():
-            return list(asyncio.run(self._plan()))
+            return list(asyncio.run(planned(self._options)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """A task's rows; Spark asks for none with a partition of its own where there is nothing to read."""
         if isinstance(partition, SequenceRange):
             yield from read_range(self._options, self._schema, partition)
-
-    async def _plan(self) -> list[SequenceRange]:
-        async with connected(self._options.connection) as link:
-            return await plan(link, self._options)
 
 
 class _PushFilters:

@@ -16,6 +16,7 @@ from typing import Final
 from bridge.connection import Link
 from bridge.errors import ApiError
 from bridge.replay import Replay
+from pipeline.connections import connected
 from pipeline.errors import OptionError
 from pipeline.source.cores import cores
 from pipeline.source.read_options import ReadOptions
@@ -23,7 +24,7 @@ from pipeline.source.sequence_range import SequenceRange
 from pipeline.source.stream_state import StreamState, state_of
 from transforms.timestamp import rfc3339_nano
 
-__all__ = ["check_filters", "cut", "plan", "stored_before"]
+__all__ = ["check_filters", "cut", "plan", "planned", "stored_before"]
 
 _NOT_AMONG_THE_STREAMS: Final = 10093
 """What servers before 2.10 say of a consumer's filter for subjects that the stream does not listen to."""
@@ -32,6 +33,17 @@ _NEAR: Final = 0.02
 """How far a range's share may be off, as a part of it; closer costs more questions than it saves time."""
 _FILTERS_FROM: Final = (2, 10)
 """The first version whose consumers take several filters."""
+
+
+async def planned(options: ReadOptions) -> list[SequenceRange]:
+    """Connect, and plan.
+
+    Raises:
+        UnreachableError: no server.
+        PipelineError, ApiError: as for `plan`.
+    """
+    async with connected(options.connection) as link:
+        return await plan(link, options)
 
 
 async def plan(link: Link, options: ReadOptions) -> list[SequenceRange]:

@@ -25,7 +25,7 @@ from pipeline.source.schema import ReadSchema
 from pipeline.source.sequence_range import SequenceRange
 from pipeline.source.stream_state import StreamState, state_of
 
-__all__ = ["read_range"]
+__all__ = ["arriving", "read_range"]
 
 _ROWS: Final = 10_000
 """In a record batch, about; more are no faster."""
@@ -51,6 +51,15 @@ def read_range(options: ReadOptions, schema: ReadSchema, part: SequenceRange) ->
         finally:
             with contextlib.suppress(RuntimeError):  # interrupted while it runs: it ends with the loop
                 loop.run(parts.aclose())
+
+
+async def arriving(
+    options: ReadOptions, schema: ReadSchema, part: SequenceRange
+) -> AsyncGenerator[pa.RecordBatch, None]:
+    """The same for whoever has an event loop, which reading then shares: threads would contend for the interpreter."""
+    async with contextlib.aclosing(_Reading(options, part).portions()) as portions:
+        async for messages in portions:
+            yield record_batch(messages, options.stream, schema)
 
 
 async def _following(parts: AsyncGenerator[Arrived, None]) -> Arrived | None:
