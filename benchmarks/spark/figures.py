@@ -17,8 +17,9 @@ class Figure:
         arm: what was done.
         messages: how many were handled.
         cores: how many cores Spark was given; 1 for a loop without Spark.
-        seconds: how long it took, without the start of processes.
+        seconds: how long it took, without the start of processes; the best time where it was done several times.
         peak_bytes: the most memory that the program and its children held together; 0 where it was not asked for.
+        first_seconds: how long the first of several times took; 0 where it was done once.
     """
 
     arm: str
@@ -26,6 +27,7 @@ class Figure:
     cores: int
     seconds: float
     peak_bytes: int = 0
+    first_seconds: float = 0.0
 
     @property
     def rate(self) -> float:
