@@ -17,6 +17,7 @@ exclude_patterns = ["figures/README.md"]
 highlight_language = "text"
 myst_heading_anchors = 4  # as GitHub makes them, so that a link to a heading works in both places
 nitpicky = True
+suppress_warnings = ["myst.header"]  # a level of headings that is left out, in pages of figures
 
 html_theme = "furo"
 html_title = project
