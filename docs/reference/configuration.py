@@ -42,32 +42,32 @@ _SECTIONS: Final = (
         "Connection",
         "A connection",
         'connections:\n  default: {servers: ["nats://127.0.0.1:4222"]}\n'
-        '  west: {servers: ["tls://west.example.com:4222"], creds: secrets/west.creds}\nrules: []',
+        '  west: {servers: ["tls://west.example.com:4222"], creds: secrets/west.creds}',
         "How to prove who the sidecar is, and what happens when a secret is replaced: [security](../security.md).",
     ),
     _Section(
         "Tls",
         "TLS of a connection",
         'connections:\n  default:\n    servers: ["tls://nats.example.com:4222"]\n'
-        "    tls: {ca: secrets/ca.pem, cert: secrets/client.pem, key: secrets/client.key}\nrules: []",
+        "    tls: {ca: secrets/ca.pem, cert: secrets/client.pem, key: secrets/client.key}",
         "See [security](../security.md#tls).",
     ),
     _Section(
         "Http",
         "http",
-        'http: {listen: ":8222", hosts: ["bridge.example.com"], changes_from: nowhere}\nrules: []',
+        'http: {listen: ":8222", hosts: ["bridge.example.com"], changes_from: nowhere}',
         "What it answers: [health](../health.md), [status](../status.md), [metrics](../telemetry.md).",
     ),
-    _Section("Log", "log", "log: {format: json, level: warning}\nrules: []", "See [logs](../logs.md)."),
+    _Section("Log", "log", "log: {format: json, level: warning}", "See [logs](../logs.md)."),
     _Section(
         "LeadershipSettings",
         "leadership",
-        "leadership: {bucket: BRIDGE_LEASES, ttl: 5}\nrules: []",
+        "leadership: {bucket: BRIDGE_LEASES, ttl: 5}",
         "See [replicas](../replicas.md). `leadership: {}` takes every default.",
     ),
-    _Section("Reload", "reload", "reload: {watch: false}\nrules: []", "See [reload](../reload.md)."),
+    _Section("Reload", "reload", "reload: {watch: false}", "See [reload](../reload.md)."),
     _Section(
-        "Telemetry", "telemetry", "telemetry: {trace: link}\nrules: []", "See [telemetry](../telemetry.md#traces)."
+        "Telemetry", "telemetry", "telemetry: {trace: link}", "See [telemetry](../telemetry.md#traces)."
     ),
     _Section(
         "RepublishRule",
