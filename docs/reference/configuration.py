@@ -66,9 +66,7 @@ _SECTIONS: Final = (
         "See [replicas](../replicas.md). `leadership: {}` takes every default.",
     ),
     _Section("Reload", "reload", "reload: {watch: false}", "See [reload](../reload.md)."),
-    _Section(
-        "Telemetry", "telemetry", "telemetry: {trace: link}", "See [telemetry](../telemetry.md#traces)."
-    ),
+    _Section("Telemetry", "telemetry", "telemetry: {trace: link}", "See [telemetry](../telemetry.md#traces)."),
     _Section(
         "RepublishRule",
         "Rule republish",
