@@ -39,7 +39,7 @@ def test_a_file_that_is_named_exists(code: Piece) -> None:
 def test_every_page_is_in_the_contents() -> None:
     index = (ROOT / "docs" / "index.md").read_text("utf-8")
     contents = {
-        entry
+        re.sub(r"^.+ <(.+)>$", r"\1", entry)
         for tree in re.findall(r"^```\{toctree\}\n(.*?)^```", index, re.MULTILINE | re.DOTALL)
         for entry in tree.splitlines()
         if entry and not entry.startswith(":")
