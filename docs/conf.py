@@ -15,6 +15,7 @@ project_copyright = f"the authors of {project}"
 extensions = ["myst_parser"]
 exclude_patterns = ["figures/README.md"]
 highlight_language = "text"
+smartquotes = False  # options are written with two hyphens, values in straight quotes
 myst_heading_anchors = 4  # as GitHub makes them, so that a link to a heading works in both places
 nitpicky = True
 suppress_warnings = ["myst.header"]  # a level of headings that is left out, in pages of figures

@@ -43,7 +43,7 @@ def page() -> str:
             (code(topic), *(_count(cases, level) for level in Level), cases[0].title)
             for topic, cases in sorted(rooms[room].items())
         ]
-        parts.append(table(("cases", *(level.value for level in Level), "such as"), rows))
+        parts.append(table(("cases", *(level.value for level in Level), "such as"), rows, frozenset({1, 2, 3})))
     return "\n".join(parts)
 
 

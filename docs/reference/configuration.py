@@ -152,7 +152,7 @@ def page() -> str:
         told = model.get("description", "")
         parts.append(f"## {section.heading}\n")
         parts.append(f"{told} {section.more}".strip() + "\n")
-        parts.append(table(("key", "type", "default", "meaning"), _rows(model, models)))
+        parts.append(table(("key", "meaning", "type", "default"), _rows(model, models)))
         if section.example:
             parts.append(fenced("yaml", section.example))
     return "\n".join(parts)
@@ -163,9 +163,9 @@ def _rows(model: dict[str, Any], models: dict[str, Any]) -> list[tuple[str, str,
     found = []
     for key, field in model["properties"].items():
         default = "required" if key in required else _default(field)
-        found.append((code(key), _type(field, models), default, field["description"]))
+        found.append((code(key), field["description"], _type(field, models), default))
     # What has to be given comes first.
-    return sorted(found, key=lambda row: row[2] != "required")
+    return sorted(found, key=lambda row: row[3] != "required")
 
 
 def _default(field: dict[str, Any]) -> str:

@@ -17,9 +17,16 @@ def cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table, with the line that ends it."""
-    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: frozenset[int] = frozenset()) -> str:
+    """A table, with the line that ends it.
+
+    Args:
+        head: the columns' names.
+        rows: their cells.
+        numbers: the columns that hold numbers, counted from 0.
+    """
+    rule = "".join("---:|" if column in numbers else "---|" for column in range(len(head)))
+    lines = [f"| {' | '.join(head)} |", f"|{rule}"]
     lines += [f"| {' | '.join(cell(text) for text in row)} |" for row in rows]
     return "\n".join(lines) + "\n"
 
