@@ -39,7 +39,7 @@ What each kind of rule counts, and the metric that tells it. This page is genera
 
 Counters are in `counters` of a rule in [`/status`](../status.md), and in the log line `rule.stopped`. They count
 since the process started, over all restarts of the rule. The metrics themselves, with their labels, are in
-[telemetry](../telemetry.md#metrics-for-prometheus).
+[metrics](metrics.md).
 """
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from docs.reference import cases, commands, configuration, counters, dialects, errors
+from docs.reference import cases, commands, configuration, counters, dialects, errors, metrics
 
 __all__ = ["FOLDER", "PAGES"]
 
@@ -19,6 +19,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = MappingProxyType(
         "commands.md": commands.page,
         "errors.md": errors.page,
         "dialects.md": dialects.page,
+        "metrics.md": metrics.page,
         "counters.md": counters.page,
         "cases.md": cases.page,
     }
