@@ -227,7 +227,7 @@ def main(write: bool) -> None:
     lines = asyncio.run(record())
     if write:
         head, _, _ = PAGE.read_text("utf-8").partition(MARK)
-        PAGE.write_text(f"{head}{MARK}\n\n```console\n" + "\n".join(lines) + "\n```\n", "utf-8")
+        PAGE.write_text(f"{head}{MARK}\n\n```text\n" + "\n".join(lines) + "\n```\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -137,12 +137,14 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
         "unused_wildcards_allowed": Feature(since=((2, 10, 0),)),
         # For that rule partition(n,1,2) counts as two uses; before, as one.
         "every_index_counts": Feature(since=((2, 9, 15),)),
+        # The functions left and right.
         "left_and_right": Feature(since=((2, 10, 16),)),
         # Lengths and positions outside 32 bits are refused; before, they wrap.
         "int32_arguments_checked": Feature(since=((2, 11, 8), (2, 12, 0))),
         # partition(n) hashes the whole subject; moduli above 2147483647 are refused; a source without
         # wildcards takes partition and random, and ignores partition's indexes.
         "partition_of_subject": Feature(since=((2, 12, 0),)),
+        # The function random.
         "random_function": Feature(since=((2, 12, 0),)),
         # Modulus 0 gives `0`; before, the first matching message ends the server process.
         "partition_zero_is_safe": Feature(since=((2, 12, 0),)),
@@ -157,17 +159,20 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
         "empty_source_is_everything": Feature(since=((2, 10, 0),)),
         # The check of mapping destinations has a list of function names of its own.
         "mapping_check_knows_left_and_right": Feature(since=((2, 14, 7),)),
+        # What it says of a function that cannot be read: `invalid transform`; before, `invalid subject`.
         "mapping_check_says_invalid_transform": Feature(since=((2, 11, 0),)),
         # What the errors say of an empty token: before, "in" followed by nothing.
         "mapping_check_leaves_out_empty_token": Feature(since=((2, 12, 5),)),
         # Ingress, source and mirror transforms go through that check; before, sources only (2.10).
         "stream_transforms_take_mapping_check": Feature(since=((2, 11, 0),)),
         # --- republish
+        # Nats-Time-Stamp among the headers of republished messages.
         "republish_time_stamp": Feature(since=((2, 10, 0),)),
         # A result that no client could publish is not sent.
         "republish_suppresses_invalid_subject": Feature(since=((2, 12, 9), (2, 14, 1))),
         # A stored header block of two bytes loses them before lines are appended; before, it counts as none.
         "republish_cuts_two_byte_block": Feature(since=((2, 10, 0),)),
+        # An update may add, change or remove republish.
         "republish_can_be_edited": Feature(since=((2, 10, 0),)),
         # The source need not overlap the stream's subjects, which may be absent (mirrors, sources only).
         "republish_source_may_miss_subjects": Feature(since=((2, 10, 0),)),
@@ -175,13 +180,17 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
         # result.
         "implicit_republish": Feature(since=((2, 11, 11), (2, 12, 2), (2, 14, 0))),
         # --- sources and mirrors
-        # What Nats-Stream-Source tells behind the stream and its sequence.
+        # Nats-Stream-Source tells filters and destinations behind the stream and its sequence.
         "source_record_names_filters": Feature(since=((2, 10, 0),)),
+        # ... and the subject in the origin.
         "source_record_names_subject": Feature(since=((2, 12, 0),)),
+        # ... and which origin of that name it was.
         "source_record_names_identity": Feature(since=((2, 15, 0),)),
         # Nats-Expected-* of the origin's publishers; before, kept and checked, which ends the copying.
         "sourcing_strips_expectations": Feature(since=((2, 10, 14),)),
+        # The same for mirrors.
         "mirroring_strips_expectations": Feature(since=((2, 11, 5), (2, 12, 0))),
+        # Nats-Batch-* of the origin's publishers are taken out.
         "copies_lose_batch_headers": Feature(since=((2, 12, 0),)),
         # Of several Nats-Stream-Source lines none is left; before, the first one goes and the others stay.
         "copies_lose_every_earlier_record": Feature(since=((2, 11, 0),)),
@@ -190,19 +199,25 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
         # Where a source begins is looked for on stored subjects that match its filter_subject; before, on all.
         "source_search_follows_filter": Feature(since=((2, 11, 12), (2, 12, 3), (2, 14, 0))),
         # --- stream configuration
-        # Members that a minor line added to the configuration; older servers ignore or refuse them.
+        # Members that 2.10 added to the configuration; older servers ignore or refuse them.
         "stream_fields_of_2_10": Feature(since=((2, 10, 0),)),
+        # Those that 2.11 added.
         "stream_fields_of_2_11": Feature(since=((2, 11, 0),)),
+        # Those that 2.12 added.
         "stream_fields_of_2_12": Feature(since=((2, 12, 0),)),
+        # Those that 2.14 added.
         "stream_fields_of_2_14": Feature(since=((2, 14, 0),)),
+        # Members that belong to stream templates.
         "stream_templates": Feature(since=((2, 9, 0),), until=((2, 14, 0),)),
         # Unknown members are refused by default; before, they are ignored.
         "strict_json": Feature(since=((2, 12, 0),)),
+        # The error about JSON that cannot be read says what is wrong with it.
         "json_errors_say_why": Feature(since=((2, 11, 0),)),
         # Names of streams may not hold slashes or backslashes, for origins too.
         "asset_names_refuse_slashes": Feature(since=((2, 12, 8), (2, 14, 0))),
         # max_msgs and its like below -1 become -1; before, they stay.
         "negative_limits_mean_unlimited": Feature(since=((2, 12, 0),)),
+        # A placement without anything in it is left out of the answer.
         "empty_placement_is_dropped": Feature(since=((2, 11, 10), (2, 12, 0))),
         # Streams with sources get no default duplicate_window.
         "sources_drop_duplicate_window": Feature(since=((2, 14, 0),)),
@@ -218,12 +233,15 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
         "source_transforms_are_mappings": Feature(since=((2, 10, 0),)),
         # subject_transform is checked before republish.
         "ingress_transform_is_checked_first": Feature(since=((2, 11, 11), (2, 12, 2))),
+        # Transforms of sources that have `external` are checked, too.
         "external_sources_are_checked": Feature(since=((2, 12, 5),)),
         # A stream of this account that has the name of an external origin is taken for it.
         "external_origins_are_looked_up": Feature(since=((2, 9, 0),), until=((2, 9, 16), (2, 10, 0))),
         # `"sources": [null]` is refused; before, it ends the server process.
         "null_source_is_safe": Feature(since=((2, 11, 12), (2, 12, 4))),
+        # The names of origins are checked, and no origin may be named twice.
         "source_names_are_checked": Feature(since=((2, 10, 0),)),
+        # The filter of a source has to overlap the subjects of its origin.
         "filters_must_overlap_origin": Feature(since=((2, 9, 0),), until=((2, 10, 0),)),
         # Streams that source each other form a cycle only when the filter overlaps the subjects.
         "cycles_need_overlap": Feature(since=((2, 9, 12),)),
@@ -233,6 +251,7 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
         "mirror_can_be_removed": Feature(since=((2, 12, 0),)),
         # Retention may change between limits and interest.
         "retention_can_be_edited": Feature(since=((2, 10, 0),)),
+        # An update may change max_consumers.
         "max_consumers_can_be_edited": Feature(since=((2, 12, 0),)),
         # Filters of one source that overlap in part work; before, such a source never gets a message. Seen to work on
         # 2.12.15 and not to work on 2.11.17.

@@ -58,9 +58,9 @@ class RepublishRule(Part):
     """Republish the messages of a stream, as ADR-28 describes it for the server."""
 
     name: DurableName = Field(description=_NAME)
-    kind: Literal["republish"]
+    kind: Literal["republish"] = Field(description="messages of a stream, published again on other subjects")
     stream: StreamName = Field(description="the stream whose messages are republished")
-    republish: RepublishObject
+    republish: RepublishObject = Field(description="the server's own object: which subjects, and where to")
     exclude: tuple[str, ...] = Field(default=(), description=_EXCLUDE)
     source_connection: str = Field(default="default", alias="from", description="connection that holds the stream")
     target_connection: str = Field(default="default", alias="to", description="connection that is published to")
@@ -184,7 +184,7 @@ class SourcesRule(CopyingRule):
     """Copy from streams into a stream, as the server does with `sources`."""
 
     name: DurableName = Field(description=_NAME)
-    kind: Literal["sources"]
+    kind: Literal["sources"] = Field(description="copies of messages of other streams, stored in a stream")
     stream: StreamName = Field(description="the stream that receives")
     sources: tuple[Source, ...] = Field(description="the origins, as in a stream's configuration", min_length=1)
 
@@ -203,9 +203,9 @@ class MirrorRule(CopyingRule):
     """Copy one stream into another, as the server does with `mirror`."""
 
     name: DurableName = Field(description=_NAME)
-    kind: Literal["mirror"]
+    kind: Literal["mirror"] = Field(description="copies of one stream's messages, stored in a stream")
     stream: StreamName = Field(description="the stream that receives; an ordinary stream, not a native mirror")
-    mirror: Source
+    mirror: Source = Field(description="the origin, as in a stream's configuration")
     keep_sequence: Flag = Field(default=False, description="the copies have the origin's sequence numbers")
     filler_subject: str | None = Field(
         default=None, description="with keep_sequence: a subject of the stream for numbers that the origin lacks"
@@ -267,7 +267,7 @@ class KvSourcesRule(CopyingRule):
     """Copy buckets into a bucket: puts, deletes and purges."""
 
     name: DurableName = Field(description=_NAME)
-    kind: Literal["kv_sources"]
+    kind: Literal["kv_sources"] = Field(description="copies of the keys of buckets, stored in a bucket")
     bucket: BucketName = Field(description="the bucket that receives")
     sources: tuple[KvSource, ...] = Field(description="the buckets that are copied from", min_length=1)
 
@@ -286,9 +286,13 @@ class SubjectTransformRule(Part):
     """A stream's ingress transform from outside: the publisher uses `src`, the stream stores `dest`."""
 
     name: DurableName = Field(description=_NAME)
-    kind: Literal["subject_transform"]
+    kind: Literal["subject_transform"] = Field(
+        description="messages that publishers send on one subject, stored on another"
+    )
     stream: StreamName = Field(description="the stream that stores, and answers the publisher")
-    subject_transform: SubjectTransform
+    subject_transform: SubjectTransform = Field(
+        description="the server's own object: which subjects, and what they become"
+    )
     connection: str = Field(default="default", alias="from", description="connection of publishers and stream")
     dialect: str | None = Field(default=None, description=_DIALECT)
 
@@ -302,8 +306,8 @@ class AdvisoriesRule(Part):
     """Republish JetStream's advisories, if wanted with the message that they are about."""
 
     name: DurableName = Field(description=_NAME)
-    kind: Literal["advisories"]
-    republish: RepublishObject
+    kind: Literal["advisories"] = Field(description="advisories of JetStream, published again")
+    republish: RepublishObject = Field(description="which advisories, and where to, as in a republish rule")
     attach_message: Flag = Field(
         default=False, description="publish the message that the advisory is about, the advisory in its headers"
     )

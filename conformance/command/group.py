@@ -257,7 +257,13 @@ def _answer_config(given: dict[str, Any], versions: tuple[str, ...]) -> int:
 
 @conform.command("list")
 @click.argument("patterns", nargs=-1, metavar="[ID]...")
-@click.option("--level", type=click.Choice([level.value for level in Level]), default=Level.OBSERVED.value)
+@click.option(
+    "--level",
+    type=click.Choice([level.value for level in Level]),
+    default=Level.OBSERVED.value,
+    show_default=True,
+    help="Only cases that are at least so binding.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Ids, titles, levels, clauses as JSON.")
 def list_cases(patterns: tuple[str, ...], level: str, as_json: bool) -> None:
     """List the cases.

@@ -1,4 +1,4 @@
-"""The walk that docs/spark.md tells, run as it is told."""
+"""The walk that docs/spark.md tells, done as it is told."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from docs.record_spark import PAGE, blocks, comparable, play
+from docs.walk import DOCS, WALKS, comparable, play, steps
 
 
 @pytest.mark.usefixtures("spark")
 def test_the_page_shows_what_its_commands_print(tmp_path: Path) -> None:
-    walk = blocks(PAGE.read_text("utf-8"))
+    walk = steps((DOCS / "spark.md").read_text("utf-8"))
     assert len(walk) > 5
-    for told, played in zip(walk, play(walk, tmp_path), strict=True):
+    for told, played in zip(walk, play(walk, tmp_path, WALKS["spark.md"]), strict=True):
         assert comparable(played.output) == comparable(told.output), told.code

@@ -7,9 +7,9 @@ from types import MappingProxyType
 
 from transforms.errors import StreamConfigError
 
-__all__ = ["invalid", "not_created", "not_updated", "pedantic", "refusal"]
+__all__ = ["REFUSALS", "invalid", "not_created", "not_updated", "pedantic", "refusal"]
 
-_REFUSALS: Mapping[str, tuple[int, int, str]] = MappingProxyType(
+REFUSALS: Mapping[str, tuple[int, int, str]] = MappingProxyType(
     {
         "invalid_json": (400, 10025, "invalid JSON{reason}"),
         "invalid": (500, 10052, "{reason}"),
@@ -75,7 +75,7 @@ _REFUSALS: Mapping[str, tuple[int, int, str]] = MappingProxyType(
 
 def refusal(case: str, **values: str) -> StreamConfigError:
     """The error of a case, with its text filled in."""
-    http_code, err_code, text = _REFUSALS[case]
+    http_code, err_code, text = REFUSALS[case]
     return StreamConfigError(http_code, err_code, text.format(**values))
 
 

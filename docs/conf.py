@@ -1,0 +1,29 @@
+"""How Sphinx makes a site of this folder: `make docs`. The pages are plain Markdown, which GitHub shows as well."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+_PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text("utf-8"))["project"]
+
+project = _PROJECT["name"]
+release = version = _PROJECT["version"]
+author = project
+project_copyright = f"the authors of {project}"
+
+extensions = ["myst_parser"]
+exclude_patterns = ["figures/README.md"]
+highlight_language = "text"
+smartquotes = False  # options are written with two hyphens, values in straight quotes
+myst_heading_anchors = 4  # as GitHub makes them, so that a link to a heading works in both places
+nitpicky = True
+suppress_warnings = ["myst.header"]  # a level of headings that is left out, in pages of figures
+
+html_theme = "furo"
+html_title = project
+html_static_path = ["site"]
+html_css_files = ["site.css"]
+html_show_sphinx = False
+html_copy_source = False
+html_theme_options = {"navigation_with_keys": True}

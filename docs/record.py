@@ -1,0 +1,36 @@
+"""Records walks: does what a page says, and keeps what that prints.
+
+    python -m docs.record tutorial.md            # does it, and shows it
+    python -m docs.record tutorial.md --write    # and puts the outputs into the page
+
+`docs.walk` says how a walk is written.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import click
+
+from docs.walk import DOCS, WALKS, play, steps, with_outputs
+
+
+@click.command()
+@click.argument("page", type=click.Choice(list(WALKS)))
+@click.option("--write", is_flag=True, help="Put the outputs into the page.")
+def main(page: str, write: bool) -> None:
+    """Do the walk of a page."""
+    path = DOCS / page
+    text = path.read_text("utf-8")
+    with tempfile.TemporaryDirectory() as folder:
+        played = []
+        for step in play(steps(text), Path(folder), WALKS[page]):
+            click.echo(f"--- {step.kind} {step.name}\n{step.code}{step.output}")
+            played.append(step)
+    if write:
+        path.write_text(with_outputs(text, played), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""The page on the commands: what `--help` says of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from bridge.cli.entry import program
+from docs.reference.markdown import code, fenced, table
+
+__all__ = ["commands", "page"]
+
+_HEAD = """\
+# Commands
+
+Every command with its options, from what `--help` says. This page is generated: `python -m docs.reference --write`.
+
+Exit codes, where a command says nothing else: 0 good, 1 the answer is no, 2 usage or configuration, 3 server not
+reachable. An error is one or two lines on standard error; `nats-bridge --debug COMMAND` adds a traceback. Answers go to
+standard output, logs and progress to standard error. `capture`, `backfill`, `diff` and `partition` need the extra
+`spark` ([Spark](../spark.md)); their help does not.
+"""
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    """Every command of `nats-bridge` by its full name, those of groups included."""
+    context = click.Context(program, info_name="nats-bridge")
+    for name in program.list_commands(context):
+        command = program.get_command(context, name)
+        assert command is not None
+        yield from _with_parts(f"nats-bridge {name}", command)
+
+
+def _with_parts(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+    yield name, command
+    if isinstance(command, click.Group):
+        for part, inner in command.commands.items():
+            yield from _with_parts(f"{name} {part}", inner)
+
+
+def page() -> str:
+    """The page's text."""
+    return "\n".join([_HEAD, *(_told(name, command) for name, command in commands())])
+
+
+def _told(name: str, command: click.Command) -> str:
+    context = click.Context(command, info_name=name)
+    parts = [f"## {name}\n", fenced("text", " ".join((name, *command.collect_usage_pieces(context))))]
+    for paragraph in (command.help or "").strip().split("\n\n"):
+        text = paragraph.strip("\n\b ")
+        if text.startswith("Example:"):
+            lines = [line.strip() for line in text.splitlines()[1:]]
+            parts.append(fenced("sh", "\n".join(lines)))
+        elif paragraph.lstrip().startswith("\b"):
+            parts.append(fenced("text", "\n".join(line.strip() for line in text.splitlines())))
+        else:
+            parts.append(" ".join(text.split()) + "\n")
+    options = [row for row in map(_option, command.get_params(context)) if row]
+    if options:
+        parts.append(table(("option", "meaning"), options))
+    return "\n".join(parts)
+
+
+def _option(parameter: click.Parameter) -> tuple[str, str] | None:
+    if not isinstance(parameter, click.Option) or parameter.hidden or "--help" in parameter.opts:
+        return None
+    record = parameter.get_help_record(click.Context(click.Command("any")))
+    assert record is not None
+    return code(record[0]), record[1] or ""

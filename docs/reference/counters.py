@@ -1,0 +1,84 @@
+"""The page on counters: what each kind of rule counts, and the metric that tells it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Final
+
+from bridge.advisories_counters import AdvisoriesCounters
+from bridge.copying.counters import CopyCounters
+from bridge.counter_meanings import MEANINGS, RECEIVED, Meanings
+from bridge.counters import RuleCounters
+from bridge.ingress_loop import IngressCounters
+from bridge.telemetry.names import (
+    DROPPED,
+    EVENTS,
+    FACTS,
+    RECEIVED_BYTES,
+    RECEIVED_MESSAGES,
+    SENT_BYTES,
+    SENT_MESSAGES,
+    Metric,
+)
+from docs.reference.markdown import code, table
+
+__all__ = ["page"]
+
+_KINDS: Final = {
+    "republish": (RuleCounters, ("republish",)),
+    "sources, mirror, kv_sources": (CopyCounters, ("sources", "mirror", "kv_sources")),
+    "subject_transform": (IngressCounters, ("subject_transform",)),
+    "advisories": (AdvisoriesCounters, ("advisories",)),
+}
+_ATTRIBUTE: Final = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
+_HEAD: Final = """\
+# Counters
+
+What each kind of rule counts, and the metric that tells it. This page is generated: `python -m docs.reference --write`.
+
+Counters are in `counters` of a rule in [`/status`](../status.md), and in the log line `rule.stopped`. They count
+since the process started, over all restarts of the rule. The metrics themselves, with their labels, are in
+[metrics](metrics.md).
+"""
+
+
+def page() -> str:
+    """The page's text."""
+    parts = [_HEAD]
+    for heading, (counters, kinds) in _KINDS.items():
+        meanings = MEANINGS[kinds[0]]
+        if any(MEANINGS[kind] != meanings for kind in kinds):
+            raise ValueError(f"docs/reference/counters.py tells {heading} as one, and they differ")
+        parts.append(f"## {heading}\n")
+        rows = ((code(name), told, _metric(name, meanings)) for name, told in _attributes(counters).items())
+        parts.append(table(("counter", "what is counted", "metric"), rows))
+    return "\n".join(parts)
+
+
+def _attributes(counters: type) -> dict[str, str]:
+    """What the docstrings of a class and of those it extends say of their attributes."""
+    found: dict[str, str] = {}
+    for one in reversed(counters.__mro__):
+        _, _, attributes = inspect.cleandoc(one.__doc__ or "").partition("Attributes:\n")
+        for entry in _ATTRIBUTE.finditer(attributes):
+            found[entry[1]] = " ".join(entry[2].split())
+    return found
+
+
+def _metric(name: str, meanings: Meanings) -> str:
+    if name == RECEIVED:
+        return _shown(RECEIVED_MESSAGES)
+    if name == meanings.sent:
+        return _shown(SENT_MESSAGES)
+    if name in meanings.dropped:
+        return _shown(DROPPED, "reason", meanings.dropped[name])
+    if name in meanings.facts:
+        return _shown(FACTS[meanings.facts[name]])
+    if name in meanings.events:
+        return _shown(EVENTS, "event", name)
+    return _shown({"bytes_out": SENT_BYTES, "bytes_in": RECEIVED_BYTES}[name])
+
+
+def _shown(metric: Metric, label: str = "", value: str = "") -> str:
+    return code(metric.sample_name + (f'{{{label}="{value}"}}' if label else ""))

@@ -1,0 +1,69 @@
+"""The page on dialects: which behaviour holds since which version, from the engine's one table."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Final
+
+from docs.reference.markdown import code, table
+from transforms.dialect import FEATURES, KNOWN_LINES, Feature
+
+__all__ = ["page"]
+
+_HEAD: Final = """\
+# Dialects
+
+This page is generated: `python -m docs.reference --write`.
+
+A dialect is the behaviour of one server version. `dialect: "2.15"` in the [configuration](configuration.md), at the top
+or in a rule, or `--dialect V` of a command, chooses it; `native` is that of the server that is connected. The engine
+knows these lines, each up to the patch that was looked at; a newer patch of a line behaves as that one does:
+"""
+_BODY: Final = """\
+Each behaviour below is a flag of `transforms.dialect.Dialect`. `since` names the first version of every minor line that
+has it; later lines have it as well. Where `until` names a version, it is gone from there on. What users see of these
+changes, byte by byte, is in [versions](../versions.md).
+"""
+_GROUP: Final = re.compile(r"^\s*# --- (.+)$")
+_KEY: Final = re.compile(r'^\s*"(\w+)": Feature\(')
+
+
+def page() -> str:
+    """The page's text."""
+    lines = ", ".join(f"{major}.{minor} ({major}.{minor}.{patch})" for (major, minor), patch in KNOWN_LINES.items())
+    parts = [_HEAD, lines + ".\n", _BODY]
+    for group, features in _groups().items():
+        parts.append(f"## {group[0].upper()}{group[1:]}\n")
+        rows = ((code(name), meaning, *_versions(FEATURES[name])) for name, meaning in features.items())
+        parts.append(table(("flag", "what it is", "since", "until"), rows))
+    return "\n".join(parts)
+
+
+def _groups() -> dict[str, dict[str, str]]:
+    """The features by their group in the table, each with the remark above it."""
+    source = Path(sys.modules[Feature.__module__].__file__ or "").read_text("utf-8").partition("FEATURES: Mapping")[2]
+    groups: dict[str, dict[str, str]] = {}
+    remark: list[str] = []
+    for line in source.splitlines():
+        if begun := _GROUP.match(line):
+            groups[begun[1]] = {}
+        elif line.lstrip().startswith("# "):
+            remark.append(line.strip("# "))
+        elif key := _KEY.match(line):
+            if not remark:
+                raise ValueError(f"transforms/dialect.py says nothing of {key[1]}")
+            groups[list(groups)[-1]][key[1]] = " ".join(remark)
+            remark = []
+    untold = set(FEATURES) - {name for features in groups.values() for name in features}
+    if untold:
+        raise ValueError(f"not found in transforms/dialect.py: {', '.join(sorted(untold))}")
+    return groups
+
+
+def _versions(feature: Feature) -> tuple[str, str]:
+    first, last = (
+        ", ".join(".".join(map(str, version)) for version in versions) for versions in (feature.since, feature.until)
+    )
+    return first, last or "-"

@@ -1,0 +1,65 @@
+"""The page on errors: exit codes, the sidecar's own errors, and the server's answers that the engine gives."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Final
+
+import bridge.errors
+from bridge.errors import BridgeError
+from docs.reference.markdown import code, table
+from transforms.stream_config.refusals import REFUSALS
+
+__all__ = ["page"]
+
+_HEAD: Final = """\
+# Error codes
+
+This page is generated: `python -m docs.reference --write`.
+
+## Exit codes
+
+| code | meaning |
+|---|---|
+| 0 | good |
+| 1 | the answer is no: a configuration that a server refuses, a failed case, a sidecar that is not ready |
+| 2 | usage or configuration, refused credentials and permissions included; waiting does not help |
+| 3 | no server can be reached; trying again can help |
+| 130, 143 | ended by Ctrl-C or by a signal, where a command says so; `run` ends with 0 after SIGTERM |
+
+## The sidecar's own errors
+
+`nats-bridge check --json` and the log event `sidecar.refused` name the kind of error in `code`.
+"""
+_REFUSED: Final = """\
+## What a server answers to a stream configuration
+
+`nats-bridge validate`, `check` and `transforms.stream_config` answer a configuration as the server of the chosen
+[dialect](dialects.md) does: with its HTTP code, its `err_code` and its words. Which of them are given depends on the
+dialect; the order in which a server looks at things is kept, so that of several mistakes the same one is told. `case`
+is the name in `transforms/stream_config/refusals.py`; texts in braces are filled in.
+"""
+
+
+def page() -> str:
+    """The page's text."""
+    own = [getattr(bridge.errors, name) for name in bridge.errors.__all__]
+    kinds = [
+        kind for kind in own if inspect.isclass(kind) and issubclass(kind, BridgeError) and kind is not BridgeError
+    ]
+    errors = table(
+        ("code", "exit code", "trying again", "when"),
+        ((code(kind.code), str(kind.exit_code), "can help" if kind.retriable else "-", _first(kind)) for kind in kinds),
+    )
+    refusals = table(
+        ("err_code", "code", "case", "description"),
+        (
+            (str(err_code), str(http_code), code(case), code(text))
+            for case, (http_code, err_code, text) in sorted(REFUSALS.items(), key=lambda refusal: refusal[1][1:])
+        ),
+    )
+    return "\n".join((_HEAD, errors, _REFUSED, refusals))
+
+
+def _first(kind: type) -> str:
+    return " ".join((inspect.getdoc(kind) or "").partition("\n\n")[0].split())

@@ -1,0 +1,118 @@
+"""docs/republish.md: every example does what the page says, on a real server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.preflight import check_server
+from bridge.settings import Settings
+from conformance.servers import NativeServer
+from marked_yaml import compose
+from tests.live.raw_messages import Collected, OpenPeer, RawPeer
+from tests.live.sidecars import running
+
+PAGE = (Path(__file__).parents[2] / "docs" / "republish.md").read_text("utf-8")
+STREAMS: tuple[dict[str, Any], ...] = (
+    {"name": "ORDERS", "subjects": ["orders.>"]},
+    {"name": "JOBS", "subjects": ["jobs.>"], "retention": "workqueue"},
+    {"name": "KV_SETTINGS", "subjects": ["$KV.SETTINGS.>"], "max_msgs_per_subject": 1, "allow_rollup_hdrs": True},
+)
+WORKERS = {
+    "stream_name": "JOBS",
+    "config": {"name": "workers", "durable_name": "workers", "ack_policy": "explicit"},
+}
+_PIECE = re.compile(
+    r"^## (?P<heading>[^\n]+)\n|^```yaml\n(?P<rules>.*?)^```\n(?:\n```text\n(?P<refusal>.*?)^```\n)?"
+    r"|^\| stored(?P<before> before the start)? \| arrives \|\n\|---\|---\|\n(?P<rows>(?:\|[^\n]*\n)+)",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@dataclass(slots=True)
+class Example:
+    """A configuration of the page, and what it does."""
+
+    heading: str
+    rules: str
+    refusal: str
+    before: list[tuple[str, list[str]]] = field(default_factory=list)
+    after: list[tuple[str, list[str]]] = field(default_factory=list)
+
+
+def _examples() -> Iterator[Example]:
+    heading, example = "The beginning", None
+    for piece in _PIECE.finditer(PAGE):
+        if piece["heading"]:
+            heading = piece["heading"]
+        elif piece["rules"]:
+            example = Example(heading, piece["rules"], piece["refusal"] or "")
+            yield example
+        else:
+            assert example is not None
+            rows = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in piece["rows"].splitlines()]
+            told = [(stored.strip("`"), re.findall(r"`([^`]+)`", arrives)) for stored, arrives in rows]
+            (example.before if piece["before"] else example.after).extend(told)
+
+
+EXAMPLES = list(_examples())
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=[f"{at}-{one.heading}" for at, one in enumerate(EXAMPLES)])
+async def test_an_example(example: Example, native_server: Callable[..., NativeServer], raw_peer: OpenPeer) -> None:
+    async with native_server("2.15.1") as here, native_server("2.15.1") as there:
+        document: Any = compose(example.rules).value
+        servers = {"default": here.url, "east": here.url, "west": there.url}
+        named = document.get("connections", {"default": {}})
+        document |= {"connections": {name: {"servers": [servers[name]]} for name in named}, "http": {"listen": ""}}
+        settings = Settings.model_validate(document)
+        source = await raw_peer(here.url)
+        for stream in STREAMS:
+            await source.create_stream(**stream)
+        await source.api("CONSUMER.CREATE.JOBS.workers", WORKERS)
+        if example.refusal:
+            findings = await check_server(settings, None)
+            assert [finding.text for finding in findings if not finding.ok] == example.refusal.splitlines()
+            return
+        heard = await _heard(await raw_peer((there if "west" in named else here).url))
+        expected = [subject for _, subjects in example.before + example.after for subject in subjects]
+        await _store(source, example.before)
+        async with running(settings):
+            await _store(source, example.after)
+            await heard.count(len(expected))
+        arrived = {message[0].decode(): message for message in heard.messages}
+        assert sorted(arrived) == sorted(expected)
+        headers_only = any(rule.republish.headers_only for rule in settings.rules if rule.kind == "republish")
+        for message in arrived.values():
+            assert b"Nats-Last-Sequence: " in message[2]
+            assert (b"Nats-Msg-Size: 7\r\n" in message[2], message[3]) == (
+                headers_only,
+                b"" if headers_only else b"3 pears",
+            )
+
+
+async def _heard(peer: RawPeer) -> Collected:
+    """What arrives on any of the page's destinations."""
+    tokens = {
+        subjects.partition(".")[0] for one in EXAMPLES for _, found in one.before + one.after for subjects in found
+    }
+    heard = Collected()
+    for token in sorted(tokens):
+        await peer.client.subscribe_batches(f"{token}.>", heard.add, lambda *_: None)
+    await peer.flushed()
+    return heard
+
+
+async def _store(peer: RawPeer, rows: list[tuple[str, list[str]]]) -> None:
+    for subject, _ in rows:
+        assert "seq" in await peer.store(subject.encode(), b"3 pears")
+
+
+def test_the_page_has_examples_of_every_section() -> None:
+    assert len(EXAMPLES) > 10
+    assert all(example.refusal or example.after for example in EXAMPLES)

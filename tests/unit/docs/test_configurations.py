@@ -1,0 +1,116 @@
+"""Every configuration that the documentation shows loads, and every JSON that it shows is JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nkeys  # type: ignore[import-untyped]  # ships without types
+import pytest
+import trustme
+
+from bridge.settings import load
+from bridge.settings.models import Settings
+from conformance.catalogue import read_text
+from marked_yaml import compose
+from tests.unit.docs.pages import GENERATED_FROM_RUNS, ROOT, Piece, blocks
+
+CREDS = """-----BEGIN NATS USER JWT-----
+eyJ0eXAiOiJKV1Qi.e30.c2ln
+------END NATS USER JWT------
+
+-----BEGIN USER NKEY SEED-----
+{seed}
+------END USER NKEY SEED------
+"""
+RULES = """rules:
+  - {name: any, kind: republish, stream: ORDERS, republish: {src: "orders.>", dest: "monitor.orders.>"}}
+"""
+KEYS = set(Settings.model_fields)
+YAML = list(blocks("yaml"))
+JSON_BEGINS = re.compile(r"^(?:[→←] )?(?=\{\")", re.MULTILINE)
+
+
+def _value(block: Piece) -> Any:
+    return compose(block.text).value
+
+
+def _is_configuration(value: Any) -> bool:
+    return (isinstance(value, dict) and bool(KEYS & value.keys())) or _is_rules(value)
+
+
+def _is_rules(value: Any) -> bool:
+    return isinstance(value, list) and all("kind" in rule for rule in value)
+
+
+CONFIGURATIONS = [block for block in YAML if _is_configuration(_value(block))]
+OTHERS = [block for block in YAML if not _is_configuration(_value(block))]
+
+
+@pytest.mark.parametrize("block", CONFIGURATIONS, ids=lambda block: block.place)
+def test_a_configuration_loads(block: Piece, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = block.text
+    if _is_rules(_value(block)):
+        text = "rules:\n" + text
+    if "rules" not in compose(text).value:
+        text += RULES
+    named = set(re.findall(r"\b(?:from|to|connection): (\w+)", text)) - {"default"}
+    if "connections" not in compose(text).value and named:
+        # A fragment: it names connections that stand elsewhere.
+        others = "".join(f'  {name}: {{servers: ["nats://127.0.0.1:4222"]}}\n' for name in sorted(named))
+        text += 'connections:\n  default: {servers: ["nats://127.0.0.1:4222"]}\n' + others
+    path = tmp_path / "bridge.yaml"
+    path.write_text(text, "utf-8")
+    _write_secrets(tmp_path, text)
+    monkeypatch.setattr("os.environ", {})
+    load(path)
+
+
+@pytest.mark.parametrize("block", OTHERS, ids=lambda block: block.place)
+def test_other_yaml_is_a_case_of_the_suite_or_of_kubernetes(block: Piece) -> None:
+    value = _value(block)
+    where = str(block.page.relative_to(ROOT))
+    if where == "docs/kubernetes.md":
+        return  # tests/k8s looks at these
+    assert where == "docs/conformance-cases.md", f"{block.place}: no configuration, and nobody knows what else it is"
+    if isinstance(value, dict) and "cases" in value:
+        assert read_text(block.text, "shown.yaml")
+
+
+def _write_secrets(folder: Path, text: str) -> None:
+    """The files that a configuration names below `secrets/`."""
+    authority = trustme.CA()
+    own = authority.issue_cert("bridge.example.com")
+    contents = {
+        "west.creds": CREDS.format(seed=nkeys.encode_seed(bytes(32), nkeys.PREFIX_BYTE_USER).decode()).encode(),
+        "ca.pem": authority.cert_pem.bytes(),
+        "client.pem": own.cert_chain_pems[0].bytes(),
+        "client.key": own.private_key_pem.bytes(),
+    }
+    for name in re.findall(r"\bsecrets/([\w.-]+)", text):
+        (folder / "secrets").mkdir(exist_ok=True)
+        (folder / "secrets" / name).write_bytes(contents[name])
+
+
+def _jsons() -> Iterator[tuple[Piece, str]]:
+    for block in blocks():
+        if block.language in {"yaml", "python"} or str(block.page.relative_to(ROOT)) in GENERATED_FROM_RUNS:
+            continue
+        for begin in JSON_BEGINS.finditer(block.text):
+            yield block, block.text[begin.end() :]
+
+
+@pytest.mark.parametrize(
+    ("block", "text"), list(_jsons()), ids=lambda value: getattr(value, "place", None) or value[:30]
+)
+def test_json_is_json(block: Piece, text: str) -> None:
+    # What is left out of an object is shown as its last member: `…`.
+    json.JSONDecoder().raw_decode(re.sub(r",\s*…(?=\s*[}\]])", "", text))
+
+
+def test_there_is_something_to_look_at() -> None:
+    assert len(CONFIGURATIONS) > 30
+    assert len(list(_jsons())) > 10
