@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import Field, StrictBool, TypeAdapter
 
+from bridge.kept_subject import kept_subject
 from bridge.settings.base import BucketName, DurableName, Flag, Part, StreamName
 from bridge.settings.rejection import OnRejected, OnRejectedField
 from bridge.settings.start import Start, StartField, StartSequence, StartTime
@@ -242,7 +243,7 @@ class KvSource(Part):
                 "subject_transforms": [
                     {
                         "src": f"$KV.{self.bucket}.{key.src or '>'}",
-                        "dest": f"$KV.{bucket}.{key.dest or _kept(key.src or '>')}",
+                        "dest": f"$KV.{bucket}.{key.dest or kept_subject(key.src or '>')}",
                     }
                     for key in keys
                 ],
@@ -251,16 +252,6 @@ class KvSource(Part):
                 "from": self.connection,
             }
         )
-
-
-def _kept(keys: str) -> str:
-    """The destination that leaves every key as it is."""
-    count = 0
-    tokens = []
-    for token in keys.split("."):
-        count += token == "*"
-        tokens.append(f"{{{{wildcard({count})}}}}" if token == "*" else token)
-    return ".".join(tokens)
 
 
 class KvSourcesRule(CopyingRule):
