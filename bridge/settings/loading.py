@@ -26,7 +26,10 @@ from bridge.settings.quoting import quoted
 from bridge.settings.rules import RULE, Rule
 from marked_yaml import Document, DocumentError, Mark, Path, compose
 
-__all__ = ["load", "loads"]
+__all__ = ["SCHEMA_KEY", "load", "loads"]
+
+SCHEMA_KEY = "$schema"
+"""A key at the top that names the schema to editors which do not read it from a comment; its text says nothing here."""
 
 _CONNECTION = TypeAdapter(Connection)
 
@@ -58,6 +61,8 @@ def loads(text: str, folder: FilePath, shown: str, environ: Mapping[str, str] | 
     document = _composed(text, shown)
     over = overlay(environ)
     data = _merged(document.value or {}, over)
+    if isinstance(data.get(SCHEMA_KEY), str):
+        del data[SCHEMA_KEY]  # it is for editors
     _resolve_paths(data, over, folder)
     settings, problems = _validated(data, environ)
     if not problems and not over.problems and settings is not None:
