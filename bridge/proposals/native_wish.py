@@ -152,10 +152,8 @@ class _Comparing:
             return
         feature = f"republish {wanted.get('src') or '>'} to {wanted['dest']}"
         there = (self._present or {}).get("republish") or {}
-        if self._present is not None and all((there.get(key) or "") == (wanted.get(key) or "") for key in wanted):
-            self._say(feature, Answer.NATIVE, f"{self._place} does it")
-            return
-        if there.get("dest"):
+        same = self._present is not None and all((there.get(key) or "") == (wanted.get(key) or "") for key in wanted)
+        if there.get("dest") and not same:
             self._say(
                 feature,
                 Answer.IMPOSSIBLE,
@@ -163,7 +161,10 @@ class _Comparing:
                 " one, or say --republish for a second one",
             )
             return
-        shortfall = self._shortfall("republish", wanted)
+        shortfall = self._shortfall("republish", wanted, is_there=same)
+        if shortfall is None:
+            self._say(feature, Answer.NATIVE, f"{self._place} does it")
+            return
         if shortfall.can and not self._anyway:
             self._leave_to_server(feature, "republish", wanted, shortfall)
             return
@@ -182,14 +183,15 @@ class _Comparing:
         src, dest = wanted.get("src") or ">", wanted["dest"]
         feature = f"subject_transform {src} to {dest}"
         there = (self._present or {}).get("subject_transform") or {}
-        if (there.get("src") or ">", there.get("dest")) == (src, dest):
+        is_there = (there.get("src") or ">", there.get("dest")) == (src, dest)
+        shortfall = self._shortfall("subject_transform", wanted, is_there=is_there)
+        if shortfall is None:
             self._say(feature, Answer.NATIVE, f"{self._place} does it")
             return
-        shortfall = self._shortfall("subject_transform", wanted)
         if shortfall.can and not self._anyway:
             self._leave_to_server(feature, "subject_transform", wanted, shortfall)
             return
-        parts = ingress_parts(src, dest, list(self._body.get("subjects") or ()))
+        parts = ingress_parts(src, dest, list(self._normal.get("subjects") or ()))
         if isinstance(parts, str):
             self._say(feature, Answer.IMPOSSIBLE, f"{shortfall.text}; from outside it cannot be done: {parts}")
             return
@@ -213,8 +215,12 @@ class _Comparing:
             "subject_transform": {"src": part.src, "dest": part.dest},
         }
         self._propose(feature, ProposedRule(data), reason)
-        subjects = [subject for subject in self._body.get("subjects") or () if subject != part.subject]
-        self._body["subjects"] = [*subjects, *_missing([part.stored], subjects)]
+        before = list(self._body.get("subjects") or ())
+        subjects = [subject for subject in before if subject != part.subject]
+        subjects += _missing([part.stored], subjects)
+        if subjects == before:
+            return  # it was changed already
+        self._body["subjects"] = subjects
         self._notes.append(
             f"it takes {part.stored} instead of {part.subject}: publishers of {part.src} hear 'no responders' from then"
             " on until the sidecar runs"
@@ -223,19 +229,21 @@ class _Comparing:
     def _sources(self) -> None:
         wanted = list(self._normal.get("sources") or ())
         there = list((self._present or {}).get("sources") or ())
-        taken: list[tuple[str, Json, str]] = []
+        taken: list[tuple[Json, str]] = []
         for number, entry in enumerate(wanted):
             feature = f"sources[{number}], from {entry['name']}"
-            if any(_same_entry(entry, other) for other in there):
+            is_there = any(_same_entry(entry, other) for other in there)
+            shortfall = self._shortfall("sources", [entry], f"sources[{number}]", is_there=is_there)
+            if shortfall is None:
                 self._say(feature, Answer.NATIVE, f"{self._place} does it")
                 continue
-            shortfall = self._shortfall("sources", [entry], f"sources[{number}]")
             if shortfall.can and not self._anyway:
                 self._leave_to_server(feature, "sources", entry, shortfall)
             elif reason := self._against_copying(entry):
                 self._say(feature, Answer.IMPOSSIBLE, f"{shortfall.text}; {reason}")
             else:
-                taken.append((feature, entry, shortfall.text))
+                self._say(feature, Answer.RULE, shortfall.text)
+                taken.append((entry, shortfall.text))
         if not taken:
             return
         rule = ProposedRule(
@@ -243,18 +251,16 @@ class _Comparing:
                 "name": f"{self._name}-sources",
                 "kind": "sources",
                 "stream": self._name,
-                "sources": [_as_rule(entry) for _, entry, _ in taken],
+                "sources": [_as_rule(entry) for entry, _ in taken],
             },
-            (f"Stream {self._name} gets copies from {' and '.join(entry['name'] for _, entry, _ in taken)}.",),
+            (f"Stream {self._name} gets copies from {' and '.join(entry['name'] for entry, _ in taken)}.",),
         )
-        for feature, _, reason in taken:
-            self._say(feature, Answer.RULE, reason)
         self._rules.append(
             ProposedRule(
-                rule.data, (*rule.why, *dict.fromkeys(f"{reason[:1].upper()}{reason[1:]}." for *_, reason in taken))
+                rule.data, (*rule.why, *dict.fromkeys(f"{reason[:1].upper()}{reason[1:]}." for _, reason in taken))
             )
         )
-        self._receive([entry for _, entry, _ in taken])
+        self._receive([entry for entry, _ in taken])
 
     def _mirror(self) -> None:
         wanted = self._normal.get("mirror")
@@ -262,10 +268,10 @@ class _Comparing:
             return
         feature = f"mirror, of {wanted['name']}"
         there = (self._present or {}).get("mirror")
-        if there and _same_entry(wanted, there):
+        shortfall = self._shortfall("mirror", wanted, is_there=bool(there) and _same_entry(wanted, there or {}))
+        if shortfall is None:
             self._say(feature, Answer.NATIVE, f"{self._place} does it")
             return
-        shortfall = self._shortfall("mirror", wanted)
         if shortfall.can and not self._anyway:
             self._leave_to_server(feature, "mirror", wanted, shortfall)
             return
@@ -280,8 +286,9 @@ class _Comparing:
         }
         why = f"Stream {self._name} gets copies of {wanted['name']}."
         self._propose(feature, ProposedRule(data, (why,)), shortfall.text)
-        self._body.pop("mirror", None)
-        self._body.pop("mirror_direct", None)
+        if there:
+            self._body.pop("mirror")
+            self._body.pop("mirror_direct", None)
         self._anew = bool(there)
         self._receive([wanted])
 
@@ -305,8 +312,8 @@ class _Comparing:
 
     # -- what stands in the way --------------------------------------------------------------------------------------
 
-    def _shortfall(self, member: str, value: Any, shown: str = "") -> _Shortfall:
-        """Why the server does not do a feature, which the stream does not have."""
+    def _shortfall(self, member: str, value: Any, shown: str = "", *, is_there: bool) -> _Shortfall | None:
+        """Why the server does not do a feature, which the stream has or not; None if it does."""
         shown = shown or member
         others = self._seen.others(self._name)
         try:
@@ -323,6 +330,8 @@ class _Comparing:
                 sentence = warning.sentence.replace("sources[0]", shown)
                 said = sentence.removeprefix("the server ")
                 return _Shortfall(f"{self._place}{' ' if said != sentence else ': '}{said}")
+        if is_there:
+            return None
         if self._present is None:
             return _Shortfall(f"{self._place} can do it: create the stream with it", can=True)
         changed = {**body_of(self._present), member: value}

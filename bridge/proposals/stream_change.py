@@ -59,9 +59,11 @@ class StreamChange:
         verb = "UPDATE" if self.how == "update" else "CREATE"
         lines.append(f"nats request '$JS.API.STREAM.{verb}.{self.stream}' < {folder / self.file_name}")
         if self.how == "update" and self.wrong_messages:
-            lines.append(
-                f"# its {self.wrong_messages} messages were copied otherwise than was meant. With them the rule goes on"
-                " behind the newest; without them it begins at the beginning:"
-            )
-            lines.append(f"nats stream purge {self.stream}")
+            # A purge would not do: a stream remembers when it last got a message, and copying begins there.
+            lines += [
+                f"# its {self.wrong_messages} messages were copied otherwise than was meant, and the rule goes on"
+                " behind them; to have all copied anew:",
+                f"#   nats stream rm {self.stream}",
+                f"#   nats request '$JS.API.STREAM.CREATE.{self.stream}' < {folder / self.file_name}",
+            ]
         return lines
