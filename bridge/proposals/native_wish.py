@@ -32,6 +32,7 @@ __all__ = ["Answer", "Comparison", "Verdict", "compare"]
 
 _HARMLESS = ("random-differs-between-replicas", "republish-may-loop", "unknown-member-ignored")
 _FEATURES = ("republish", "subject_transform", "sources", "mirror")
+_LEFT_OUT = ("subject_transform", "sources", "mirror", "mirror_direct")
 
 
 class Answer(StrEnum):
