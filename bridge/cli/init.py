@@ -209,8 +209,11 @@ def _overview(seen: Landscape, where: str) -> list[str]:
     from bridge.proposals.abilities import abilities
     from bridge.proposals.landscape import bucket_of
 
-    lines = [f"nats-server {seen.server_version} at {where}"]
-    lines += [f"  {ability.feature}: {ability.text}" for ability in abilities(seen.server)]
+    lines = [f"nats-server {seen.server_version} at {where}; what it does without the bridge:"]
+    lines += [
+        f"  {'yes' if ability.native else 'no ':3}  {ability.feature}: {ability.text}"
+        for ability in abilities(seen.server)
+    ]
     lines.append("streams" if seen.streams else "no streams in this account")
     width = max(map(len, list(seen.streams)[:_MOST_SHOWN]), default=0)
     for name, info in list(seen.streams.items())[:_MOST_SHOWN]:

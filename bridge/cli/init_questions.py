@@ -50,7 +50,7 @@ class _Interview:
         while True:
             choice = self._prompt(
                 "What shall a rule do",
-                default="done" if self._draft.rules else ("1" if numbers else None),
+                default="done" if self._draft.rules else None,
                 type=click.Choice([*numbers, *_KINDS]),
                 show_choices=False,
             )

@@ -48,7 +48,7 @@ async def on_a_terminal(folder: Path, answers: list[tuple[str, str]], *arguments
 
     Args:
         folder: where to run it.
-        answers: the end of a question, and the answer; in this order.
+        answers: a part of a question, or of what is said before it, and the answer; in this order.
         arguments: of the command.
     """
     return await asyncio.to_thread(_on_a_terminal, folder, answers, arguments)
@@ -70,8 +70,9 @@ def _on_a_terminal(folder: Path, answers: list[tuple[str, str]], arguments: tupl
     try:
         while more := _read(ours, end):
             told += more
-            while waiting and (found := told.find(waiting[0][0], position)) >= 0:
-                position = found + len(waiting[0][0])
+            # Only behind a whole prompt, or the terminal would show the answer in the middle of it.
+            if told.endswith(": ") and waiting and waiting[0][0] in told[position:]:
+                position = len(told)
                 os.write(ours, waiting.pop(0)[1].encode() + b"\n")
         code = process.wait(LIMIT)
     finally:

@@ -341,8 +341,7 @@ async def test_the_questions_lead_to_rules_that_run(
         answers = [
             (rule, "republish"),
             ("Stream", "ORDRES"),  # asked again
-            ("did you mean 'ORDERS'", ""),
-            ("Stream: ", "ORDERS"),
+            ("did you mean 'ORDERS'", "ORDERS"),
             ("Subjects of ORDERS [orders.>]", ""),
             (dest, "orders.again.>"),
             ("Delivery", ""),
