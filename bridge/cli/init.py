@@ -12,6 +12,7 @@ import click
 
 from bridge.cli.asking import ask
 from bridge.errors import EXIT_GOOD, EXIT_NO, EXIT_USAGE, ConfigError
+from bridge.printable import printable
 
 if TYPE_CHECKING:
     from bridge.proposals.landscape import Landscape
@@ -114,6 +115,8 @@ def init_command(
     file = InitFile(output, force=force)
     file.must_be_free()
     connection = _connection(server, context, creds)
+    if schema and file.is_stdout:
+        raise click.UsageError("--schema writes it beside the configuration: give -o FILE, or say nats-bridge schema")
     if wanted.count("-") > 1:
         raise click.UsageError("--from - reads stdin, once")
     configurations = [(name, read_stream_config(name)) for name in wanted]
@@ -228,7 +231,7 @@ def _overview(seen: Landscape, where: str) -> list[str]:
             extra.append(f"republishes to {config['republish']['dest']}")
         if (config.get("subject_transform") or {}).get("dest"):
             extra.append(f"transforms to {config['subject_transform']['dest']}")
-        told = [", ".join(config.get("subjects") or ()), *extra]
+        told = [printable(each) for each in (", ".join(config.get("subjects") or ()), *extra)]
         lines.append(
             f"  {name:{width}}  {info['state']['messages']:>9} messages  {'; '.join(filter(None, told))}".rstrip()
         )
@@ -263,7 +266,7 @@ def _verdicts(comparison: Comparison) -> list[str]:
         lines.append("  nothing that a rule has to do with")
     for verdict in comparison.verdicts:
         mark, colour = _MARKS[verdict.answer]
-        lines.append(f"  {click.style(f'{mark:4}', fg=colour)} {verdict.feature}: {verdict.text}")
+        lines.append(f"  {click.style(f'{mark:4}', fg=colour)} {printable(f'{verdict.feature}: {verdict.text}')}")
     return lines
 
 
@@ -288,8 +291,9 @@ def _asked_for(
         asked_for.known_stream(seen, target)
         asked_for.known_stream(seen, origin)
         targets.setdefault(target, []).append((origin, src, dest))
-    rules += [asked_for.copying(target, entries) for target, entries in targets.items()]
-    rules += [asked_for.ingress(asked_for.known_stream(seen, stream), src, dest) for stream, src, dest in transforms]
+    rules += [asked_for.copying(seen, target, entries) for target, entries in targets.items()]
+    for stream, src, dest in transforms:
+        rules.append(asked_for.ingress(seen, asked_for.known_stream(seen, stream), src, dest))
     for stream, dest in dead_letters:
         if stream != "*":
             asked_for.known_stream(seen, stream)
@@ -300,7 +304,7 @@ def _asked_for(
 def _taken(draft: Any, rule: ProposedRule, err: bool) -> bool:
     reason = draft.add(rule)
     if reason is not None:
-        click.echo(f"{click.style('no ', fg='red')} {rule.name}: {reason}", err=True)
+        click.echo(f"{click.style('no ', fg='red')} {rule.name}: {printable(reason)}", err=True)
     return reason is None
 
 
@@ -311,7 +315,7 @@ def _nothing_asked_for(seen: Landscape, err: bool) -> int:
     found = suggestions(seen)
     click.echo(told + (", for instance" if found else ""), err=True)
     for suggestion in found:
-        click.echo(f"  {suggestion.option}  # {suggestion.note}", err=True)
+        click.echo(f"  {printable(suggestion.option)}  # {printable(suggestion.note)}", err=True)
     click.echo("See: nats-bridge init --help", err=True)
     return EXIT_USAGE
 

@@ -90,7 +90,7 @@ class Draft:
                 place = stream_files / change.file_name
                 write_whole(place, json.dumps(change.body, indent=2, ensure_ascii=False) + "\n", force=force)
                 names.append(str(place))
-        if schema and not self.file.is_stdout:
+        if schema:
             place = self.file.path.parent / SCHEMA_FILE
             text = json.dumps(configuration_schema(), indent=2, ensure_ascii=False) + "\n"
             # One that is there is the same, or that of another version of the bridge.

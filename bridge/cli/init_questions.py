@@ -9,6 +9,7 @@ import click
 
 from bridge.cli.init_draft import Draft
 from bridge.errors import ConfigError
+from bridge.printable import printable
 from bridge.proposals import asked_for
 from bridge.proposals.proposed_rule import ProposedRule
 from bridge.proposals.suggestions import Suggestion, suggestions
@@ -40,7 +41,7 @@ class _Interview:
         if self._suggested:
             self._say("\nThe streams suggest:")
             for number, suggestion in enumerate(self._suggested, 1):
-                self._say(f"  {number}  {suggestion.option}  # {suggestion.note}")
+                self._say(f"  {number}  {printable(suggestion.option)}  # {printable(suggestion.note)}")
         numbers = [str(number) for number in range(1, len(self._suggested) + 1)]
         self._say(
             f"\n{'A number takes it, with questions. ' if numbers else ''}republish: announce what a stream stores."
@@ -63,7 +64,7 @@ class _Interview:
             if reason is None:
                 self._say(f"{click.style('ok ', fg='green')} {self._draft.rules[-1].name}")
             else:
-                self._say(f"{click.style('no ', fg='red')} {reason}")
+                self._say(f"{click.style('no ', fg='red')} {printable(reason)}")
 
     def _from(self, suggestion: Suggestion) -> ProposedRule | None:
         match suggestion.words:
@@ -112,13 +113,13 @@ class _Interview:
             dest = self._prompt(f"Destination ({target} takes {takes})")
             entries.append((origin, src, dest))
             if not self._confirm("Another origin, or other subjects?"):
-                return asked_for.copying(target, entries)
+                return asked_for.copying(self._seen, target, entries)
 
     def _transform(self) -> ProposedRule:
         stream = self._stream("Stream")
         takes = ", ".join(self._seen.streams[stream]["config"].get("subjects") or ()) or "no subjects"
         src = self._prompt("Subjects that publishers use")
-        return asked_for.ingress(stream, src, self._prompt(f"Destination ({stream} takes {takes})"))
+        return asked_for.ingress(self._seen, stream, src, self._prompt(f"Destination ({stream} takes {takes})"))
 
     def _dead_letters(self, stream: str, dest: str | None) -> ProposedRule | None:
         if stream != "*":

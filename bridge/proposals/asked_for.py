@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from bridge.errors import ConfigError
+from bridge.handoff.stream_body import body_of
+from bridge.jetstream_api import Json
 from bridge.proposals.landscape import Landscape, bucket_of
 from bridge.proposals.proposed_rule import ProposedRule
 from bridge.settings.problems import did_you_mean
 from bridge.side_effects import CONSUMER_RETENTIONS, reason_against_watching
 from bridge.subject_patterns import Pattern
+from transforms.errors import StreamConfigError
+from transforms.stream_config import examine
 
 __all__ = ["copying", "dead_letters", "ingress", "known_stream", "republishing", "side_effect_of"]
 
@@ -82,13 +86,32 @@ def republishing(
     native = config.get("republish") or {}
     if native.get("dest"):
         why.append(f"Beside it, the server republishes {native.get('src') or '>'} to {native['dest']} by itself.")
+    elif delivery == "at_most_once":
+        why += _natively(seen, stream, {"republish": data["republish"]})
     return ProposedRule(data, tuple(why))
 
 
-def copying(target: str, entries: Sequence[tuple[str, str, str]]) -> ProposedRule:
+def _natively(seen: Landscape, stream: str, members: Json) -> list[str]:
+    """A line, if the server would do the same with these members in the stream's configuration."""
+    config = seen.config(stream)
+    if config is None:
+        return []
+    try:
+        accepted = examine(
+            {**body_of(config), **members}, seen.server, previous=config, origins=seen.others(stream), strict=False
+        )
+    except StreamConfigError:
+        return []
+    if any(warning.member.partition(".")[0].partition("[")[0] in members for warning in accepted.warnings):
+        return []
+    return [f"Server {seen.server_version} could do the same by itself: {' and '.join(members)} of the stream."]
+
+
+def copying(seen: Landscape, target: str, entries: Sequence[tuple[str, str, str]]) -> ProposedRule:
     """A sources rule.
 
     Args:
+        seen: the cluster.
         target: the stream that receives.
         entries: origin, source and destination of each transform; those of one origin become one entry.
     """
@@ -97,10 +120,13 @@ def copying(target: str, entries: Sequence[tuple[str, str, str]]) -> ProposedRul
         transforms.setdefault(origin, []).append({"src": src, "dest": dest})
     sources = [{"name": origin, "subject_transforms": each} for origin, each in transforms.items()]
     data = {"name": f"{target}-sources", "kind": "sources", "stream": target, "sources": sources}
-    return ProposedRule(data, (f"Stream {target} gets copies from {' and '.join(transforms)}, each message once.",))
+    why = [f"Stream {target} gets copies from {' and '.join(transforms)}, each message once."]
+    there = list((seen.config(target) or {}).get("sources") or ())
+    why += _natively(seen, target, {"sources": [*there, *sources]})
+    return ProposedRule(data, tuple(why))
 
 
-def ingress(stream: str, src: str, dest: str) -> ProposedRule:
+def ingress(seen: Landscape, stream: str, src: str, dest: str) -> ProposedRule:
     """A rule that transforms at a stream's ingress."""
     data = {
         "name": f"{stream}-ingress",
@@ -108,7 +134,10 @@ def ingress(stream: str, src: str, dest: str) -> ProposedRule:
         "stream": stream,
         "subject_transform": {"src": src, "dest": dest},
     }
-    return ProposedRule(data, (f"What is published on {src} is stored by {stream}, on {dest}.",))
+    why = [f"What is published on {src} is stored by {stream}, on {dest}."]
+    subjects = (seen.config(stream) or {}).get("subjects") or []
+    why += _natively(seen, stream, {"subjects": [*subjects, src], "subject_transform": {"src": src, "dest": dest}})
+    return ProposedRule(data, tuple(why))
 
 
 def dead_letters(seen: Landscape, stream: str, dest: str) -> ProposedRule:

@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from bridge.printable import printable
 from bridge.proposals.proposed_rule import ProposedRule
 
 __all__ = ["SCHEMA_FILE", "configuration_text"]
@@ -154,8 +155,12 @@ def _flow(value: Any) -> str:
         case str() if _PLAIN.fullmatch(value) and value.lower() not in ("true", "false", "null"):
             return value
         case _:
-            # What JSON writes, YAML reads.
-            return json.dumps(value, ensure_ascii=False)
+            # What JSON writes, YAML reads, save for characters that it does not take as they are.
+            return "".join(map(_escaped, json.dumps(value, ensure_ascii=False)))
+
+
+def _escaped(character: str) -> str:
+    return character if character.isprintable() else f"\\U{ord(character):08x}"
 
 
 def _remark(text: str | None) -> str:
@@ -163,4 +168,4 @@ def _remark(text: str | None) -> str:
 
 
 def _comment(text: str, width: int = _WIDTH) -> list[str]:
-    return [f"# {line}" for line in textwrap.wrap(" ".join(text.split()), width, break_long_words=False)]
+    return [f"# {line}" for line in textwrap.wrap(printable(text), width, break_long_words=False)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -32,7 +34,9 @@ class StreamChange:
     @property
     def file_name(self) -> str:
         """What a file with the body is called."""
-        return f"{self.stream}.{'update' if self.how == 'update' else 'create'}.json"
+        # Old servers take names with slashes.
+        plain = re.sub(r"[^\w-]", "_", self.stream)
+        return f"{plain}.{'update' if self.how == 'update' else 'create'}.json"
 
     @property
     def summary(self) -> str:
@@ -55,15 +59,22 @@ class StreamChange:
             lines.append(
                 f"# its {self.wrong_messages} messages are copies that it made otherwise than was meant; they go"
             )
-            lines.append(f"nats stream rm {self.stream}")
-        verb = "UPDATE" if self.how == "update" else "CREATE"
-        lines.append(f"nats request '$JS.API.STREAM.{verb}.{self.stream}' < {folder / self.file_name}")
+            lines.append(self._removal)
+        lines.append(self._request("UPDATE" if self.how == "update" else "CREATE", folder))
         if self.how == "update" and self.wrong_messages:
             # A purge would not do: a stream remembers when it last got a message, and copying begins there.
             lines += [
                 f"# its {self.wrong_messages} messages were copied otherwise than was meant, and the rule goes on"
                 " behind them; to have all copied anew:",
-                f"#   nats stream rm {self.stream}",
-                f"#   nats request '$JS.API.STREAM.CREATE.{self.stream}' < {folder / self.file_name}",
+                f"#   {self._removal}",
+                f"#   {self._request('CREATE', folder)}",
             ]
         return lines
+
+    @property
+    def _removal(self) -> str:
+        return f"nats stream rm {shlex.quote(self.stream)}"
+
+    def _request(self, verb: str, folder: Path) -> str:
+        subject = shlex.quote(f"$JS.API.STREAM.{verb}.{self.stream}")
+        return f"nats request {subject} < {shlex.quote(str(folder / self.file_name))}"

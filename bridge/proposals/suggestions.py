@@ -17,6 +17,9 @@ from bridge.subject_patterns import Pattern
 
 __all__ = ["Suggestion", "suggestions"]
 
+_MOST = 20
+"""As many as a person reads; each is looked at together with all streams, of which there may be thousands."""
+
 _OWN_BUCKET = f"KV_{LeadershipSettings().bucket}"
 
 
@@ -41,9 +44,11 @@ class Suggestion:
 
 
 def suggestions(seen: Landscape) -> list[Suggestion]:
-    """Rules for the streams as they are, each by itself free of loops, and on destinations that no stream has."""
+    """The first few rules for the streams as they are, each free of loops, on destinations that no stream has."""
     found = []
     for stream in seen.streams:
+        if len(found) >= _MOST:
+            break
         if stream.startswith("$") or stream == _OWN_BUCKET:
             continue
         for suggestion in (*_republishing(seen, stream), *_dead_letters(seen, stream)):
