@@ -15,6 +15,7 @@ from bridge.errors import EXIT_GOOD, EXIT_NO, EXIT_USAGE, ConfigError
 from bridge.printable import printable
 
 if TYPE_CHECKING:
+    from bridge.cli.init_draft import Draft
     from bridge.proposals.landscape import Landscape
     from bridge.proposals.native_wish import Comparison
     from bridge.proposals.proposed_rule import ProposedRule
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["init_command"]
 
 _DEFAULT_SERVER = "nats://127.0.0.1:4222"
-_MOST_SHOWN = 30  # streams
 
 
 @click.command("init")
@@ -110,6 +110,7 @@ def init_command(
       nats-bridge init --from orders_eu.json --stream-files . --schema
     """
     from bridge.cli.init_file import InitFile
+    from bridge.cli.init_overview import overview, verdict_lines
     from bridge.cli.stream_config_file import read_stream_config
 
     file = InitFile(output, force=force)
@@ -123,12 +124,12 @@ def init_command(
 
     seen = _look(connection)
     err = file.is_stdout  # what is said must not be among the configuration
-    for line in _overview(seen, _shown(connection)):
+    for line in overview(seen, _shown(connection)):
         click.echo(line, err=err)
 
     comparisons = [_compared(name, value, seen, anyway=anyway) for name, value in configurations]
     for comparison in comparisons:
-        for line in _verdicts(comparison):
+        for line in verdict_lines(comparison):
             click.echo(line, err=err)
     rules = _asked_for(seen, republish, sources, transforms, dead_letters, delivery, allow_side_effects)
     asks = sys.stdin.isatty() and not yes
@@ -208,38 +209,6 @@ def _about(seen: Landscape, connection: dict[str, Any], files: Sequence[str]) ->
     return [f"Written by nats-bridge init for nats-server {seen.server_version} at {_shown(connection)}{given}."]
 
 
-def _overview(seen: Landscape, where: str) -> list[str]:
-    from bridge.proposals.abilities import abilities
-    from bridge.proposals.landscape import bucket_of
-
-    lines = [f"nats-server {seen.server_version} at {where}; what it does without the bridge:"]
-    lines += [
-        f"  {'yes' if ability.native else 'no ':3}  {ability.feature}: {ability.text}"
-        for ability in abilities(seen.server)
-    ]
-    lines.append("streams" if seen.streams else "no streams in this account")
-    width = max(map(len, list(seen.streams)[:_MOST_SHOWN]), default=0)
-    for name, info in list(seen.streams.items())[:_MOST_SHOWN]:
-        config = info["config"]
-        kind, _ = bucket_of(name)
-        retention = config.get("retention", "limits")
-        extra = [kind or ("" if retention == "limits" else retention)]
-        extra += [f"mirror of {config['mirror']['name']}"] if config.get("mirror") else []
-        if config.get("sources"):
-            extra.append("sources " + ", ".join(entry["name"] for entry in config["sources"]))
-        if (config.get("republish") or {}).get("dest"):
-            extra.append(f"republishes to {config['republish']['dest']}")
-        if (config.get("subject_transform") or {}).get("dest"):
-            extra.append(f"transforms to {config['subject_transform']['dest']}")
-        told = [printable(each) for each in (", ".join(config.get("subjects") or ()), *extra)]
-        lines.append(
-            f"  {name:{width}}  {info['state']['messages']:>9} messages  {'; '.join(filter(None, told))}".rstrip()
-        )
-    if len(seen.streams) > _MOST_SHOWN:
-        lines.append(f"  … and {len(seen.streams) - _MOST_SHOWN} more")
-    return [*lines, *(f"but {reason}" for reason in seen.unseen)]
-
-
 def _compared(file: str, value: Any, seen: Landscape, *, anyway: bool) -> Comparison:
     from bridge.proposals.native_wish import compare
 
@@ -250,24 +219,6 @@ def _compared(file: str, value: Any, seen: Landscape, *, anyway: bool) -> Compar
         return compare(value, seen, anyway=anyway)
     except ConfigError as error:
         raise ConfigError(f"{shown}: {error}") from None
-
-
-_MARKS = {
-    "native": ("ok ", "green"),
-    "possible": ("can", "yellow"),
-    "rule": ("rule", "cyan"),
-    "impossible": ("no ", "red"),
-}
-
-
-def _verdicts(comparison: Comparison) -> list[str]:
-    lines = [f"{comparison.stream}, as it is wanted"]
-    if not comparison.verdicts:
-        lines.append("  nothing that a rule has to do with")
-    for verdict in comparison.verdicts:
-        mark, colour = _MARKS[verdict.answer]
-        lines.append(f"  {click.style(f'{mark:4}', fg=colour)} {printable(f'{verdict.feature}: {verdict.text}')}")
-    return lines
 
 
 def _asked_for(
@@ -301,7 +252,7 @@ def _asked_for(
     return rules
 
 
-def _taken(draft: Any, rule: ProposedRule, err: bool) -> bool:
+def _taken(draft: Draft, rule: ProposedRule, err: bool) -> bool:
     reason = draft.add(rule)
     if reason is not None:
         click.echo(f"{click.style('no ', fg='red')} {rule.name}: {printable(reason)}", err=True)
@@ -320,7 +271,7 @@ def _nothing_asked_for(seen: Landscape, err: bool) -> int:
     return EXIT_USAGE
 
 
-def _checked(draft: Any, err: bool) -> bool:
+def _checked(draft: Draft, err: bool) -> bool:
     """Say what `check` says, and what to run next; whether it can run."""
     from bridge.cli.check import finding_line
 

@@ -20,6 +20,7 @@ from bridge.jetstream_api import Json
 from bridge.proposals.asked_for import republishing
 from bridge.proposals.ingress_parts import IngressPart, ingress_parts
 from bridge.proposals.landscape import Landscape
+from bridge.proposals.native_shortfall import Shortfall, shortfall
 from bridge.proposals.proposed_rule import ProposedRule
 from bridge.proposals.stream_change import StreamChange
 from transforms.dialect import NEWEST
@@ -30,7 +31,6 @@ from transforms.subject import REST, collide, is_subset
 
 __all__ = ["Answer", "Comparison", "Verdict", "compare"]
 
-_HARMLESS = ("random-differs-between-replicas", "republish-may-loop", "unknown-member-ignored")
 _FEATURES = ("republish", "subject_transform", "sources", "mirror")
 _LEFT_OUT = ("subject_transform", "sources", "mirror", "mirror_direct")
 
@@ -104,19 +104,6 @@ def compare(wanted: Mapping[str, Any], seen: Landscape, *, anyway: bool = False)
     return _Comparing(given, normal, seen, anyway=anyway).compared()
 
 
-@dataclass(frozen=True, slots=True)
-class _Shortfall:
-    """Why the server does not do a feature.
-
-    Attributes:
-        text: the reason.
-        can: whether it could, if the stream were another one.
-    """
-
-    text: str
-    can: bool = False
-
-
 class _Comparing:
     def __init__(self, given: Json, normal: Json, seen: Landscape, *, anyway: bool) -> None:
         self._given = given
@@ -162,12 +149,12 @@ class _Comparing:
                 " one, or say --republish for a second one",
             )
             return
-        shortfall = self._shortfall("republish", wanted, is_there=same)
-        if shortfall is None:
+        lacks = self._shortfall("republish", wanted, is_there=same)
+        if lacks is None:
             self._say(feature, Answer.NATIVE, f"{self._place} does it")
             return
-        if shortfall.can and not self._anyway:
-            self._leave_to_server(feature, "republish", wanted, shortfall)
+        if lacks.can and not self._anyway:
+            self._leave_to_server(feature, "republish", wanted, lacks)
             return
         if self._present is None:
             self._body.pop("republish", None)
@@ -175,7 +162,7 @@ class _Comparing:
         rule = republishing(seen, self._name, wanted.get("src") or ">", wanted["dest"])
         if wanted.get("headers_only"):
             rule.data["republish"]["headers_only"] = True
-        self._propose(feature, rule, shortfall.text)
+        self._propose(feature, rule, lacks.text)
 
     def _ingress(self) -> None:
         wanted = self._normal.get("subject_transform") or {}
@@ -185,28 +172,28 @@ class _Comparing:
         feature = f"subject_transform {src} to {dest}"
         there = (self._present or {}).get("subject_transform") or {}
         is_there = (there.get("src") or ">", there.get("dest")) == (src, dest)
-        shortfall = self._shortfall("subject_transform", wanted, is_there=is_there)
-        if shortfall is None:
+        lacks = self._shortfall("subject_transform", wanted, is_there=is_there)
+        if lacks is None:
             self._say(feature, Answer.NATIVE, f"{self._place} does it")
             return
-        if shortfall.can and not self._anyway:
-            self._leave_to_server(feature, "subject_transform", wanted, shortfall)
+        if lacks.can and not self._anyway:
+            self._leave_to_server(feature, "subject_transform", wanted, lacks)
             return
         parts = ingress_parts(src, dest, list(self._normal.get("subjects") or ()))
         if isinstance(parts, str):
-            self._say(feature, Answer.IMPOSSIBLE, f"{shortfall.text}; from outside it cannot be done: {parts}")
+            self._say(feature, Answer.IMPOSSIBLE, f"{lacks.text}; from outside it cannot be done: {parts}")
             return
         taken = {part.src: self._seen.takers(part.src, but=self._name) for part in parts}
         if other := next((f"'{src}' by '{names[0]}'" for src, names in taken.items() if names), ""):
             self._say(
                 feature,
                 Answer.IMPOSSIBLE,
-                f"{shortfall.text}; from outside it cannot be done: {other} is taken as well, and would store the"
+                f"{lacks.text}; from outside it cannot be done: {other} is taken as well, and would store the"
                 " messages untransformed",
             )
             return
         for part in parts:
-            self._propose_ingress(feature, part, shortfall.text)
+            self._propose_ingress(feature, part, lacks.text)
 
     def _propose_ingress(self, feature: str, part: IngressPart, reason: str) -> None:
         data = {
@@ -234,17 +221,17 @@ class _Comparing:
         for number, entry in enumerate(wanted):
             feature = f"sources[{number}], from {entry['name']}"
             is_there = any(_same_entry(entry, other) for other in there)
-            shortfall = self._shortfall("sources", [entry], f"sources[{number}]", is_there=is_there)
-            if shortfall is None:
+            lacks = self._shortfall("sources", [entry], f"sources[{number}]", is_there=is_there)
+            if lacks is None:
                 self._say(feature, Answer.NATIVE, f"{self._place} does it")
                 continue
-            if shortfall.can and not self._anyway:
-                self._leave_to_server(feature, "sources", entry, shortfall)
+            if lacks.can and not self._anyway:
+                self._leave_to_server(feature, "sources", entry, lacks)
             elif reason := self._against_copying(entry):
-                self._say(feature, Answer.IMPOSSIBLE, f"{shortfall.text}; {reason}")
+                self._say(feature, Answer.IMPOSSIBLE, f"{lacks.text}; {reason}")
             else:
-                self._say(feature, Answer.RULE, shortfall.text)
-                taken.append((entry, shortfall.text))
+                self._say(feature, Answer.RULE, lacks.text)
+                taken.append((entry, lacks.text))
         if not taken:
             return
         rule = ProposedRule(
@@ -269,15 +256,15 @@ class _Comparing:
             return
         feature = f"mirror, of {wanted['name']}"
         there = (self._present or {}).get("mirror")
-        shortfall = self._shortfall("mirror", wanted, is_there=bool(there) and _same_entry(wanted, there or {}))
-        if shortfall is None:
+        lacks = self._shortfall("mirror", wanted, is_there=bool(there) and _same_entry(wanted, there or {}))
+        if lacks is None:
             self._say(feature, Answer.NATIVE, f"{self._place} does it")
             return
-        if shortfall.can and not self._anyway:
-            self._leave_to_server(feature, "mirror", wanted, shortfall)
+        if lacks.can and not self._anyway:
+            self._leave_to_server(feature, "mirror", wanted, lacks)
             return
         if reason := self._against_copying(wanted):
-            self._say(feature, Answer.IMPOSSIBLE, f"{shortfall.text}; {reason}")
+            self._say(feature, Answer.IMPOSSIBLE, f"{lacks.text}; {reason}")
             return
         data = {
             "name": f"{self._name}-mirror",
@@ -286,7 +273,7 @@ class _Comparing:
             "mirror": _as_rule(wanted),
         }
         why = f"Stream {self._name} gets copies of {wanted['name']}."
-        self._propose(feature, ProposedRule(data, (why,)), shortfall.text)
+        self._propose(feature, ProposedRule(data, (why,)), lacks.text)
         if there:
             self._body.pop("mirror")
             self._body.pop("mirror_direct", None)
@@ -313,50 +300,8 @@ class _Comparing:
 
     # -- what stands in the way --------------------------------------------------------------------------------------
 
-    def _shortfall(self, member: str, value: Any, shown: str = "", *, is_there: bool) -> _Shortfall | None:
-        """Why the server does not do a feature, which the stream has or not; None if it does."""
-        shown = shown or member
-        others = self._seen.others(self._name)
-        try:
-            accepted = examine(
-                self._probe(member, value),
-                self._seen.server,
-                strict=False,
-                origins=others if member in ("sources", "mirror") else None,
-            )
-        except StreamConfigError as error:
-            return _Shortfall(f"{self._place} refuses it: {error.description} ({error.err_code})")
-        for warning in accepted.warnings:
-            if warning.member.partition("[")[0].partition(".")[0] == member and warning.id not in _HARMLESS:
-                sentence = warning.sentence.replace("sources[0]", shown)
-                said = sentence.removeprefix("the server ")
-                return _Shortfall(f"{self._place}{' ' if said != sentence else ': '}{said}")
-        if is_there:
-            return None
-        if self._present is None:
-            return _Shortfall(f"{self._place} can do it: create the stream with it", can=True)
-        changed = {**body_of(self._present), member: value}
-        if member == "sources":
-            changed[member] = [*(self._present.get("sources") or ()), *value]
-        try:
-            examine(changed, self._seen.server, previous=self._present, origins=others, strict=False)
-        except StreamConfigError as error:
-            return _Shortfall(
-                f"{self._place} refuses it for a stream that is there: {error.description} ({error.err_code})"
-            )
-        return _Shortfall(f"{self._place} can do it: give the stream this configuration", can=True)
-
-    def _probe(self, member: str, value: Any) -> Json:
-        """A configuration with this feature and no other."""
-        probe: Json = {"name": self._name}
-        if member in ("republish", "subject_transform"):
-            # What a stream takes in decides whether they fit.
-            probe["subjects"] = self._normal.get("subjects") or []
-            if mirror := self._normal.get("mirror"):
-                probe["mirror"] = {"name": mirror["name"]}
-            if sources := self._normal.get("sources"):
-                probe["sources"] = [{"name": name} for name in dict.fromkeys(entry["name"] for entry in sources)]
-        return {**probe, member: value}
+    def _shortfall(self, member: str, value: Any, shown: str = "", *, is_there: bool) -> Shortfall | None:
+        return shortfall(self._normal, self._seen, member, value, shown or member, is_there=is_there)
 
     def _against_copying(self, entry: Json) -> str:
         """Why a rule cannot copy into the stream; empty where it can."""
@@ -448,8 +393,8 @@ class _Comparing:
     def _say(self, feature: str, answer: Answer, text: str) -> None:
         self._verdicts.append(Verdict(feature, answer, text))
 
-    def _leave_to_server(self, feature: str, member: str, value: Any, shortfall: _Shortfall) -> None:
-        self._say(feature, Answer.POSSIBLE, shortfall.text)
+    def _leave_to_server(self, feature: str, member: str, value: Any, lacks: Shortfall) -> None:
+        self._say(feature, Answer.POSSIBLE, lacks.text)
         if self._present is None:
             # Whoever creates it for the rules wants that, too.
             self._body[member] = [*(self._body.get(member) or ()), value] if member == "sources" else value

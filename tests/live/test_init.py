@@ -178,6 +178,24 @@ def files_in(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
 
+async def test_a_rule_that_would_loop_once_its_stream_is_changed(
+    native_server: Servers, raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    async with native_server("2.9.10") as server:
+        peer = await raw_peer(server.url)
+        await peer.create_stream(**ORDERS)
+        back = {"src": ">", "dest": "orders.back.>"}
+        source = {"name": "ORDERS", "subject_transforms": [{"src": "orders.>", "dest": "t.>"}]}
+        wanted = {"name": "T", "subjects": ["other"], "sources": [source], "republish": back}
+        # What 2.9 makes of it is a loop as well, which ends the copying: it is not begun here.
+        await peer.create_stream(**{**wanted, "sources": []})
+        ran = await init(tmp_path, "--server", server.url, "--from", "-", stdin=json.dumps(wanted))
+        assert ran.code == 1, ran
+        assert "loop: stream ORDERS → rule 't-sources' copies orders.> to t.> → stream T → native republish" in ran.err
+        assert "nothing was written" in ran.err
+        assert files_in(tmp_path) == []
+
+
 READING = {"STREAM.LIST", "STREAM.NAMES", "STREAM.INFO", "CONSUMER.LIST", "CONSUMER.INFO"}
 
 
