@@ -16,6 +16,7 @@ from bridge.printable import printable
 
 if TYPE_CHECKING:
     from bridge.cli.init_draft import Draft
+    from bridge.proposals.asked_for import HowToRepublish
     from bridge.proposals.landscape import Landscape
     from bridge.proposals.native_wish import Comparison
     from bridge.proposals.proposed_rule import ProposedRule
@@ -112,6 +113,7 @@ def init_command(
     from bridge.cli.init_file import InitFile
     from bridge.cli.init_overview import overview, verdict_lines
     from bridge.cli.stream_config_file import read_stream_config
+    from bridge.proposals.asked_for import HowToRepublish
 
     file = InitFile(output, force=force)
     file.must_be_free()
@@ -127,11 +129,12 @@ def init_command(
     for line in overview(seen, _shown(connection)):
         click.echo(line, err=err)
 
-    comparisons = [_compared(name, value, seen, anyway=anyway) for name, value in configurations]
+    how = HowToRepublish(delivery, allow_side_effects)
+    comparisons = [_compared(name, value, seen, how, anyway=anyway) for name, value in configurations]
     for comparison in comparisons:
         for line in verdict_lines(comparison):
             click.echo(line, err=err)
-    rules = _asked_for(seen, republish, sources, transforms, dead_letters, delivery, allow_side_effects)
+    rules = _asked_for(seen, republish, sources, transforms, dead_letters, how)
     asks = sys.stdin.isatty() and not yes
     changes = [comparison.change for comparison in comparisons if comparison.change is not None]
 
@@ -209,14 +212,14 @@ def _about(seen: Landscape, connection: dict[str, Any], files: Sequence[str]) ->
     return [f"Written by nats-bridge init for nats-server {seen.server_version} at {_shown(connection)}{given}."]
 
 
-def _compared(file: str, value: Any, seen: Landscape, *, anyway: bool) -> Comparison:
+def _compared(file: str, value: Any, seen: Landscape, how: HowToRepublish, *, anyway: bool) -> Comparison:
     from bridge.proposals.native_wish import compare
 
     shown = "stdin" if file == "-" else file
     if not isinstance(value, dict):
         raise ConfigError(f"{shown}: must be a stream's configuration, a JSON object")
     try:
-        return compare(value, seen, anyway=anyway)
+        return compare(value, seen, how, anyway=anyway)
     except ConfigError as error:
         raise ConfigError(f"{shown}: {error}") from None
 
@@ -227,16 +230,14 @@ def _asked_for(
     sources: Sequence[tuple[str, str, str, str]],
     transforms: Sequence[tuple[str, str, str]],
     dead_letters: Sequence[tuple[str, str]],
-    delivery: str,
-    side_effects: bool,
+    how: HowToRepublish,
 ) -> list[ProposedRule]:
     from bridge.proposals import asked_for
 
     rules = []
     for stream, src, dest in republish:
         asked_for.known_stream(seen, stream)
-        accepted = side_effects and bool(asked_for.side_effect_of(seen, stream))
-        rules.append(asked_for.republishing(seen, stream, src, dest, delivery=delivery, side_effects=accepted))
+        rules.append(asked_for.republishing(seen, stream, src, dest, how))
     targets: dict[str, list[tuple[str, str, str]]] = {}
     for target, origin, src, dest in sources:
         asked_for.known_stream(seen, target)

@@ -11,6 +11,7 @@ from bridge.cli.init_draft import Draft
 from bridge.errors import ConfigError
 from bridge.printable import printable
 from bridge.proposals import asked_for
+from bridge.proposals.asked_for import HowToRepublish
 from bridge.proposals.proposed_rule import ProposedRule
 from bridge.proposals.suggestions import Suggestion, suggestions
 from bridge.side_effects import CONSUMER_RETENTIONS
@@ -96,12 +97,12 @@ class _Interview:
             effect = asked_for.side_effect_of(self._seen, stream)
             if effect and not self._confirm(f"{stream} {effect}. Accept that?"):
                 return None
-            return asked_for.republishing(self._seen, stream, src, dest, side_effects=bool(effect))
+            return asked_for.republishing(self._seen, stream, src, dest, HowToRepublish(side_effects=True))
         self._say("at_most_once: nothing twice, a crash loses what is in hand. at_least_once: nothing lost.")
         delivery = self._prompt(
             "Delivery", default="at_most_once", type=click.Choice(["at_most_once", "at_least_once"])
         )
-        return asked_for.republishing(self._seen, stream, src, dest, delivery=delivery)
+        return asked_for.republishing(self._seen, stream, src, dest, HowToRepublish(delivery))
 
     def _sources(self) -> ProposedRule:
         target = self._stream("Stream that receives")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 from bridge.errors import ConfigError
 from bridge.handoff.stream_body import body_of
@@ -16,7 +17,16 @@ from bridge.subject_patterns import Pattern
 from transforms.errors import StreamConfigError
 from transforms.stream_config import examine
 
-__all__ = ["copying", "dead_letters", "ingress", "known_stream", "republishing", "side_effect_of"]
+__all__ = [
+    "AS_USUAL",
+    "HowToRepublish",
+    "copying",
+    "dead_letters",
+    "ingress",
+    "known_stream",
+    "republishing",
+    "side_effect_of",
+]
 
 _GIVEN_UP = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES"
 
@@ -40,8 +50,30 @@ def side_effect_of(seen: Landscape, stream: str) -> str:
     return reason or ""
 
 
+@dataclass(frozen=True, slots=True)
+class HowToRepublish:
+    """What holds for every republish rule that is asked for.
+
+    Attributes:
+        delivery: `at_most_once` or `at_least_once`.
+        side_effects: whether it may be that watching changes what a stream holds.
+    """
+
+    delivery: str = "at_most_once"
+    side_effects: bool = False
+
+
+AS_USUAL: Final = HowToRepublish()
+
+
 def republishing(
-    seen: Landscape, stream: str, src: str, dest: str, *, delivery: str = "at_most_once", side_effects: bool = False
+    seen: Landscape,
+    stream: str,
+    src: str,
+    dest: str,
+    how: HowToRepublish = AS_USUAL,
+    *,
+    headers_only: bool | None = None,
 ) -> ProposedRule:
     """A republish rule.
 
@@ -50,8 +82,8 @@ def republishing(
         stream: whose messages; it need not be there.
         src: which subjects.
         dest: what they become.
-        delivery: `at_most_once` or `at_least_once`.
-        side_effects: whether it may be that watching changes what the stream holds.
+        how: delivery, and whether side effects are accepted.
+        headers_only: without bodies or with them; None: without them for buckets.
     """
     kind, bucket = bucket_of(stream)
     config = seen.config(stream) or {}
@@ -61,14 +93,15 @@ def republishing(
         "stream": stream,
         "republish": {"src": src, "dest": dest},
         "start": "new",
-        "delivery": delivery,
+        "delivery": how.delivery,
     }
     why = [f"What stream {stream} stores on {src} comes out again on {dest}."]
     if bucket:
         why = [f"What changes in {kind} {bucket} ({src}) is announced on {dest}."]
-        why.append("Only headers are sent: whoever needs the contents reads them.")
-        data["republish"]["headers_only"] = True
-        if delivery == "at_most_once":
+        if headers_only is None:
+            why.append("Only headers are sent: whoever needs the contents reads them.")
+            headers_only = True
+        if how.delivery == "at_most_once":
             why.append("No position is kept: whoever starts reads the bucket anyway.")
             data["durable"] = False
     elif config.get("retention") in CONSUMER_RETENTIONS:
@@ -78,15 +111,15 @@ def republishing(
             " on the server: that would be interest in the messages."
         )
         data["durable"] = False
-        if side_effects:
+        if how.side_effects and (effect := side_effect_of(seen, stream)):
             data["allow_side_effects"] = True
-            why.append(
-                f"Accepted with allow_side_effects: it {side_effect_of(seen, stream) or 'may change the stream'}."
-            )
+            why.append(f"Accepted with allow_side_effects: it {effect}.")
+    if headers_only:
+        data["republish"]["headers_only"] = True
     native = config.get("republish") or {}
     if native.get("dest"):
         why.append(f"Beside it, the server republishes {native.get('src') or '>'} to {native['dest']} by itself.")
-    elif delivery == "at_most_once":
+    elif how.delivery == "at_most_once":
         why += _natively(seen, stream, {"republish": data["republish"]})
     return ProposedRule(data, tuple(why))
 

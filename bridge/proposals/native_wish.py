@@ -17,7 +17,7 @@ from bridge.copying.destinations import destinations
 from bridge.errors import ConfigError
 from bridge.handoff.stream_body import body_of
 from bridge.jetstream_api import Json
-from bridge.proposals.asked_for import republishing
+from bridge.proposals.asked_for import AS_USUAL, HowToRepublish, republishing
 from bridge.proposals.ingress_parts import IngressPart, ingress_parts
 from bridge.proposals.landscape import Landscape
 from bridge.proposals.native_shortfall import Shortfall, shortfall
@@ -80,12 +80,15 @@ class Comparison:
     change: StreamChange | None
 
 
-def compare(wanted: Mapping[str, Any], seen: Landscape, *, anyway: bool = False) -> Comparison:
+def compare(
+    wanted: Mapping[str, Any], seen: Landscape, how: HowToRepublish = AS_USUAL, *, anyway: bool = False
+) -> Comparison:
     """What the server makes of a configuration, and what rules would.
 
     Args:
         wanted: the native configuration, as in STREAM.CREATE or STREAM.INFO.
         seen: the cluster.
+        how: what holds for republish rules.
         anyway: propose rules also for what the server could do, and does not do yet.
 
     Raises:
@@ -101,11 +104,12 @@ def compare(wanted: Mapping[str, Any], seen: Landscape, *, anyway: bool = False)
         raise ConfigError(
             f"stream '{name}': no server takes this configuration: {error.description} ({error.err_code})"
         ) from None
-    return _Comparing(given, normal, seen, anyway=anyway).compared()
+    return _Comparing(given, normal, seen, how, anyway=anyway).compared()
 
 
 class _Comparing:
-    def __init__(self, given: Json, normal: Json, seen: Landscape, *, anyway: bool) -> None:
+    def __init__(self, given: Json, normal: Json, seen: Landscape, how: HowToRepublish, *, anyway: bool) -> None:
+        self._how = how
         self._given = given
         self._normal = normal
         self._seen = seen
@@ -159,9 +163,8 @@ class _Comparing:
         if self._present is None:
             self._body.pop("republish", None)
         seen = self._seen.with_config(self._present or self._body)
-        rule = republishing(seen, self._name, wanted.get("src") or ">", wanted["dest"])
-        if wanted.get("headers_only"):
-            rule.data["republish"]["headers_only"] = True
+        src, dest, bare = wanted.get("src") or ">", wanted["dest"], bool(wanted.get("headers_only"))
+        rule = republishing(seen, self._name, src, dest, self._how, headers_only=bare)
         self._propose(feature, rule, lacks.text)
 
     def _ingress(self) -> None:

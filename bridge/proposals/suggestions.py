@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bridge.kept_subject import kept_subject
-from bridge.proposals.asked_for import dead_letters, republishing, side_effect_of
+from bridge.proposals.asked_for import HowToRepublish, dead_letters, republishing, side_effect_of
 from bridge.proposals.landscape import Landscape, bucket_of
 from bridge.proposals.obstacles import obstacle
 from bridge.proposals.proposed_rule import ProposedRule
@@ -76,7 +76,7 @@ def _republishing(seen: Landscape, stream: str) -> Iterator[Suggestion]:
         src, dest = (subjects[0], f"monitor.{kept_subject(subjects[0])}") if alone else (">", f"monitor.{stream}.>")
         note = "for people who watch"
     side_effect = side_effect_of(seen, stream) if config.get("retention") in CONSUMER_RETENTIONS else ""
-    rule = republishing(seen, stream, src, dest, side_effects=bool(side_effect))
+    rule = republishing(seen, stream, src, dest, HowToRepublish(side_effects=True))
     words: tuple[str, ...] = ("--republish", stream, src, dest)
     if side_effect:
         words, note = (*words, "--allow-side-effects"), f"{note}; but it {side_effect}"

@@ -14,6 +14,7 @@ from jsonschema import Draft202012Validator
 from bridge.errors import ConfigError
 from bridge.proposals import asked_for
 from bridge.proposals.abilities import abilities
+from bridge.proposals.asked_for import HowToRepublish
 from bridge.proposals.commented_yaml import configuration_text
 from bridge.proposals.ingress_parts import IngressPart, ingress_parts
 from bridge.proposals.landscape import Landscape
@@ -32,6 +33,7 @@ ALL = ["2.9.10", "2.10.27", "2.11.17", "2.12.15", "2.14.9", "2.15.1"]
 NEW = ALL[1:]
 every_version = pytest.mark.parametrize("version", ALL)
 
+CERTAIN = HowToRepublish("at_least_once")
 ORDERS = {"name": "ORDERS", "subjects": ["orders.>"]}
 PARTED = {"src": "events.*", "dest": "events.{{partition(8,1)}}.{{wildcard(1)}}"}
 EU = {"name": "ORDERS", "subject_transforms": [{"src": "orders.eu.*", "dest": "eu.{{wildcard(1)}}"}]}
@@ -366,9 +368,9 @@ def test_rules_of_every_kind_are_written() -> None:
     there = seen("2.9.10", ORDERS, {"name": "T", "subjects": ["t.>"]})
     mirror = {"name": "m", "kind": "mirror", "stream": "T", "mirror": {"name": "ORDERS", "filter_subject": "orders.a"}}
     rules = [
-        asked_for.republishing(there, "ORDERS", "orders.*", "m.$1", delivery="at_least_once"),
+        asked_for.republishing(there, "ORDERS", "orders.*", "m.$1", CERTAIN),
         asked_for.republishing(there, "KV_A", "$KV.A.>", "k.>"),
-        asked_for.republishing(there, "KV_B", "$KV.B.>", "l.>", delivery="at_least_once"),
+        asked_for.republishing(there, "KV_B", "$KV.B.>", "l.>", CERTAIN),
         asked_for.copying(there, "T", [("ORDERS", "orders.a", "t.a"), ("ORDERS", "orders.b", "t.b")]),
         asked_for.ingress(there, "T", "in.*", "t.$1"),
         asked_for.dead_letters(there, "*", "dlq.$1.$2"),
@@ -398,7 +400,7 @@ def test_work_queues_are_watched_without_a_position_and_only_with_consent() -> N
     there = seen("2.15.1", {"name": "JOBS", "subjects": ["jobs"], "retention": "workqueue"}, JOBS=[worker])
     without = asked_for.republishing(there, "JOBS", "jobs", "m.jobs").data
     assert (without["durable"], "allow_side_effects" in without) == (False, False)
-    consent = asked_for.republishing(there, "JOBS", "jobs", "m.jobs", side_effects=True)
+    consent = asked_for.republishing(there, "JOBS", "jobs", "m.jobs", HowToRepublish(side_effects=True))
     assert consent.data["allow_side_effects"] is True
     assert "would stay in the queue" in " ".join(consent.why)
     assert "watching would remove its messages" in asked_for.side_effect_of(
@@ -436,7 +438,7 @@ def test_where_the_server_could_do_the_same_the_file_says_so() -> None:
                 asked_for.republishing(there, "ORDERS", "orders.>", "m.>"),
                 asked_for.copying(there, "T", [("ORDERS", "orders.a", "t.a")]),
                 asked_for.ingress(there, "T", "in.*", "t.$1"),
-                asked_for.republishing(there, "ORDERS", "orders.>", "m.>", delivery="at_least_once"),
+                asked_for.republishing(there, "ORDERS", "orders.>", "m.>", CERTAIN),
             )
         ]
         assert told == [version != "2.9.10"] * 3 + [False]
@@ -456,3 +458,18 @@ def test_names_of_files_and_commands_hold_whatever_streams_are_called() -> None:
 def test_an_account_of_many_streams_suggests_a_few() -> None:
     many = [{"name": f"S{number}", "subjects": [f"s{number}.>"]} for number in range(60)]
     assert len(suggestions(seen("2.10.27", *many))) == 20
+
+
+def test_a_wanted_republish_is_what_it_was_natively_also_on_buckets_and_queues() -> None:
+    bucket = {"name": "KV_S", "subjects": ["$KV.S.>"]}
+    worker = {"name": "w", "config": {}}
+    jobs = {"name": "JOBS", "subjects": ["jobs"], "retention": "workqueue"}
+    there = seen("2.9.10", bucket, jobs, JOBS=[worker])
+    (rule,) = compare({**bucket, "republish": {"src": ">", "dest": "s.>"}}, there).rules
+    assert rule.data["republish"] == {"src": ">", "dest": "s.>"}
+    wanted = {**jobs, "republish": {"src": "jobs", "dest": "m.jobs"}}
+    (queue,) = compare(wanted, there, HowToRepublish(side_effects=True)).rules
+    assert (queue.data["durable"], queue.data["allow_side_effects"]) == (False, True)
+    assert "allow_side_effects" not in compare(wanted, there).rules[0].data
+    (certain,) = compare({**ORDERS, "republish": {"dest": "m.>"}}, seen("2.9.10", ORDERS), CERTAIN).rules
+    assert certain.data["delivery"] == "at_least_once"
