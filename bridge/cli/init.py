@@ -130,8 +130,13 @@ def init_command(
         click.echo(line, err=err)
 
     how = HowToRepublish(delivery, allow_side_effects)
-    comparisons = [_compared(name, value, seen, how, anyway=anyway) for name, value in configurations]
-    for comparison in comparisons:
+    comparisons: list[Comparison] = []
+    later = seen
+    for name, value in configurations:
+        comparison = _compared(name, value, later, how, anyway=anyway)
+        comparisons.append(comparison)
+        if comparison.change is not None:
+            later = later.with_config(comparison.change.body)
         for line in verdict_lines(comparison):
             click.echo(line, err=err)
     rules = _asked_for(seen, republish, sources, transforms, dead_letters, how)

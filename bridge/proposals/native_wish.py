@@ -9,7 +9,7 @@ stream must be another one then, which is told (`StreamChange`) and done by nobo
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -132,6 +132,14 @@ class _Comparing:
         self._mirror()
         self._others()
         change = self._change()
+        if change is not None and (reason := self._refusal(change)):
+            verdicts = tuple(
+                replace(each, answer=Answer.IMPOSSIBLE, text=f"{each.text}; {reason}")
+                if each.answer is Answer.RULE
+                else each
+                for each in self._verdicts
+            )
+            return Comparison(self._name, verdicts, (), None)
         before = () if change is None else (f"Before it runs, {change.summary}.",)
         rules = tuple(ProposedRule(rule.data, (*rule.why, *before)) for rule in self._rules)
         return Comparison(self._name, tuple(self._verdicts), rules, change)
@@ -390,6 +398,18 @@ class _Comparing:
         if self._holds_wrong:
             return StreamChange(self._name, "update", self._body, notes, messages)
         return StreamChange(self._name, "update", self._body, notes)
+
+    def _refusal(self, change: StreamChange) -> str:
+        """Why the server would not take the changed stream; empty if it would."""
+        others = self._seen.others(self._name)
+        previous = self._present if change.how == "update" else None
+        try:
+            examine(change.body, self._seen.server, previous=previous, origins=others, strict=False)
+        except StreamConfigError as error:
+            subjects = ", ".join(change.body.get("subjects") or ())
+            words = f"{error.description} ({error.err_code})"
+            return f"a rule needs the stream on {subjects}, which the server refuses: {words}"
+        return ""
 
     # -- words -------------------------------------------------------------------------------------------------------
 

@@ -473,3 +473,18 @@ def test_a_wanted_republish_is_what_it_was_natively_also_on_buckets_and_queues()
     assert "allow_side_effects" not in compare(wanted, there).rules[0].data
     (certain,) = compare({**ORDERS, "republish": {"dest": "m.>"}}, seen("2.9.10", ORDERS), CERTAIN).rules
     assert certain.data["delivery"] == "at_least_once"
+
+
+def test_a_stream_that_the_server_would_not_take_is_no_way_out() -> None:
+    wanted = {"name": "T", "sources": [{"name": "ORDERS", "subject_transforms": [{"src": "orders.*", "dest": "t.$1"}]}]}
+    there = seen("2.9.10", ORDERS, wanted)
+    assert answers(compare(wanted, there)) == ["rule"]
+    full = there.with_config({**wanted, "max_bytes": -1, "deny_delete": True, "subjects": ["own"], "sealed": False})
+    assert answers(compare(wanted, full)) == ["rule"]
+    result = compare({**wanted, "name": "T2"}, there.with_config({"name": "T", "subjects": ["t.*"]}))
+    assert answers(result) == ["impossible"]
+    ingress = {"name": "E", "subjects": ["events.*"], "subject_transform": PARTED}
+    taken = seen("2.9.10", ingress).with_config({"name": "F", "subjects": ["events.0.*"]})
+    result = compare(ingress, taken)
+    assert (answers(result), result.rules, result.change) == (["impossible"], (), None)
+    assert "subjects overlap with an existing stream (10065)" in result.verdicts[0].text
