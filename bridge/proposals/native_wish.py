@@ -331,7 +331,7 @@ class _Comparing:
         kept = [pattern for pattern in _stored(entry) if self._seen.takers(pattern, but=self._name)]
         if kept:
             taker = self._seen.takers(kept[0], but=self._name)[0]
-            transforms = entry.get("subject_transforms") or ()
+            transforms: list[Json] = entry.get("subject_transforms") or []
             only = transforms[0] if len(transforms) == 1 else {}
             instead = (
                 f'; as one filter the server does it: filter_subject: "{only["src"]}"'

@@ -45,16 +45,15 @@ class Suggestion:
 
 def suggestions(seen: Landscape) -> list[Suggestion]:
     """The first few rules for the streams as they are, each free of loops, on destinations that no stream has."""
-    found = []
+    found: list[Suggestion] = []
     for stream in seen.streams:
         if len(found) >= _MOST:
             break
         if stream.startswith("$") or stream == _OWN_BUCKET:
             continue
         for suggestion in (*_republishing(seen, stream), *_dead_letters(seen, stream)):
-            dest = str(Pattern.of_destination(suggestion.words[3 if suggestion.words[0] == "--republish" else 2]))
-            republishes = suggestion.rule.kind == "republish"
-            if republishes and seen.takers(dest):
+            dest = str(Pattern.of_destination(suggestion.rule.data["republish"]["dest"]))
+            if suggestion.rule.kind == "republish" and seen.takers(dest):
                 continue  # whatever stands there would be stored among others
             if obstacle(suggestion.rule, (), seen) is None:
                 found.append(suggestion)
