@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from bridge.preflight import Finding
     from bridge.settings import Settings
 
-__all__ = ["check_command"]
+__all__ = ["check_command", "finding_line"]
 
 
 @click.command("check")
@@ -67,9 +67,14 @@ def check_command(config: Path, server: str | None, permissions: bool, as_json: 
         click.echo(f"{config}: good, {count} rule{'s' if count != 1 else ''}; --server URL looks at the cluster, too")
     else:
         for finding in findings:
-            named = not finding.rule or f"'{finding.rule}'" in finding.text
-            click.echo(f"{_mark(finding)} {'' if named else finding.rule + ': '}{finding.text}", err=not finding.ok)
+            click.echo(finding_line(finding), err=not finding.ok)
     return EXIT_GOOD if ok else EXIT_NO
+
+
+def finding_line(finding: Finding) -> str:
+    """A finding for a person."""
+    named = not finding.rule or f"'{finding.rule}'" in finding.text
+    return f"{_mark(finding)} {'' if named else finding.rule + ': '}{finding.text}"
 
 
 def _mark(finding: Finding) -> str:

@@ -20,6 +20,7 @@ __all__ = ["main", "program"]
 # What each command is called, where it is, and what the list of commands says about it. Kept here as text,
 # because listing the commands must not import them all.
 _COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "init": ("bridge.cli.init:init_command", "Look at a cluster and write a configuration for it."),
     "run": ("bridge.cli.sidecar:run_command", "Run the rules of a configuration until SIGTERM."),
     "status": ("bridge.cli.status:status_command", "Show what a running sidecar does; --watch keeps showing it."),
     "check": ("bridge.cli.check:check_command", "Validate a configuration, and the cluster for it."),

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import click
 
 from bridge.cli.options import dialect_option
-from bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
+from bridge.cli.stream_config_file import read_stream_config
+from bridge.errors import EXIT_GOOD, EXIT_NO
 from transforms.dialect import Dialect
 
 __all__ = ["validate_command"]
@@ -32,7 +31,7 @@ def validate_command(file: str, version: Dialect, as_json: bool) -> int:
       nats-bridge validate stream.json --dialect 2.10
       echo '{"name":"S","subjects":["a.>"],"republish":{"dest":"a.b"}}' | nats-bridge validate - --json
     """
-    config = _read(file)
+    config = read_stream_config(file)
 
     from transforms.errors import StreamConfigError
     from transforms.stream_config import examine
@@ -58,23 +57,3 @@ def validate_command(file: str, version: Dialect, as_json: bool) -> int:
         text = f"warning: {warning.member}: {warning.sentence} ({warning.id})"
         click.echo(click.style(text, fg="yellow"), err=True)
     return EXIT_GOOD
-
-
-def _read(file: str) -> Any:
-    """The JSON value of a file or of stdin; what is JSON and no object is left to the server's own words."""
-    shown = "stdin" if file == "-" else file
-    try:
-        raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{file}: cannot be read ({error.strerror}); give a file, or - for stdin") from None
-    try:
-        config = json.loads(raw.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{shown}: byte {error.start}: not UTF-8") from None
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{shown}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}") from None
-    except RecursionError:
-        raise ConfigError(f"{shown}: not valid JSON: nested too deep") from None
-    # The API's answers and `nats stream info --json` wrap the configuration; take it from there.
-    inner = config.get("config") if isinstance(config, dict) and "name" not in config else None
-    return inner if isinstance(inner, dict) else config

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bridge.settings.connections import Connection, Tls
 from bridge.settings.leadership import LeadershipSettings
-from bridge.settings.loading import load
+from bridge.settings.loading import load, loads
 from bridge.settings.models import NATIVE_DIALECT, Http, Log, Settings
 from bridge.settings.rejection import OnRejected
 from bridge.settings.rules import (
@@ -54,4 +54,5 @@ __all__ = [
     "SubjectTransformRule",
     "Tls",
     "load",
+    "loads",
 ]

@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from bridge.settings.base import Flag, Part
 from bridge.settings.server_urls import check_server_url
+from bridge.settings.text_patterns import PUBLISHABLE, SERVER_URL, pattern
 
 __all__ = ["PATH_FIELDS", "Connection", "Tls"]
 
@@ -31,7 +32,7 @@ def _server_url(value: str) -> str:
     return value
 
 
-_ServerUrl = Annotated[str, AfterValidator(_server_url)]
+_ServerUrl = Annotated[str, AfterValidator(_server_url), Field(json_schema_extra=pattern(SERVER_URL))]
 
 
 class Tls(Part):
@@ -52,12 +53,12 @@ class Tls(Part):
 class Connection(Part):
     """One account on one NATS system. Secrets are given as paths of files, never as values."""
 
-    servers: Annotated[tuple[_ServerUrl, ...], BeforeValidator(_listed, json_schema_input_type=str | list[str])] = (
-        Field(
-            default=(),
-            description="URLs of the system's servers, such as nats://127.0.0.1:4222 or tls://example.com:4222",
-            examples=[["nats://127.0.0.1:4222"]],
-        )
+    servers: Annotated[
+        tuple[_ServerUrl, ...], BeforeValidator(_listed, json_schema_input_type=str | list[_ServerUrl])
+    ] = Field(
+        default=(),
+        description="URLs of the system's servers, such as nats://127.0.0.1:4222 or tls://example.com:4222",
+        examples=[["nats://127.0.0.1:4222"]],
     )
     context: str | None = Field(
         default=None,
@@ -72,7 +73,11 @@ class Connection(Part):
     tls: Tls | None = Field(
         default=None, description="TLS; not needed for tls:// URLs with a publicly trusted certificate"
     )
-    inbox_prefix: str = Field(default="_INBOX", description="prefix of the inboxes the bridge subscribes to")
+    inbox_prefix: str = Field(
+        default="_INBOX",
+        description="prefix of the inboxes the bridge subscribes to",
+        json_schema_extra=pattern(PUBLISHABLE),
+    )
     connect_timeout: float = Field(default=5.0, gt=0, le=600, description="seconds to wait for one server to answer")
 
     @field_validator("inbox_prefix")

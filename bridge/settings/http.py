@@ -8,6 +8,7 @@ from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from bridge.settings.base import Part
+from bridge.settings.text_patterns import LISTEN, pattern
 
 __all__ = ["Http"]
 
@@ -15,7 +16,11 @@ __all__ = ["Http"]
 class Http(Part):
     """The bridge's own HTTP server: health, metrics and a page for people."""
 
-    listen: str = Field(default="127.0.0.1:8222", description="host:port, or an empty text to turn it off")
+    listen: str = Field(
+        default="127.0.0.1:8222",
+        description="host:port, or an empty text to turn it off",
+        json_schema_extra=pattern(LISTEN),
+    )
     hosts: tuple[str, ...] = Field(
         default=(),
         description="host names under which it is asked, beside addresses and names that nobody outside can own",

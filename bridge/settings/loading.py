@@ -26,7 +26,10 @@ from bridge.settings.quoting import quoted
 from bridge.settings.rules import RULE, Rule
 from marked_yaml import Document, DocumentError, Mark, Path, compose
 
-__all__ = ["load"]
+__all__ = ["SCHEMA_KEY", "load", "loads"]
+
+SCHEMA_KEY = "$schema"
+"""A key at the top that names the schema to editors which do not read it from a comment; its text says nothing here."""
 
 _CONNECTION = TypeAdapter(Connection)
 
@@ -42,23 +45,36 @@ def load(path: FilePath | str, environ: Mapping[str, str] | None = None) -> Sett
         ConfigError: with one line per problem: file:line:column (or the variable), field, value, what would
             be right.
     """
+    return loads(_read(FilePath(path), str(path)), FilePath(path).parent, str(path), environ)
+
+
+def loads(text: str, folder: FilePath, shown: str, environ: Mapping[str, str] | None = None) -> Settings:
+    """Read a configuration from its text, as `load` does.
+
+    Args:
+        text: of the YAML file.
+        folder: what its paths are relative to.
+        shown: what errors call the file.
+        environ: variables to use instead of the process's own.
+    """
     environ = os.environ if environ is None else environ
-    document, text = _read(FilePath(path), str(path))
+    document = _composed(text, shown)
     over = overlay(environ)
     data = _merged(document.value or {}, over)
-    _resolve_paths(data, over, FilePath(path).parent)
+    if isinstance(data.get(SCHEMA_KEY), str):
+        del data[SCHEMA_KEY]  # it is for editors
+    _resolve_paths(data, over, folder)
     settings, problems = _validated(data, environ)
     if not problems and not over.problems and settings is not None:
         return settings
     told: list[tuple[Mark | None, str]] = [(None, line) for line in over.problems]
-    told += _told(_distinct(problems), document, over, str(path))
+    told += _told(_distinct(problems), document, over, shown)
     lines = [one_line(line) for _, line in told]
     quotes = tuple(quoted(text, mark) if mark else "" for mark, _ in told)
     raise ConfigError("\n".join(lines), problems=tuple(lines), quotes=quotes)
 
 
-def _read(path: FilePath, shown: str) -> tuple[Document, str]:
-    """The document, and the text that it was read from."""
+def _read(path: FilePath, shown: str) -> str:
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -68,10 +84,13 @@ def _read(path: FilePath, shown: str) -> tuple[Document, str]:
     except OSError as error:
         raise ConfigError(f"{shown}: cannot be read ({error.strerror})") from None
     try:
-        text = content.decode("utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         place = Mark.behind(content[: error.start].decode("utf-8", "replace"))
         raise ConfigError(f"{shown}:{place.line}:{place.column}: not UTF-8; save the file in that encoding") from None
+
+
+def _composed(text: str, shown: str) -> Document:
     try:
         document = compose(text)
     except DocumentError as error:
@@ -84,7 +103,7 @@ def _read(path: FilePath, shown: str) -> tuple[Document, str]:
             f"{shown}:1:1: must be a mapping with rules: …, not {one_line(described(document.value))}",
             quotes=(quoted(text, Mark(1, 1)),),
         )
-    return document, text
+    return document
 
 
 def _merged(base: Any, over: Overlay) -> dict[str, Any]:

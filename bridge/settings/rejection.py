@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 from pydantic import PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from bridge.settings.text_patterns import PUBLISHABLE
 from transforms.subject import is_valid_publish
 
 __all__ = ["OnRejected", "OnRejectedField"]
@@ -60,7 +61,13 @@ OnRejectedField = Annotated[
                 {"const": "stop"},
                 {
                     "type": "object",
-                    "properties": {"skip": {"type": "string", "minLength": 1}},
+                    "properties": {
+                        "skip": {
+                            "type": "string",
+                            "pattern": PUBLISHABLE,
+                            "description": "a subject to publish such messages to; no wildcards",
+                        }
+                    },
                     "required": ["skip"],
                     "additionalProperties": False,
                 },

@@ -7,9 +7,11 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import Field, StrictBool, TypeAdapter
 
+from bridge.kept_subject import kept_subject
 from bridge.settings.base import BucketName, DurableName, Flag, Part, StreamName
 from bridge.settings.rejection import OnRejected, OnRejectedField
 from bridge.settings.start import Start, StartField, StartSequence, StartTime
+from bridge.settings.text_patterns import PUBLISHABLE, WITHOUT_SPACE, Subject, pattern
 
 __all__ = [
     "KINDS",
@@ -40,8 +42,11 @@ class Delivery(StrEnum):
 class RepublishObject(Part):
     """The `republish` object of a stream's configuration, as the server takes it."""
 
-    src: str = Field(default=">", description="subjects to republish; may hold wildcards")
-    dest: str = Field(description="where to, with $1 or {{functions}}; see ADR-28 and ADR-30")
+    src: Subject = Field(default=">", description="subjects to republish; may hold wildcards")
+    dest: str = Field(
+        description="where to, with $1 or {{functions}}; see ADR-28 and ADR-30",
+        json_schema_extra=pattern(WITHOUT_SPACE),
+    )
     headers_only: StrictBool = Field(default=False, description="send no bodies, only Nats-Msg-Size")
 
     def native(self) -> dict[str, Any]:
@@ -58,10 +63,10 @@ class RepublishRule(Part):
     """Republish the messages of a stream, as ADR-28 describes it for the server."""
 
     name: DurableName = Field(description=_NAME)
-    kind: Literal["republish"] = Field(description="messages of a stream, published again on other subjects")
+    kind: Literal["republish"] = Field(description="republish what a stream stores")
     stream: StreamName = Field(description="the stream whose messages are republished")
-    republish: RepublishObject = Field(description="the server's own object: which subjects, and where to")
-    exclude: tuple[str, ...] = Field(default=(), description=_EXCLUDE)
+    republish: RepublishObject = Field(description="which subjects, and what they become; the native object")
+    exclude: tuple[Subject, ...] = Field(default=(), description=_EXCLUDE)
     source_connection: str = Field(default="default", alias="from", description="connection that holds the stream")
     target_connection: str = Field(default="default", alias="to", description="connection that is published to")
     start: StartField = Field(
@@ -91,8 +96,12 @@ class RepublishRule(Part):
 class SubjectTransform(Part):
     """A subject transform, as the server takes it."""
 
-    src: str = Field(default="", description="subjects to transform; may hold wildcards; empty means all")
-    dest: str = Field(default="", description="the new subject, with $1 or {{functions}}; empty keeps the subject")
+    src: Subject = Field(default="", description="subjects to transform; may hold wildcards; empty means all")
+    dest: str = Field(
+        default="",
+        description="the new subject, with $1 or {{functions}}; empty keeps the subject",
+        json_schema_extra=pattern(f"^$|{WITHOUT_SPACE}"),
+    )
 
     def native(self) -> dict[str, Any]:
         """The object as the server writes it."""
@@ -102,7 +111,11 @@ class SubjectTransform(Part):
 class External(Part):
     """How the target's own server would reach a stream of another account or domain: for the source record."""
 
-    api: str = Field(min_length=1, description="prefix of the JetStream API there, such as $JS.west.API")
+    api: str = Field(
+        min_length=1,
+        description="prefix of the JetStream API there, such as $JS.west.API",
+        json_schema_extra=pattern(PUBLISHABLE),
+    )
     deliver: str = Field(default="", description="prefix of the subjects that it delivers to")
 
     def native(self) -> dict[str, Any]:
@@ -114,7 +127,7 @@ class Source(Part):
     """One entry of `sources`, or `mirror`, as the server takes it; and from which connection."""
 
     name: StreamName = Field(description="the stream that is copied from")
-    filter_subject: str = Field(default="", description="only these subjects")
+    filter_subject: Subject = Field(default="", description="only these subjects")
     subject_transforms: tuple[SubjectTransform, ...] = Field(
         default=(), description="which subjects, and what they become; the first that matches counts"
     )
@@ -127,7 +140,7 @@ class Source(Part):
     external: External | None = Field(
         default=None, description="how the target's server would reach this stream; written into source records"
     )
-    exclude: tuple[str, ...] = Field(default=(), description=_EXCLUDE)
+    exclude: tuple[Subject, ...] = Field(default=(), description=_EXCLUDE)
     connection: str = Field(default="default", alias="from", description="connection that holds the stream")
 
     def native(self) -> dict[str, Any]:
@@ -184,7 +197,7 @@ class SourcesRule(CopyingRule):
     """Copy from streams into a stream, as the server does with `sources`."""
 
     name: DurableName = Field(description=_NAME)
-    kind: Literal["sources"] = Field(description="copies of messages of other streams, stored in a stream")
+    kind: Literal["sources"] = Field(description="copy from streams into a stream")
     stream: StreamName = Field(description="the stream that receives")
     sources: tuple[Source, ...] = Field(description="the origins, as in a stream's configuration", min_length=1)
 
@@ -203,7 +216,7 @@ class MirrorRule(CopyingRule):
     """Copy one stream into another, as the server does with `mirror`."""
 
     name: DurableName = Field(description=_NAME)
-    kind: Literal["mirror"] = Field(description="copies of one stream's messages, stored in a stream")
+    kind: Literal["mirror"] = Field(description="copy one stream into another")
     stream: StreamName = Field(description="the stream that receives; an ordinary stream, not a native mirror")
     mirror: Source = Field(description="the origin, as in a stream's configuration")
     keep_sequence: Flag = Field(default=False, description="the copies have the origin's sequence numbers")
@@ -229,7 +242,7 @@ class KvSource(Part):
     key_transforms: tuple[SubjectTransform, ...] = Field(
         default=(), description="which keys, and what they become; the first that matches counts"
     )
-    exclude: tuple[str, ...] = Field(default=(), description="keys to leave out, before any transform")
+    exclude: tuple[Subject, ...] = Field(default=(), description="keys to leave out, before any transform")
     external: External | None = Field(default=None, description="as in sources")
     connection: str = Field(default="default", alias="from", description="connection that holds the bucket")
 
@@ -242,7 +255,7 @@ class KvSource(Part):
                 "subject_transforms": [
                     {
                         "src": f"$KV.{self.bucket}.{key.src or '>'}",
-                        "dest": f"$KV.{bucket}.{key.dest or _kept(key.src or '>')}",
+                        "dest": f"$KV.{bucket}.{key.dest or kept_subject(key.src or '>')}",
                     }
                     for key in keys
                 ],
@@ -253,21 +266,11 @@ class KvSource(Part):
         )
 
 
-def _kept(keys: str) -> str:
-    """The destination that leaves every key as it is."""
-    count = 0
-    tokens = []
-    for token in keys.split("."):
-        count += token == "*"
-        tokens.append(f"{{{{wildcard({count})}}}}" if token == "*" else token)
-    return ".".join(tokens)
-
-
 class KvSourcesRule(CopyingRule):
     """Copy buckets into a bucket: puts, deletes and purges."""
 
     name: DurableName = Field(description=_NAME)
-    kind: Literal["kv_sources"] = Field(description="copies of the keys of buckets, stored in a bucket")
+    kind: Literal["kv_sources"] = Field(description="copy buckets into a bucket")
     bucket: BucketName = Field(description="the bucket that receives")
     sources: tuple[KvSource, ...] = Field(description="the buckets that are copied from", min_length=1)
 
@@ -286,13 +289,9 @@ class SubjectTransformRule(Part):
     """A stream's ingress transform from outside: the publisher uses `src`, the stream stores `dest`."""
 
     name: DurableName = Field(description=_NAME)
-    kind: Literal["subject_transform"] = Field(
-        description="messages that publishers send on one subject, stored on another"
-    )
+    kind: Literal["subject_transform"] = Field(description="transform subjects at a stream's ingress")
     stream: StreamName = Field(description="the stream that stores, and answers the publisher")
-    subject_transform: SubjectTransform = Field(
-        description="the server's own object: which subjects, and what they become"
-    )
+    subject_transform: SubjectTransform = Field(description="src: what publishers use; dest: what the stream stores")
     connection: str = Field(default="default", alias="from", description="connection of publishers and stream")
     dialect: str | None = Field(default=None, description=_DIALECT)
 
@@ -306,8 +305,8 @@ class AdvisoriesRule(Part):
     """Republish JetStream's advisories, if wanted with the message that they are about."""
 
     name: DurableName = Field(description=_NAME)
-    kind: Literal["advisories"] = Field(description="advisories of JetStream, published again")
-    republish: RepublishObject = Field(description="which advisories, and where to, as in a republish rule")
+    kind: Literal["advisories"] = Field(description="republish advisories, such as dead letters")
+    republish: RepublishObject = Field(description="which advisories, and what their subjects become")
     attach_message: Flag = Field(
         default=False, description="publish the message that the advisory is about, the advisory in its headers"
     )

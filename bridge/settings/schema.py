@@ -2,32 +2,92 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
+from bridge.settings.loading import SCHEMA_KEY
 from bridge.settings.models import Settings
+from bridge.settings.text_patterns import ADVISORIES
+from transforms.dialect import KNOWN_LINES
 
-__all__ = ["configuration_schema"]
+__all__ = ["SCHEMA_ID", "configuration_schema"]
+
+SCHEMA_ID: Final = "urn:nats-bridge:configuration"
+"""Names the schema; it is no address, the schema comes with the program."""
+
+_PYDANTICS_OWN: Final = ("title", "discriminator", "format")
+"""Keywords that only repeat names, or that the draft does not know and strict tools complain about."""
 
 
 def configuration_schema() -> dict[str, Any]:
     """The schema of the YAML file (draft 2020-12)."""
     schema = Settings.model_json_schema(by_alias=True, mode="validation")
     schema["required"] = ["rules"]
-    _without_titles(schema)
+    _cleaned(schema)
+    top, parts = schema["properties"], schema["$defs"]
+    top["rules"]["minItems"] = 1
+    top["connections"] |= {"minProperties": 1, "default": {"default": {"servers": ["nats://127.0.0.1:4222"]}}}
+    # Whoever writes the key means it; only left out it is nothing.
+    top["leadership"] = {"$ref": "#/$defs/LeadershipSettings", "description": top["leadership"]["description"]}
+    top[SCHEMA_KEY] = {"description": "where editors find this schema; says nothing to the sidecar", "type": "string"}
+    _dialect(top["dialect"])
+    for part in parts.values():
+        if "dialect" in part.get("properties", {}):
+            _dialect(part["properties"]["dialect"]["anyOf"][0])
+    _relations(parts)
     head = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": SCHEMA_ID,
         "title": "Configuration of nats-bridge",
     }
     return {**head, **{key: value for key, value in schema.items() if key not in head}}
 
 
-def _without_titles(schema: Any) -> None:
-    """Drop pydantic's titles, which only repeat the names of models and fields."""
+_CREDENTIALS: Final = ("creds", "nkey_seed_file", "token_file", "user")
+_IN_A_CONTEXT: Final = ("servers", *_CREDENTIALS, "password_file", "tls")
+
+
+def _relations(parts: dict[str, Any]) -> None:
+    """What cannot stand together. What is missing may still come from the environment, so nothing asks for that."""
+    parts["Connection"]["dependentSchemas"] = {
+        "context": {"properties": dict.fromkeys(_IN_A_CONTEXT, False)},
+        **{one: {"properties": {other: False for other in _CREDENTIALS if other != one}} for one in _CREDENTIALS},
+    }
+    _if(parts["RepublishRule"], {"delivery": {"const": "at_least_once"}}, {"durable": {"const": True}})
+    _if(parts["Source"], {"subject_transforms": {"minItems": 1}}, {"filter_subject": {"maxLength": 0}})
+    _if(
+        parts["MirrorRule"], {"filler_subject": {"type": "string"}}, {"keep_sequence": {"const": True}}, "keep_sequence"
+    )
+    advisories = parts["AdvisoriesRule"]["properties"]["republish"]
+    advisories |= {"required": ["src"], "properties": {"src": {"pattern": ADVISORIES}}}
+    transform = parts["SubjectTransformRule"]["properties"]["subject_transform"]
+    transform |= {"required": ["src", "dest"], "properties": {name: {"minLength": 1} for name in ("src", "dest")}}
+
+
+def _if(part: dict[str, Any], given: dict[str, Any], then: dict[str, Any], *required: str) -> None:
+    part["if"] = {"properties": given, "required": list(given)}
+    part["then"] = {"properties": then, **({"required": list(required)} if required else {})}
+
+
+def _dialect(schema: dict[str, Any]) -> None:
+    """Completion gives the known lines; a full version is fine as well."""
+    lines = "|".join(f"{major}\\.{minor}" for major, minor in KNOWN_LINES)
+    schema["pattern"] = f"^(native|v?({lines})(\\.[0-9]{{1,6}}([-+][0-9A-Za-z.+-]+)?)?)$"
+    schema["examples"] = ["native", *(f"{major}.{minor}" for major, minor in KNOWN_LINES)]
+
+
+def _cleaned(schema: Any) -> None:
+    """Drop what pydantic adds and no editor needs."""
     if isinstance(schema, list):
         for member in schema:
-            _without_titles(member)
+            _cleaned(member)
     elif isinstance(schema, dict):
-        if isinstance(schema.get("title"), str):
-            del schema["title"]
+        for key in _PYDANTICS_OWN:
+            if key in schema and not (key == "format" and schema[key] == "date-time") and _is_keyword(key, schema):
+                del schema[key]
         for member in schema.values():
-            _without_titles(member)
+            _cleaned(member)
+
+
+def _is_keyword(key: str, schema: dict[str, Any]) -> bool:
+    """Whether a key is a keyword here, and not the name of a property such as `log.format`."""
+    return isinstance(schema[key], str) or key == "discriminator"

@@ -93,13 +93,22 @@ StartField = Annotated[
                 {"enum": ["new", "first"]},
                 {
                     "type": "object",
-                    "properties": {"sequence": {"type": "integer", "minimum": 1}},
+                    "properties": {
+                        "sequence": {"type": "integer", "minimum": 1, "description": "the first sequence wanted"}
+                    },
                     "required": ["sequence"],
                     "additionalProperties": False,
                 },
                 {
                     "type": "object",
-                    "properties": {"time": {"type": "string", "format": "date-time"}},
+                    "properties": {
+                        "time": {
+                            "type": "string",
+                            "format": "date-time",
+                            "pattern": f"^{_RFC3339.pattern}$",
+                            "description": "the earliest time wanted, with its zone",
+                        }
+                    },
                     "required": ["time"],
                     "additionalProperties": False,
                 },

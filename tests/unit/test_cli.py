@@ -25,7 +25,20 @@ from bridge.settings import Settings
 CONFIG = Path(__file__).parents[2] / "config"
 GOOD = str(CONFIG / "republish-monitor.yaml")
 COMMANDS = [
-    *("run", "status", "check", "explain", "validate", "servers", "conform", "handoff", "demo", "schema", "clean"),
+    *(
+        "init",
+        "run",
+        "status",
+        "check",
+        "explain",
+        "validate",
+        "servers",
+        "conform",
+        "handoff",
+        "demo",
+        "schema",
+        "clean",
+    ),
     *("capture", "backfill", "diff", "partition"),
 ]
 

@@ -1,0 +1,102 @@
+"""The examples in config/: each good by itself, one for every use, with lines to try it that are its own."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from bridge.cli.entry import _COMMANDS
+from bridge.errors import ConfigError
+from bridge.settings import load
+from bridge.settings.rules import KINDS
+from bridge.settings.schema import configuration_schema
+from marked_yaml import compose
+from tests.example_secrets import place_secrets
+
+CONFIG = Path(__file__).parents[2] / "config"
+EXAMPLES = sorted(CONFIG.glob("*.yaml"))
+SECURED = "secured-connections"
+
+every_example = pytest.mark.parametrize("example", EXAMPLES, ids=[path.stem for path in EXAMPLES])
+
+
+def test_the_examples_of_every_use_are_there() -> None:
+    assert [path.stem for path in EXAMPLES] == [
+        "across-clusters",
+        "at-least-once",
+        "dead-letters",
+        "eu-sources",
+        "headers-only",
+        "ingress-partition",
+        "kv-cache-invalidation",
+        "kv-sources",
+        "mirror-renamed",
+        "object-store-events",
+        "replicas",
+        "republish-monitor",
+        SECURED,
+        "several-rules",
+        "sources-across-clusters",
+        "work-queue-monitor",
+    ]
+
+
+@every_example
+def test_check_takes_it(example: Path, tmp_path: Path) -> None:
+    file = Path(shutil.copy(example, tmp_path))
+    place_secrets(tmp_path / "secrets")
+    assert load(file, {}).rules
+
+
+@every_example
+def test_the_schema_takes_it(example: Path) -> None:
+    value = compose(example.read_text("utf-8")).value
+    assert [error.message for error in Draft202012Validator(configuration_schema()).iter_errors(value)] == []
+
+
+@every_example
+def test_editors_find_its_schema_and_people_how_to_try_it(example: Path) -> None:
+    text = example.read_text("utf-8")
+    first, second, *_ = text.splitlines()
+    assert (first, second) == ("# yaml-language-server: $schema=schema.json", "#")
+    tried = text.partition("# Try it")[2].partition("\n\n")[0]
+    assert f"nats-bridge run -c config/{example.name}\n" in f"{tried}\n"
+    for command, file in re.findall(r"nats-bridge (\w+)(?: .*?-c (\S+))?", tried):
+        assert command in _COMMANDS
+        assert file in ("", f"config/{example.name}")
+    assert all(len(line) <= 120 for line in text.splitlines())
+
+
+@every_example
+def test_every_stream_that_must_be_there_is_made_in_its_lines(example: Path, tmp_path: Path) -> None:
+    if example.stem == SECURED:
+        return  # it is for servers that somebody has already
+    place_secrets(tmp_path / "secrets")
+    settings = load(example, {})
+    tried = example.read_text("utf-8").partition("# Try it")[2].partition("\n\n")[0]
+    made = set(re.findall(r"stream add (\w+)", tried))
+    made |= {f"KV_{name}" for name in re.findall(r"kv add (\w+)", tried)}
+    made |= {f"OBJ_{name}" for name in re.findall(r"object add (\w+)", tried)}
+    for rule in settings.rules:
+        wanted = {getattr(rule, "stream", None), getattr(rule, "target_stream", None)}
+        wanted |= {entry.name for entry in getattr(rule, "entries", ())}
+        assert wanted - {None} <= made
+
+
+def test_every_kind_of_rule_has_an_example() -> None:
+    kinds = {rule.kind for example in EXAMPLES if example.stem != SECURED for rule in load(example, {}).rules}
+    assert kinds == set(KINDS)
+
+
+def test_the_secured_one_names_the_files_that_are_not_there(tmp_path: Path) -> None:
+    file = Path(shutil.copy(CONFIG / f"{SECURED}.yaml", tmp_path))
+    with pytest.raises(ConfigError) as caught:
+        load(file, {})
+    assert [problem.rpartition("/")[2] for problem in caught.value.problems] == [
+        "east.creds: no such file",
+        "west.nk: no such file",
+    ]

@@ -1,0 +1,92 @@
+"""`nats-bridge init` before it has looked at a server, and the files that it writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.cli import main
+from bridge.cli.init_file import InitFile, write_whole
+from bridge.errors import ConfigError
+
+NOBODY = "nats://127.0.0.1:9"
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["init", *arguments])
+        printed = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, printed.out, printed.err
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--context", "c", "--server", NOBODY], "--context says where the servers are and who we are"),
+        (["--context", "c", "--creds", "c.creds"], "--context says where the servers are and who we are"),
+        (["--server", "http://h"], "--server: 'http://h': unknown scheme 'http'"),
+        (["--server", "nats://h,"], "--server: a server's URL is empty"),
+        (["--from", "-", "--from", "-"], "--from - reads stdin, once"),
+        (["--from", "none.json"], "none.json: cannot be read (No such file or directory)"),
+        (["--from", "text.json"], "text.json:1:1: not valid JSON"),
+        (["-o", "folder"], "-o folder: is a folder; name a file in it"),
+        (["-o", "no/bridge.yaml"], "-o no/bridge.yaml: there is no folder no; make it first"),
+        (["-o", "text.json"], "-o text.json: is there already; --force overwrites it"),
+        (["-o", "-", "--schema"], "--schema writes it beside the configuration"),
+        (["--republish", "S", "a"], "option '--republish' requires 3 arguments"),
+        (["--delivery", "never"], "'never' is not one of"),
+    ],
+)
+def test_what_is_wrong_is_said_before_a_server_is_asked(
+    run: Any, tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    (tmp_path / "text.json").write_text("text", "utf-8")
+    (tmp_path / "folder").mkdir()
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.count("\n") <= 2
+
+
+def test_a_secret_is_neither_taken_nor_shown(run: Any) -> None:
+    code, out, err = run("--server", "nats://me:hunter2@h")
+    assert code == 2
+    assert "holds a secret" in err
+    assert "hunter2" not in out + err
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    write_whole(file, "one", force=False)
+    with pytest.raises(ConfigError, match="is there already"):
+        write_whole(file, "two", force=False)
+    assert file.read_text("utf-8") == "one"
+    write_whole(file, "three", force=True)
+    assert file.read_text("utf-8") == "three"
+    with pytest.raises(ConfigError, match="cannot be written"):
+        write_whole(tmp_path / "none" / "a.yaml", "x", force=True)
+    with pytest.raises(ConfigError, match="cannot be written"):
+        write_whole(tmp_path, "x", force=True)  # a folder
+    assert [path.name for path in tmp_path.iterdir()] == ["a.yaml"]
+
+
+def test_a_file_has_the_rights_that_the_user_gives_new_files(tmp_path: Path) -> None:
+    (tmp_path / "usual").touch()
+    write_whole(tmp_path / "a.yaml", "one", force=False)
+    assert (tmp_path / "a.yaml").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_stdout_is_always_free(capsys: pytest.CaptureFixture[str]) -> None:
+    file = InitFile("-", force=False)
+    file.must_be_free()
+    file.write("text\n")
+    assert capsys.readouterr().out == "text\n"

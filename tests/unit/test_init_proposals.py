@@ -1,0 +1,490 @@
+"""What is proposed, from what streams are and what native configurations want. Pure: no server is asked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from bridge.errors import ConfigError
+from bridge.proposals import asked_for
+from bridge.proposals.abilities import abilities
+from bridge.proposals.asked_for import HowToRepublish
+from bridge.proposals.commented_yaml import configuration_text
+from bridge.proposals.ingress_parts import IngressPart, ingress_parts
+from bridge.proposals.landscape import Landscape
+from bridge.proposals.native_wish import Comparison, compare
+from bridge.proposals.obstacles import obstacle
+from bridge.proposals.proposed_rule import ProposedRule, named
+from bridge.proposals.stream_change import StreamChange
+from bridge.proposals.suggestions import suggestions
+from bridge.settings import loads
+from bridge.settings.schema import configuration_schema
+from marked_yaml import compose
+from transforms.dialect import dialect
+from transforms.stream_config import validate
+
+ALL = ["2.9.10", "2.10.27", "2.11.17", "2.12.15", "2.14.9", "2.15.1"]
+NEW = ALL[1:]
+every_version = pytest.mark.parametrize("version", ALL)
+
+CERTAIN = HowToRepublish("at_least_once")
+ORDERS = {"name": "ORDERS", "subjects": ["orders.>"]}
+PARTED = {"src": "events.*", "dest": "events.{{partition(8,1)}}.{{wildcard(1)}}"}
+EU = {"name": "ORDERS", "subject_transforms": [{"src": "orders.eu.*", "dest": "eu.{{wildcard(1)}}"}]}
+
+
+def seen(version: str, *configs: dict[str, Any], messages: int = 0, **consumers: list[dict[str, Any]]) -> Landscape:
+    """A cluster with these streams, as a server of that version keeps their configurations."""
+    server = dialect(version)
+    kept = [validate(config, server, strict=False) for config in configs]
+    state = {"messages": messages, "consumer_count": 0}
+    streams = {
+        str(config["name"]): {"config": config, "created": str(config["name"]), "state": state} for config in kept
+    }
+    return Landscape(version, server, streams, consumers)
+
+
+def answers(comparison: Comparison) -> list[str]:
+    return [str(verdict.answer) for verdict in comparison.verdicts]
+
+
+# -- what the server does --------------------------------------------------------------------------------------------
+
+
+def test_abilities_by_version() -> None:
+    assert [ability.native for ability in abilities(dialect("2.9.10"))] == [True, False, False, False, False]
+    for version in NEW:
+        assert [ability.native for ability in abilities(dialect(version))] == [True, True, True, False, False]
+    assert "10052" in abilities(dialect("2.9.10"))[0].text
+    assert "overlap" in abilities(dialect("2.10.27"))[1].text
+    assert abilities(dialect("2.15.1"))[1].text == "by itself"
+
+
+# -- a native configuration against its server -----------------------------------------------------------------------
+
+
+def test_a_source_that_2_9_took_without_its_transforms_becomes_a_rule_and_a_change() -> None:
+    wanted = {"name": "ORDERS_EU", "sources": [EU]}
+    result = compare(wanted, seen("2.9.10", ORDERS, wanted, messages=6))
+    assert answers(result) == ["rule"]
+    assert "2.9.10 silently ignores sources.subject_transforms" in result.verdicts[0].text
+    (rule,) = result.rules
+    assert rule.data == {"name": "ORDERS_EU-sources", "kind": "sources", "stream": "ORDERS_EU", "sources": [EU]}
+    assert result.change is not None
+    assert (result.change.how, result.change.wrong_messages) == ("update", 6)
+    assert result.change.body["subjects"] == ["eu.*"]
+    assert "sources" not in result.change.body
+
+
+@pytest.mark.parametrize("version", NEW)
+def test_a_newer_server_does_all_of_it(version: str) -> None:
+    source = {"name": "ORDERS_EU", "sources": [EU]}
+    events = {"name": "EVENTS", "subjects": ["events.*"], "subject_transform": PARTED}
+    monitored = {**ORDERS, "republish": {"src": ">", "dest": "monitor.>"}}
+    mirror = {"name": "COPY", "mirror": {"name": "ORDERS", "subject_transforms": [{"src": ">", "dest": "copy.>"}]}}
+    there = seen(version, monitored, source, events, mirror)
+    for wanted in (monitored, source, events, mirror):
+        result = compare(wanted, there)
+        assert (answers(result), result.rules, result.change) == (["native"], (), None)
+
+
+@every_version
+def test_a_republish_that_the_stream_does_not_have(version: str) -> None:
+    wanted = {**ORDERS, "republish": {"src": "orders.>", "dest": "monitor.orders.>", "headers_only": True}}
+    result = compare(wanted, seen(version, ORDERS))
+    if version == "2.9.10":
+        assert answers(result) == ["rule"]
+        assert "10052" in result.verdicts[0].text
+        assert result.rules[0].data["republish"] == wanted["republish"]
+        assert result.change is None, "the stream can stay as it is"
+    else:
+        assert answers(result) == ["possible"]
+        assert result.rules == ()
+        assert [rule.kind for rule in compare(wanted, seen(version, ORDERS), anyway=True).rules] == ["republish"]
+
+
+@every_version
+def test_another_republish_than_the_native_one(version: str) -> None:
+    there = {**ORDERS, "republish": {"src": ">", "dest": "monitor.>"}}
+    wanted = {**ORDERS, "republish": {"src": ">", "dest": "other.>"}}
+    result = compare(wanted, seen(version, there))
+    assert answers(result) == ["impossible"]
+    assert "republishes > to monitor.> natively" in result.verdicts[0].text
+
+
+def test_an_ingress_transform_that_2_9_ignored() -> None:
+    wanted = {"name": "EVENTS", "subjects": ["events.*", "other"], "subject_transform": PARTED}
+    result = compare(wanted, seen("2.9.10", wanted))
+    assert answers(result) == ["rule"]
+    assert result.rules[0].data["subject_transform"] == PARTED
+    assert result.change is not None
+    assert (result.change.how, result.change.body["subjects"]) == ("update", ["other", "events.*.*"])
+    assert "no responders" in result.change.steps(Path())[0]
+
+
+@every_version
+def test_a_stream_that_is_not_there_yet(version: str) -> None:
+    wanted = {"name": "ORDERS_EU", "sources": [EU, {"name": "OTHER"}], "republish": {"src": ">", "dest": "m.>"}}
+    result = compare(wanted, seen(version, ORDERS))
+    if version != "2.9.10":
+        assert answers(result) == ["possible"] * 3
+        assert result.change is None
+        return
+    # 2.9 has no republish for streams that take no subjects of their own.
+    assert answers(result) == ["rule", "rule", "possible"]
+    assert result.change is not None
+    body = result.change.body
+    assert (result.change.how, body["subjects"]) == ("create", ["eu.*"])
+    assert [entry["name"] for entry in body["sources"]] == ["OTHER"]
+    assert "republish" not in body
+
+
+def test_functions_that_the_server_does_not_know_yet() -> None:
+    wanted = {
+        "name": "EVENTS",
+        "subjects": ["events.*"],
+        "subject_transform": {"src": "events.*", "dest": "e.{{partition(5)}}"},
+    }
+    for version, answer in (("2.11.17", "rule"), ("2.12.15", "possible")):
+        result = compare(wanted, seen(version, {"name": "EVENTS", "subjects": ["events.*"]}))
+        assert answers(result) == [answer]
+    assert "refuses it" in compare(wanted, seen("2.11.17", {"name": "E", "subjects": ["e"]})).verdicts[0].text
+
+
+def test_filters_that_overlap_in_part_never_copy_before_2_12() -> None:
+    parts = [{"src": "orders.*.a", "dest": "x.$1"}, {"src": "orders.b.*", "dest": "y.$1"}]
+    wanted = {"name": "T", "sources": [{"name": "ORDERS", "subject_transforms": parts}]}
+    old = compare(wanted, seen("2.10.27", ORDERS, wanted))
+    # The stream has the source, and the server copies nothing.
+    assert answers(old) == ["rule"]
+    assert answers(compare(wanted, seen("2.12.15", ORDERS, wanted))) == ["native"]
+
+
+def test_a_mirror_has_to_be_made_anew() -> None:
+    wanted = {
+        "name": "COPY",
+        "mirror": {"name": "ORDERS", "subject_transforms": [{"src": "orders.>", "dest": "copy.>"}]},
+    }
+    result = compare(wanted, seen("2.9.10", ORDERS, wanted, messages=3))
+    assert answers(result) == ["rule"]
+    assert result.rules[0].data["mirror"] == wanted["mirror"]
+    assert result.change is not None
+    assert (result.change.how, result.change.body["subjects"]) == ("recreate", ["copy.>"])
+    assert "mirror" not in result.change.body
+    steps = result.change.steps(Path("d"))
+    assert steps.index("nats stream rm COPY") < steps.index(
+        "nats request '$JS.API.STREAM.CREATE.COPY' < d/COPY.create.json"
+    )
+
+
+def test_a_plain_source_is_left_to_the_server() -> None:
+    wanted = {"name": "ALL", "sources": [{"name": "ORDERS"}, {"name": "OTHER", "filter_subject": "o.*"}]}
+    result = compare(wanted, seen("2.9.10", ORDERS, {"name": "OTHER", "subjects": ["o.>"]}, wanted))
+    assert (answers(result), result.rules) == (["native", "native"], ())
+
+
+def test_a_native_source_with_other_subjects_stays_beside_the_rule() -> None:
+    there = {"name": "T", "subjects": ["t.*"], "sources": [{"name": "ORDERS", "filter_subject": "orders.us.*"}]}
+    wanted = {"name": "T", "subjects": ["t.*"], "sources": [*there["sources"], EU]}
+    result = compare(wanted, seen("2.9.10", ORDERS, there))
+    assert answers(result) == ["native", "rule"]
+    assert result.change is not None
+    assert [entry["filter_subject"] for entry in result.change.body["sources"]] == ["orders.us.*"]
+    assert result.change.body["subjects"] == ["t.*", "eu.*"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"sources": [{**EU, "external": {"api": "$JS.west.API"}}]}, "from:"),
+        ({"sources": [EU], "retention": "workqueue"}, "limits retention, and this is workqueue"),
+        (
+            {"sources": [{"name": "ORDERS", "subject_transforms": [{"src": "orders.a", "dest": ""}]}]},
+            'filter_subject: "orders.a"',
+        ),
+        (
+            {"sources": [{"name": "ORDERS", "subject_transforms": [{"src": "orders.*", "dest": "orders.x.$1"}]}]},
+            "stored by stream 'ORDERS', too",
+        ),
+        ({"subjects": ["events.>"], "subject_transform": PARTED}, "takes more than 'events.*'"),
+        ({"subjects": ["other.*"], "subject_transform": PARTED}, "fits none of the stream's subjects"),
+    ],
+)
+def test_what_cannot_be_done_from_outside_says_why(change: dict[str, Any], said: str) -> None:
+    wanted = {"name": "T", **change}
+    result = compare(wanted, seen("2.9.10", ORDERS, wanted))
+    assert answers(result) == ["impossible"]
+    assert said in result.verdicts[0].text
+    assert (result.rules, result.change) == ((), None)
+
+
+def test_an_ingress_whose_source_another_stream_takes_as_well() -> None:
+    wanted = {"name": "EVENTS", "subjects": ["events.*"], "subject_transform": PARTED}
+    there = seen("2.9.10", wanted).with_config({"name": "TOO", "subjects": ["events.a"]})
+    result = compare(wanted, there)
+    assert answers(result) == ["impossible"]
+    assert "by 'TOO' is taken as well" in result.verdicts[0].text
+
+
+def test_members_of_newer_servers_that_have_to_do_with_storing() -> None:
+    wanted = {**ORDERS, "compression": "s2", "metadata": {"a": "b"}, "consumer_limits": {}, "allow_direct": False}
+    (verdict,) = compare(wanted, seen("2.9.10", ORDERS)).verdicts
+    assert (verdict.feature, verdict.answer) == ("compression, metadata", "impossible")
+    assert compare(wanted, seen("2.10.27", ORDERS)).verdicts == ()
+
+
+def test_what_a_newer_server_told_of_itself_is_no_wish() -> None:
+    wanted = {**validate(ORDERS, dialect("2.15.1")), "metadata": {"_nats.ver": "2.15.1"}}
+    assert compare(wanted, seen("2.9.10", ORDERS)).verdicts == ()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ({"subjects": ["a"]}, "it has no name"),
+        (
+            {"name": "S", "subjects": ["a"], "republish": {"src": "a", "dest": "a"}},
+            "no server takes this configuration",
+        ),
+        ({"name": 7}, "it has no name"),
+    ],
+)
+def test_what_is_no_configuration(wanted: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        compare(wanted, seen("2.9.10"))
+
+
+# -- ingress transforms as rules -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("src", "dest", "subjects", "parts"),
+    [
+        ("a.*", "x.$1", ["a.*"], [("a.*", "x.$1", "a.*", "x.*")]),
+        (">", "x.>", ["a.*", "b"], [("a.*", "x.a.{{wildcard(1)}}", "a.*", "x.a.*"), ("b", "x.b", "b", "x.b")]),
+        (">", "x.>", ["a.>"], [("a.>", "x.a.>", "a.>", "x.a.>")]),
+    ],
+)
+def test_ingress_parts(src: str, dest: str, subjects: list[str], parts: list[tuple[str, ...]]) -> None:
+    assert ingress_parts(src, dest, subjects) == [IngressPart(*part) for part in parts]
+
+
+@pytest.mark.parametrize(
+    ("src", "subjects", "said"),
+    [
+        (">", [">"], "every subject"),
+        ("a.*", ["a.b"], "takes more than the stream's"),
+        ("a.b", ["a.*"], "split it in two"),
+    ],
+)
+def test_ingress_that_no_rule_can_do(src: str, subjects: list[str], said: str) -> None:
+    told = ingress_parts(src, "x.>" if src == ">" else "x", subjects)
+    assert isinstance(told, str)
+    assert said in told
+
+
+# -- what streams suggest --------------------------------------------------------------------------------------------
+
+
+def options(there: Landscape) -> list[str]:
+    return [suggestion.option for suggestion in suggestions(there)]
+
+
+def test_what_streams_suggest() -> None:
+    worker = {"name": "workers", "config": {"ack_policy": "explicit", "max_deliver": 5}}
+    there = seen(
+        "2.10.27",
+        ORDERS,
+        {"name": "KV_SETTINGS", "subjects": ["$KV.SETTINGS.>"]},
+        {"name": "OBJ_FILES", "subjects": ["$O.FILES.C.>", "$O.FILES.M.>"]},
+        {"name": "JOBS", "subjects": ["jobs.*"], "retention": "workqueue"},
+        {"name": "TWO", "subjects": ["a", "b"]},
+        {"name": "KV_NATS_BRIDGE", "subjects": ["$KV.NATS_BRIDGE.>"]},
+        JOBS=[worker],
+    )
+    assert options(there) == [
+        "--republish ORDERS 'orders.>' 'monitor.orders.>'",
+        "--republish KV_SETTINGS '$KV.SETTINGS.>' 'changed.SETTINGS.>'",
+        "--republish OBJ_FILES '$O.FILES.M.*' 'changed.FILES.{{wildcard(1)}}'",
+        "--republish JOBS 'jobs.*' 'monitor.jobs.{{wildcard(1)}}' --allow-side-effects",
+        "--dead-letters JOBS 'dlq.JOBS.{{wildcard(1)}}'",
+        "--republish TWO '>' 'monitor.TWO.>'",
+    ]
+
+
+def test_nothing_is_suggested_that_would_land_in_a_stream_or_is_done_already() -> None:
+    assert options(seen("2.10.27", ORDERS, {"name": "MONITOR", "subjects": ["monitor.>"]})) == []
+    assert options(seen("2.10.27", {**ORDERS, "republish": {"src": ">", "dest": "m.>"}})) == []
+    assert options(seen("2.10.27", {"name": "ALL", "subjects": ["*", "*.*"]})) == [
+        "--republish ALL '>' 'monitor.ALL.>'"
+    ]
+    # Through another stream's native republish it would come back.
+    back = {"name": "BACK", "subjects": ["other.>"], "republish": {"src": "other.>", "dest": "orders.>"}}
+    there = seen("2.10.27", ORDERS, back)
+    assert options(there) == ["--republish ORDERS 'orders.>' 'monitor.orders.>'"]
+    rule = asked_for.republishing(there, "ORDERS", "orders.>", "other.>")
+    assert "loop: stream ORDERS" in str(obstacle(rule, (), there))
+
+
+def test_every_suggestion_can_be_written_and_read() -> None:
+    worker = {"name": "w", "config": {"max_deliver": 2}}
+    there = seen(
+        "2.15.1",
+        ORDERS,
+        {"name": "KV_S", "subjects": ["$KV.S.>"]},
+        {"name": "J", "subjects": ["j"], "retention": "interest"},
+        J=[worker],
+        ORDERS=[worker],
+    )
+    rules: list[ProposedRule] = []
+    for suggestion in suggestions(there):
+        assert obstacle(suggestion.rule, rules, there) is None
+        rules.append(named(suggestion.rule, [rule.name for rule in rules]))
+    assert len(rules) == 5
+    _read_back(rules)
+
+
+# -- rules and their text --------------------------------------------------------------------------------------------
+
+
+def _read_back(rules: list[ProposedRule]) -> None:
+    text = configuration_text({"servers": ["nats://h:1"]}, rules, about=["Said."], file="bridge.yaml")
+    value = compose(text).value
+    assert value["rules"] == [rule.data for rule in rules]
+    assert [error.message for error in Draft202012Validator(configuration_schema()).iter_errors(value)] == []
+    settings = loads(text, Path(), "bridge.yaml", {})
+    assert [rule.name for rule in settings.rules] == [rule.name for rule in rules]
+    assert text.startswith("# yaml-language-server: $schema=bridge.schema.json\n")
+    assert all(len(line) <= 130 for line in text.splitlines())
+
+
+def test_rules_of_every_kind_are_written() -> None:
+    there = seen("2.9.10", ORDERS, {"name": "T", "subjects": ["t.>"]})
+    mirror = {"name": "m", "kind": "mirror", "stream": "T", "mirror": {"name": "ORDERS", "filter_subject": "orders.a"}}
+    rules = [
+        asked_for.republishing(there, "ORDERS", "orders.*", "m.$1", CERTAIN),
+        asked_for.republishing(there, "KV_A", "$KV.A.>", "k.>"),
+        asked_for.republishing(there, "KV_B", "$KV.B.>", "l.>", CERTAIN),
+        asked_for.copying(there, "T", [("ORDERS", "orders.a", "t.a"), ("ORDERS", "orders.b", "t.b")]),
+        asked_for.ingress(there, "T", "in.*", "t.$1"),
+        asked_for.dead_letters(there, "*", "dlq.$1.$2"),
+        ProposedRule(mirror, ("Why.",)),
+    ]
+    _read_back([named(rule, []) for rule in rules])
+
+
+@given(st.text(st.characters(codec="utf-8")))
+def test_whatever_subjects_hold_is_read_as_it_was_meant(subject: str) -> None:
+    rule = ProposedRule({"name": "r", "kind": "republish", "stream": "S", "republish": {"src": subject, "dest": "d"}})
+    text = configuration_text({"servers": ["nats://h:1"]}, [rule], about=[subject], file="bridge.yaml")
+    assert compose(text).value["rules"] == [rule.data]
+
+
+def test_names_are_each_their_own_and_fit() -> None:
+    rule = ProposedRule({"name": "É S/x_Y", "kind": "republish"})
+    assert named(rule, []).name == "s-x-y"
+    assert named(rule, ["s-x-y", "s-x-y-2"]).name == "s-x-y-3"
+    long = ProposedRule({"name": "a" * 100, "kind": "republish"})
+    assert named(long, ["a" * 64]).name == "a" * 62 + "-2"
+    assert named(ProposedRule({"name": "日本", "kind": "mirror"}), []).name == "mirror"
+
+
+def test_work_queues_are_watched_without_a_position_and_only_with_consent() -> None:
+    worker = {"name": "w", "config": {}}
+    there = seen("2.15.1", {"name": "JOBS", "subjects": ["jobs"], "retention": "workqueue"}, JOBS=[worker])
+    without = asked_for.republishing(there, "JOBS", "jobs", "m.jobs").data
+    assert (without["durable"], "allow_side_effects" in without) == (False, False)
+    consent = asked_for.republishing(there, "JOBS", "jobs", "m.jobs", HowToRepublish(side_effects=True))
+    assert consent.data["allow_side_effects"] is True
+    assert "would stay in the queue" in " ".join(consent.why)
+    assert "watching would remove its messages" in asked_for.side_effect_of(
+        seen("2.15.1", {"name": "JOBS", "subjects": ["jobs"], "retention": "workqueue"}), "JOBS"
+    )
+
+
+def test_dead_letters_say_who_keeps_them() -> None:
+    there = seen("2.15.1", ORDERS, {"name": "DLQ", "subjects": ["dlq.>"]})
+    assert "Stream DLQ takes them" in asked_for.dead_letters(there, "ORDERS", "dlq.{{wildcard(1)}}").why[1]
+    assert "No stream takes lost.>" in asked_for.dead_letters(there, "*", "lost.$1").why[1]
+
+
+def test_a_stream_that_is_misspelt() -> None:
+    with pytest.raises(ConfigError, match="no stream 'ORDRES'; did you mean 'ORDERS'"):
+        asked_for.known_stream(seen("2.15.1", ORDERS), "ORDRES")
+    with pytest.raises(ConfigError, match="there is none in this account"):
+        asked_for.known_stream(seen("2.15.1"), "ORDERS")
+
+
+def test_a_rule_that_is_malformed_is_an_obstacle() -> None:
+    there = seen("2.15.1", ORDERS)
+    reason = obstacle(asked_for.republishing(there, "ORDERS", "orders.*", "m.$2"), (), there)
+    assert reason is not None
+    assert reason.startswith("republish.dest: from 'orders.*' to 'm.$2': ")
+    assert json.dumps(reason)
+
+
+def test_where_the_server_could_do_the_same_the_file_says_so() -> None:
+    for version in ALL:
+        there = seen(version, ORDERS, {"name": "T", "subjects": ["t.>"]})
+        told = [
+            any("could do the same by itself" in line for line in rule.why)
+            for rule in (
+                asked_for.republishing(there, "ORDERS", "orders.>", "m.>"),
+                asked_for.copying(there, "T", [("ORDERS", "orders.a", "t.a")]),
+                asked_for.ingress(there, "T", "in.*", "t.$1"),
+                asked_for.republishing(there, "ORDERS", "orders.>", "m.>", CERTAIN),
+            )
+        ]
+        assert told == [version != "2.9.10"] * 3 + [False]
+    old = seen("2.11.17", ORDERS)
+    assert "by itself" not in " ".join(asked_for.republishing(old, "ORDERS", "orders.*", "m.{{partition(5)}}").why)
+
+
+def test_names_of_files_and_commands_hold_whatever_streams_are_called() -> None:
+    change = StreamChange("/etc/a;b", "recreate", {}, ())
+    assert change.file_name == "_etc_a_b.create.json"
+    assert change.steps(Path("x y"))[1:] == [
+        "nats stream rm '/etc/a;b'",
+        "nats request '$JS.API.STREAM.CREATE./etc/a;b' < 'x y/_etc_a_b.create.json'",
+    ]
+
+
+def test_an_account_of_many_streams_suggests_a_few() -> None:
+    many = [{"name": f"S{number}", "subjects": [f"s{number}.>"]} for number in range(60)]
+    assert len(suggestions(seen("2.10.27", *many))) == 20
+
+
+def test_a_wanted_republish_is_what_it_was_natively_also_on_buckets_and_queues() -> None:
+    bucket = {"name": "KV_S", "subjects": ["$KV.S.>"]}
+    worker = {"name": "w", "config": {}}
+    jobs = {"name": "JOBS", "subjects": ["jobs"], "retention": "workqueue"}
+    there = seen("2.9.10", bucket, jobs, JOBS=[worker])
+    (rule,) = compare({**bucket, "republish": {"src": ">", "dest": "s.>"}}, there).rules
+    assert rule.data["republish"] == {"src": ">", "dest": "s.>"}
+    wanted = {**jobs, "republish": {"src": "jobs", "dest": "m.jobs"}}
+    (queue,) = compare(wanted, there, HowToRepublish(side_effects=True)).rules
+    assert (queue.data["durable"], queue.data["allow_side_effects"]) == (False, True)
+    assert "allow_side_effects" not in compare(wanted, there).rules[0].data
+    (certain,) = compare({**ORDERS, "republish": {"dest": "m.>"}}, seen("2.9.10", ORDERS), CERTAIN).rules
+    assert certain.data["delivery"] == "at_least_once"
+
+
+def test_a_stream_that_the_server_would_not_take_is_no_way_out() -> None:
+    wanted = {"name": "T", "sources": [{"name": "ORDERS", "subject_transforms": [{"src": "orders.*", "dest": "t.$1"}]}]}
+    there = seen("2.9.10", ORDERS, wanted)
+    assert answers(compare(wanted, there)) == ["rule"]
+    full = there.with_config({**wanted, "max_bytes": -1, "deny_delete": True, "subjects": ["own"], "sealed": False})
+    assert answers(compare(wanted, full)) == ["rule"]
+    result = compare({**wanted, "name": "T2"}, there.with_config({"name": "T", "subjects": ["t.*"]}))
+    assert answers(result) == ["impossible"]
+    ingress = {"name": "E", "subjects": ["events.*"], "subject_transform": PARTED}
+    taken = seen("2.9.10", ingress).with_config({"name": "F", "subjects": ["events.0.*"]})
+    result = compare(ingress, taken)
+    assert (answers(result), result.rules, result.change) == (["impossible"], (), None)
+    assert "subjects overlap with an existing stream (10065)" in result.verdicts[0].text

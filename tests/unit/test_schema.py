@@ -1,0 +1,186 @@
+"""The JSON schema: good for editors, the one that is published, and of one mind with `check` as far as it can be."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from bridge.cli import main
+from bridge.errors import ConfigError
+from bridge.settings import load
+from bridge.settings.schema import SCHEMA_ID, configuration_schema
+from marked_yaml import DocumentError, compose
+
+SCHEMA = configuration_schema()
+VALIDATOR = Draft202012Validator(SCHEMA)
+PUBLISHED = Path(__file__).parents[2] / "config" / "schema.json"
+RULE = {"name": "a", "kind": "republish", "stream": "S", "republish": {"src": "a.>", "dest": "x.>"}}
+
+ONLY_CHECK_KNOWS = [
+    # what refers to another place, or to a file
+    *("no connection '", "is left out and means 'default'", "is the name of rules[", "no such file", "source records"),
+    *(
+        "needs servers, or a context",
+        "needs 'password_file'",
+        "needs 'user'",
+        "needs 'key'",
+    ),  # or the environment has it
+    # what subjects and transforms mean together
+    *("'; keep", "filters can not overlap", "duplicate source", "detected cycle", "endless loop", "leaves out all of"),
+    *("leave out all of", "is not part of"),
+    *(
+        "invalid mapping destination",
+        "invalid subject (",
+        "both must end in",
+        "no '*' can stand there",
+        "partition of 0",
+    ),
+    *("belongs to servers and replies", "selects no advisory about a message", "keep one position for both"),
+    *("exclude leaves out is a number", "are written without their bucket", "must not contain wildcards (10024)"),
+    *("must not overlap with $JS.API", "a dialect before 2.10", "transform destination is invalid"),
+    # numbers and texts with a meaning
+    *("time '2026-02-30", "'nats://h:99999'", "cannot be published to; write a subject of the stream"),
+]
+"""What is said of wrong configurations that a schema lets pass."""
+
+
+def _cases() -> Iterator[tuple[str, Any, str]]:
+    for file in sorted(Path(__file__).parent.glob("test_settings_bad*.txt")):
+        for block in file.read_text(encoding="utf-8").removeprefix("=== ").split("\n=== "):
+            name, _, rest = block.partition("\n")
+            text, _, expected = rest.rpartition(">>>\n")
+            try:
+                value = compose(text).value
+            except DocumentError:
+                continue  # no YAML: no schema sees it
+            yield f"{file.stem}:{name}", {} if value is None else value, expected
+
+
+CASES = list(_cases())
+
+
+def test_it_is_a_schema() -> None:
+    Draft202012Validator.check_schema(SCHEMA)
+    assert SCHEMA["$id"] == SCHEMA_ID
+    assert SCHEMA["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+
+
+def test_the_published_schema_is_the_one_of_the_models(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["schema"])
+    printed = capsys.readouterr().out
+    assert ended.value.code == 0
+    published = PUBLISHED.read_text(encoding="utf-8")
+    assert printed == published, "regenerate it: nats-bridge schema > config/schema.json"
+    assert json.loads(published) == SCHEMA
+
+
+def _mappings(schema: Any, where: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every schema of a mapping, without those that only narrow another one."""
+    if isinstance(schema, dict):
+        if isinstance(schema.get("properties"), dict) and schema.get("type") == "object":
+            yield where, schema
+        for key, member in schema.items():
+            yield from _mappings(member, f"{where}/{key}")
+    elif isinstance(schema, list):
+        for number, member in enumerate(schema):
+            yield from _mappings(member, f"{where}/{number}")
+
+
+def test_every_key_is_described_and_no_other_one_is_taken() -> None:
+    found = list(_mappings(SCHEMA))
+    assert len(found) >= 18
+    for where, mapping in found:
+        assert mapping["additionalProperties"] is False, where
+        for name, value in mapping["properties"].items():
+            assert value.get("description"), f"{where}: {name} has no description"
+            if name not in mapping.get("required", ()) and name not in ("$schema", "leadership"):
+                known = "default" in value or "anyOf" in value or where.count("/") > 3
+                optional_without = ("opt_start_seq", "opt_start_time")
+                assert known or name in optional_without, f"{where}: {name} tells no default"
+
+
+def test_it_offers_what_can_be_chosen() -> None:
+    parts = SCHEMA["$defs"]
+    assert parts["Delivery"]["enum"] == ["at_most_once", "at_least_once"]
+    assert parts["Log"]["properties"]["format"]["enum"] == ["auto", "json", "console"]
+    assert parts["RepublishRule"]["properties"]["start"]["anyOf"][0] == {"enum": ["new", "first"]}
+    assert parts["RepublishRule"]["properties"]["start"]["default"] == "new"
+    kinds = [parts[entry["$ref"].rpartition("/")[2]] for entry in SCHEMA["properties"]["rules"]["items"]["oneOf"]]
+    assert [kind["properties"]["kind"]["const"] for kind in kinds] == [
+        *("republish", "sources", "mirror", "kv_sources", "subject_transform", "advisories")
+    ]
+
+
+def test_it_has_the_names_that_people_write() -> None:
+    rule = SCHEMA["$defs"]["RepublishRule"]
+    assert {"from", "to"} <= rule["properties"].keys()
+    assert "source_connection" not in rule["properties"]
+
+
+def test_no_keyword_is_there_that_the_draft_does_not_know() -> None:
+    known = {*Draft202012Validator.VALIDATORS, *("$defs", "$id", "$schema", "title", "description", "default")}
+    known |= {"examples", "then", "else"}
+
+    def unknown(schema: Any) -> Iterator[str]:
+        if isinstance(schema, dict):
+            yield from schema.keys() - known
+            for key, member in schema.items():
+                if key in ("properties", "$defs", "dependentSchemas"):
+                    for inner in member.values():
+                        yield from unknown(inner)
+                elif key not in ("default", "examples", "enum", "const"):
+                    yield from unknown(member)
+        elif isinstance(schema, list):
+            for member in schema:
+                yield from unknown(member)
+
+    assert set(unknown(SCHEMA)) == set()
+
+
+@pytest.mark.parametrize(("value", "said"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_what_check_refuses_the_schema_refuses_unless_only_check_can_know(value: Any, said: str) -> None:
+    problems = said.splitlines()
+    if not VALIDATOR.is_valid(value):
+        return
+    for problem in problems:
+        assert any(part in problem for part in ONLY_CHECK_KNOWS), f"the schema lets pass: {problem}"
+
+
+def test_most_wrong_configurations_are_seen_by_an_editor() -> None:
+    refused = [name for name, value, _ in CASES if not VALIDATOR.is_valid(value)]
+    assert len(refused) >= 120
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"$schema": "config/schema.json", "rules": [%s]}',
+        "$schema: https://example.com/schema.json\nrules: [%s]\n",
+        "rules: [%s]\nconnections: {default: {servers: 'nats://h:4222,nats://i'}}\n",
+        "rules: [%s]\nconnections: {default: {servers: ['[::1]:4222', h, 'tls://h:1/'], inbox_prefix: _IN.b}}\n",
+        'rules: [%s]\nhttp: {listen: ""}\n',
+        "rules: [%s]\nhttp: {listen: ':8222'}\n",
+        "rules: [%s]\nhttp: {listen: '[::1]:8222'}\ndialect: v2.10.27\nleadership: {}\n",
+        "rules: [%s]\ndialect: 2.12.0-RC.1\n",
+    ],
+)
+def test_what_is_good_is_good_for_both(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "bridge.yaml"
+    file.write_text(text.replace("%s", json.dumps(RULE)), "utf-8")
+    assert load(file, {}).rules
+    assert [error.message for error in VALIDATOR.iter_errors(compose(file.read_text("utf-8")).value)] == []
+
+
+def test_the_schema_key_holds_a_text(tmp_path: Path) -> None:
+    file = tmp_path / "bridge.yaml"
+    file.write_text(f"$schema: [a]\nrules: [{json.dumps(RULE)}]\n", "utf-8")
+    with pytest.raises(ConfigError, match=re.escape("$schema")):
+        load(file, {})
+    assert not VALIDATOR.is_valid(compose(file.read_text("utf-8")).value)
