@@ -20,7 +20,7 @@ from pipeline.backfill.spark_work import done, watching
 from pipeline.backfill.stored_position import StoredPosition
 from pipeline.backfill.summary import EntrySummary
 from pipeline.backfill.task_counts import told_of
-from pipeline.progress import Progress
+from pipeline.progress import Progress, Shown
 from pipeline.source.loop_thread import LoopThread
 
 if TYPE_CHECKING:
@@ -36,14 +36,14 @@ class Copying:
     Attributes:
         spark: the session.
         request: what is wanted.
-        quiet: show no progress.
+        shown: how progress is shown.
         loop: where the connections live.
         target: the connection of the rule's target.
     """
 
     spark: SparkSession
     request: Request
-    quiet: bool
+    shown: Shown
     loop: LoopThread
     target: Link
 
@@ -53,7 +53,7 @@ class Copying:
         nothing = DryRun(entry.plan.source.name, entry.plan.stream, history.first, history.last)
         if history.first > history.last:
             return nothing
-        with watching(self.spark, job, history.last - history.first + 1, quiet=self.quiet) as progress:
+        with watching(self.spark, job, history.last - history.first + 1, self.shown) as progress:
             progress.enter("counting")
             return done(job, lambda: dry_run(history.at_once(self.spark), entry.outcomes, nothing, self.request.top))
 
@@ -68,7 +68,7 @@ class Copying:
         )
         if history.first > history.last:
             return nothing
-        with watching(self.spark, job, history.last - history.first + 1, quiet=self.quiet) as progress:
+        with watching(self.spark, job, history.last - history.first + 1, self.shown) as progress:
             if folder is not None:
                 progress.enter("writing files")
                 mode = "append" if number else "overwrite" if self.request.overwrite else "errorifexists"
