@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pipeline.errors import OptionError, PipelineError, RowError, SchemaError, UnreachableError, told
+from tests.live.forgotten_ids import FORGETFUL, PROBE, last_sequence, until_forgotten
 from tests.live.raw_messages import RawPeer
 from tests.live.stored_messages import stored_messages
-from tests.spark.forgotten_ids import FORGETFUL, PROBE, last_sequence, until_forgotten
 
 if TYPE_CHECKING:
     import pyarrow as pa
