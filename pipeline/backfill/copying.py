@@ -12,6 +12,7 @@ from bridge.connection import Link
 from bridge.copying.target_tail import own_record
 from pipeline.backfill.copy_planning import EntryBackfill
 from pipeline.backfill.dry_run import DryRun, dry_run
+from pipeline.backfill.fence import mark_unfinished
 from pipeline.backfill.files import write_files
 from pipeline.backfill.history import History, LiveHistory, captured_history
 from pipeline.backfill.parallel_copying import copied_in_parallel
@@ -103,9 +104,12 @@ class Copying:
         """What the tasks counted."""
         request = self.request
         if request.parallel > 1:
-            return copied_in_parallel(
+            self.loop.run(mark_unfinished(entry.unfinished, history.first, history.last, entry.held_from))
+            counts = copied_in_parallel(
                 self.spark, entry, history, request.parallel, progress, request.in_order, self._position
             )
+            self.loop.run(entry.unfinished.end())
+            return counts
         progress.enter("copying", count=self._position(entry, history.first))
         tasks = history.given_to(entry.task, self.spark)
         return told_of([row[0] for row in tasks.collect()])
