@@ -39,6 +39,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
+def small_batches(spark: SparkSession) -> Iterator[None]:
+    """Rows go from process to process by the hundred."""
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 100)
+    yield
+    spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+
+@pytest.fixture
 def version() -> str:
     """The servers' version; a module that looks at several has one of its own."""
     return "2.10.27"
