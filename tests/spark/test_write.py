@@ -13,6 +13,7 @@ import pytest
 from pyspark.taskcontext import TaskContext
 
 from pipeline.errors import OptionError, PipelineError, RowError, SchemaError, UnreachableError, told
+from pyspark_jetstream import register
 from tests.live.forgotten_ids import FORGETFUL, PROBE, last_sequence, until_forgotten
 from tests.live.raw_messages import RawPeer
 from tests.live.stored_messages import stored_messages
@@ -130,6 +131,17 @@ async def test_partitions_are_written_at_the_same_time_if_that_is_chosen(
     places = [int(m.payload.split()[1]) for m in found]
     for low in (0, 1000, 2000):  # within a partition the order is kept
         assert [place for place in places if low <= place < low + 1000] == list(range(low, low + 1000))
+
+
+async def test_a_thread_of_its_own_writes_when_the_format_is_registered_there(
+    spark: SparkSession, write: Callable[..., None], peer: RawPeer, stream: str
+) -> None:
+    def work() -> None:
+        register(spark)
+        write(numbered(spark, stream, 10), stream)
+
+    await asyncio.to_thread(work)
+    assert await last_sequence(peer, stream) == 10
 
 
 async def test_an_ordered_write_of_several_partitions_says_how_to_go_on_behind_what_is_stored(
