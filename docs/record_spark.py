@@ -4,7 +4,8 @@
     python -m docs.record_spark --write    # and puts the output into docs/spark.md
 
 A `python` block runs in one interpreter with those before it, an `sh` block as commands in one folder; the `text` block
-behind either is what it printed. Only the port and the folder are replaced, by 4222 and nothing.
+behind either is what it printed. Only the port and the folder are replaced, by 4222 and nothing. Pictures that the walk
+draws (`*.svg`) are put beside the page.
 """
 
 from __future__ import annotations
@@ -111,12 +112,15 @@ def main(write: bool) -> None:
         for block in play(blocks(page), Path(folder)):
             click.echo(f"```{block.language}\n{block.code}```\n\n{block.output}")
             played.append(block)
+        pictures = {picture.name: picture.read_bytes() for picture in Path(folder).rglob("*.svg")}
     if write:
         for block in reversed(played):
             output = f"\n```text\n{block.output}```\n" if block.output else ""
             text = f"```{block.language}\n{block.code}```\n{output}"
             page = page[: block.span[0]] + text + page[block.span[1] :]
         PAGE.write_text(page, "utf-8")
+        for name, picture in pictures.items():
+            (PAGE.parent / name).write_bytes(picture)
 
 
 if __name__ == "__main__":
