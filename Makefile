@@ -57,7 +57,7 @@ spark: install
 
 spark-test: spark
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
-	$(BIN)/python -m pytest tests/spark
+	$(BIN)/python -m pytest tests/spark --timeout 900
 
 browser-test: install
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/browser.lock

@@ -3,7 +3,7 @@
     python -m docs.record tutorial.md            # does it, and shows it
     python -m docs.record tutorial.md --write    # and puts the outputs into the page
 
-`docs.walk` says how a walk is written.
+`docs.walk` says how a walk is written. Pictures that a walk draws (`*.svg`) are put beside the page.
 """
 
 from __future__ import annotations
@@ -28,8 +28,11 @@ def main(page: str, write: bool) -> None:
         for step in play(steps(text), Path(folder), WALKS[page]):
             click.echo(f"--- {step.kind} {step.name}\n{step.code}{step.output}")
             played.append(step)
+        pictures = {picture.name: picture.read_bytes() for picture in Path(folder).rglob("*.svg")}
     if write:
         path.write_text(with_outputs(text, played), "utf-8")
+        for name, picture in pictures.items():
+            (DOCS / name).write_bytes(picture)
 
 
 if __name__ == "__main__":

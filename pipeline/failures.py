@@ -44,7 +44,12 @@ _SIGNS: Final = (
         "executor {0} was lost (killed, out of memory, or its machine is gone)",
     ),
     _sign(
-        r"Python worker (?:exited unexpectedly|failed to connect back)",
+        r"Python worker failed to connect back",
+        "a Python process did not start in the ten seconds that Spark gives it: the machine is too busy (run it again),"
+        " or it lacks pyarrow or nats-bridge (PYSPARK_PYTHON says which Python workers are)",
+    ),
+    _sign(
+        r"Python worker exited unexpectedly",
         "a Python worker died: out of memory, killed, or it lacks pyarrow or nats-bridge"
         " (PYSPARK_PYTHON says which Python workers are)",
     ),

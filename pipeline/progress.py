@@ -23,7 +23,7 @@ from pipeline.stopping import Stop, in_java, listening
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["INTERVAL", "Progress", "watched"]
+__all__ = ["INTERVAL", "Progress", "Shown", "watched"]
 
 INTERVAL: Final = 10.0
 """Seconds between two lines where there is no terminal, unless another interval is asked for."""
@@ -31,6 +31,22 @@ INTERVAL: Final = 10.0
 _LOOK: Final = 0.5
 _REMEMBERED: Final = 15.0
 """Seconds over which the rate is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """How progress is shown.
+
+    Attributes:
+        quiet: not at all.
+        every: seconds between two lines where stderr is no terminal.
+    """
+
+    quiet: bool = False
+    every: float = INTERVAL
+
+
+_AS_USUAL: Final = Shown()
 
 
 @dataclass(slots=True)
@@ -91,8 +107,7 @@ def watched(
     job: str,
     *,
     total: int | None = None,
-    quiet: bool = False,
-    interval: float = INTERVAL,
+    shown: Shown = _AS_USUAL,
     drains: bool = False,
 ) -> Iterator[Progress]:
     """Show the progress of whatever Spark does inside of the block.
@@ -101,8 +116,7 @@ def watched(
         spark: the session; all its queries are counted.
         job: what it is called, such as `capture ORDERS`.
         total: how many messages there are to handle, if that is known.
-        quiet: say nothing at all.
-        interval: seconds between two lines where stderr is no terminal.
+        shown: whether and how often something is said.
         drains: the block looks at `Progress.stopping` and ends by itself after the first signal; only a second one
             cancels.
 
@@ -111,7 +125,7 @@ def watched(
     """
     progress = Progress(job, total)
     stops: list[Stop] = []
-    watcher = _Watcher(spark, _Screen(progress, spark, quiet=quiet, interval=interval))
+    watcher = _Watcher(spark, _Screen(progress, spark, shown))
 
     def on_stop(stop: Stop) -> None:
         stops.append(stop)
@@ -188,10 +202,9 @@ class _Watcher(threading.Thread):
 class _Screen:
     """What is written to stderr, and when."""
 
-    def __init__(self, progress: Progress, spark: SparkSession, *, quiet: bool, interval: float) -> None:
+    def __init__(self, progress: Progress, spark: SparkSession, shown: Shown) -> None:
         self._progress = progress
-        self._quiet = quiet
-        self._interval = interval
+        self._shown = shown
         self._is_terminal = sys.stderr.isatty()
         self._counts: SparkCounts | None = None
         # Hosts of notebooks may forbid to ask Spark's stores: then there are stages and exact counts, but no rows.
@@ -207,7 +220,7 @@ class _Screen:
 
     def look(self) -> None:
         """Ask Spark, and write if it is time."""
-        if self._quiet:
+        if self._shown.quiet:
             return
         now = time.monotonic()
         with self._lock:
@@ -219,7 +232,7 @@ class _Screen:
             self._history.append((now, messages))
             while len(self._history) > 2 and now - self._history[0][0] > _REMEMBERED:
                 self._history.popleft()
-            if not self._is_terminal and now - self._said < self._interval:
+            if not self._is_terminal and now - self._said < self._shown.every:
                 return
             then, before = self._history[0]
             state = State(
@@ -237,7 +250,7 @@ class _Screen:
 
     def say(self, text: str) -> None:
         """A line that stays."""
-        if not self._quiet:
+        if not self._shown.quiet:
             with self._lock:
                 self._write(text, stays=True)
 
@@ -272,7 +285,7 @@ class _Screen:
     def _ask(self) -> tuple[int, int]:
         """Rows and tasks from Spark; a count that cannot be had is no reason to disturb the job."""
         tasks = (0, 0)
-        if self._counts is not None and not self._quiet:
+        if self._counts is not None and not self._shown.quiet:
             with suppress(Exception):
                 tasks = self._counts.tasks()
                 self._rows = (self._progress.count or self._counts.rows)()

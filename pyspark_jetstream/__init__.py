@@ -6,7 +6,7 @@ Where it is not installed on the driver but shipped (`--py-files`), Spark does n
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipeline.source.cores import CORES
 from pipeline.source.data_source import JetStreamDataSource
@@ -20,7 +20,13 @@ DefaultSource = JetStreamDataSource
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format `jetstream` known to a session; harmless where it is known already."""
-    with suppress(AttributeError):  # Spark Connect knows no context
+    """Make the format `jetstream` known to a session, and the session to the calling thread; harmless if it is done.
+
+    Spark looks for a format in the session that the thread has: a thread of a program's own has none, and a session
+    that was just made of another one is not the thread's yet.
+    """
+    with suppress(AttributeError):  # Spark Connect knows no context, and no thread's session
         spark.sparkContext.environment[CORES] = str(spark.sparkContext.defaultParallelism)
+        jvm: Any = spark._jvm
+        jvm.org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
     spark.dataSource.register(JetStreamDataSource)

@@ -30,6 +30,7 @@ from bridge.copying.resuming import Resuming
 from bridge.copying.selection import consumer_filters
 from bridge.copying.sequence_keeper import SequenceKeeper
 from bridge.copying.target import Target
+from bridge.copying.unfinished import UnfinishedCopies
 from bridge.copying.verdict import SEALED, SOURCE_RECORD_REFUSED, Verdict
 from bridge.errors import ApiError, BridgeError, RuleRefusedError
 from bridge.gate import ALWAYS_OPEN, Gate
@@ -303,6 +304,10 @@ class CopyEntry:
             resume = await self._resuming.kept_position(self._key, last, origin_info)
             self._keeper = SequenceKeeper(plan.rule, plan.source.name, self._key, plan.filler, last)
         else:
+            if plan.behind is None:
+                await UnfinishedCopies(
+                    self._origin.api, plan.source.name, self._key, plan.stream, target.created
+                ).refuse(plan.rule)
             resume = await self._resuming.position(self._key, target, last, target_info, origin_info, filters)
             self._counters.out_of_order += resume.missing
         self._loop = CopyLoop(

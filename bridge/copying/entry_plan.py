@@ -30,7 +30,7 @@ class EntryPlan:
         filler: the subject for numbers that the origin lacks.
         one_by_one: whether order is kept at the price of speed.
         behind: a sequence of the origin up to which everything is known to be in the target, in whatever order: copies
-            of these tell nothing about where to go on.
+            of these tell nothing about where to go on. None for nothing known.
     """
 
     rule: str
@@ -45,8 +45,8 @@ class EntryPlan:
     keep_sequence: bool = False
     filler: str | None = None
     one_by_one: bool = False
-    behind: int = 0
+    behind: int | None = None
 
     def is_own(self, record: SourceRecord) -> bool:
         """Whether a source record in the target was written for this entry, and tells where to go on."""
-        return record.sequence > self.behind and self.sourcing.is_own(record)
+        return record.sequence > (self.behind or 0) and self.sourcing.is_own(record)

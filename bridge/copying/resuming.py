@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -28,6 +28,9 @@ from transforms.timestamp import nanoseconds_of
 __all__ = ["Resuming", "compared"]
 
 _log = structlog.get_logger("bridge.copying")
+
+_FURTHER = 4 * MOST_UNCONFIRMED
+"""Copies that are read before any is taken for missing: several times what can be under way together."""
 
 
 class Resuming:
@@ -91,8 +94,15 @@ class Resuming:
             # It was deleted and made anew under our hands: what it holds is what was just on its way.
             there = frozenset(copy.record.sequence for copy in copies)
             return Resume(await self._first_position(target_info, origin_info), there, missing=len(there))
+
+        async def further(wanted: int) -> TargetTail:
+            more = await read_tail(
+                self._target, plan.stream, last, plan.is_own, wanted, rule=plan.rule, whatever_age=True
+            )
+            return replace(more, copies=of_this_origin(more.copies, key, created_ns))
+
         resume = await compared(
-            self._origin, plan.source.name, filters, plan.sourcing, target, replace(tail, copies=copies)
+            self._origin, plan.source.name, filters, plan.sourcing, target, replace(tail, copies=copies), further
         )
         origin_last = int(origin_info["state"]["last_seq"])
         if resume.handled > origin_last:
@@ -213,8 +223,12 @@ async def compared(
     rule: Sourcing | Republish,
     target: Target,
     tail: TargetTail,
+    further: Callable[[int], Awaitable[TargetTail]],
 ) -> Resume:
     """Compare the newest copies with the origin, which is read for that.
+
+    What seems to be missing is looked for further back: it is there if the tail begins among copies that mended an
+    interruption. They were under way together, so what is there is not far in front of them.
 
     Args:
         origin: the API of the connection that holds the origin.
@@ -223,6 +237,7 @@ async def compared(
         rule: the entry, or whatever gives the copies their subjects.
         target: the stream that receives.
         tail: its newest copies of this origin, at least one.
+        further: reads so many of these copies, whatever their age.
 
     Raises:
         ApiError: the server cannot be asked.
@@ -238,14 +253,19 @@ async def compared(
                     ack = AckReply.parse(reply)
                     message_id = header_block.read(block, b"Nats-Msg-Id")
                     messages[ack.stream_sequence] = OriginMessage(ack.time_ns, destination, message_id)
-    return compare(
-        tail.copies,
-        messages,
-        ids=tail.ids,
-        has_gaps=tail.has_gaps,
-        kept_per_subject=target.kept_per_subject,
-        remembered_since_ns=time.time_ns() - target.window_ns // 2,
-    )
+
+    def resume(copies: Sequence[StoredCopy]) -> Resume:
+        return compare(
+            copies,
+            messages,
+            ids=tail.ids,
+            has_gaps=tail.has_gaps,
+            kept_per_subject=target.kept_per_subject,
+            remembered_since_ns=time.time_ns() - target.window_ns // 2,
+        )
+
+    found = resume(tail.copies)
+    return resume((await further(_FURTHER)).copies) if found.missing else found
 
 
 def _order(copy: StoredCopy) -> int:

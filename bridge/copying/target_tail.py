@@ -2,6 +2,9 @@
 
 The target is read backwards from its end, headers only, in growing pieces, until enough copies of the entry are found
 to tell where it stood and whether an interruption left some out.
+
+An interruption that was mended leaves copies behind later ones: the piece can begin among them, and the later ones are
+in front of it, however long ago. So what seems to be left out is looked for once more, further back (`whatever_age`).
 """
 
 from __future__ import annotations
@@ -79,6 +82,7 @@ async def read_tail(
     *,
     rule: str = "",
     record_of: Callable[[bytes], SourceRecord | None] | None = None,
+    whatever_age: bool = False,
 ) -> TargetTail:
     """Read the newest copies of an entry, no more than are wanted.
 
@@ -90,6 +94,7 @@ async def read_tail(
         wanted: how many copies are enough.
         rule: the rule's name, for the log.
         record_of: what a header block tells of where a message comes from, if that is not a source record.
+        whatever_age: whether only the number counts, and not how much older than the newest one a copy is.
 
     Raises:
         ApiError: the server cannot be asked.
@@ -105,8 +110,10 @@ async def read_tail(
         piece, found = await _piece(api, stream, low, high, record_of, ids, newest=high == last)
         copies[:0] = piece
         seen += found
-        enough = len(copies) >= wanted or (piece and piece[0].time_ns < copies[-1].time_ns - _TOGETHER_NS)
-        if enough or (copies and not piece):
+        enough = len(copies) >= wanted
+        if not whatever_age and copies:
+            enough = enough or not piece or piece[0].time_ns < copies[-1].time_ns - _TOGETHER_NS
+        if enough:
             high = low - 1
             break
         high, size = low - 1, size * _GROWTH

@@ -17,7 +17,8 @@ from bridge.copying.position import identity_changed, of_this_origin
 from bridge.copying.publisher import MOST_UNCONFIRMED
 from bridge.copying.resuming import compared
 from bridge.copying.target import Target
-from bridge.copying.target_tail import read_tail
+from bridge.copying.target_tail import TargetTail, read_tail
+from bridge.copying.unfinished import UnfinishedCopies
 from bridge.handoff.native_search import Found
 from bridge.jetstream_api import Json
 from bridge.replay import Replay
@@ -111,6 +112,13 @@ async def copied_up_to(entry: EntryAtTarget) -> int | Waiting | None:
     created = str(entry.origin_info["created"])
     key, created_ns = entry_key(entry.sourcing, created), nanoseconds_of(created)
     stream = str(entry.target_info["config"]["name"])
+    unfinished = UnfinishedCopies(entry.origin.api, source.name, key, stream, str(entry.target_info["created"]))
+    if held := await unfinished.range():
+        return Waiting(
+            f"a backfill --parallel has begun to copy {held[0]} to {held[1]} of '{source.name}' and has not come to its"
+            " end",
+            "let it end, or run it again, and hand over then",
+        )
     tail = await read_tail(entry.target.api, stream, entry.last, entry.sourcing.is_own, MOST_UNCONFIRMED)
     if identity_changed(tail.copies, key, created_ns):
         return Waiting(
@@ -122,8 +130,13 @@ async def copied_up_to(entry: EntryAtTarget) -> int | Waiting | None:
     if not copies:
         return None
     target = Target.of(entry.target_info, entry.target.server_version)
+
+    async def further(wanted: int) -> TargetTail:
+        more = await read_tail(entry.target.api, stream, entry.last, entry.sourcing.is_own, wanted, whatever_age=True)
+        return replace(more, copies=of_this_origin(more.copies, key, created_ns))
+
     resume = await compared(
-        entry.origin.api, source.name, entry.filters, entry.sourcing, target, replace(tail, copies=copies)
+        entry.origin.api, source.name, entry.filters, entry.sourcing, target, replace(tail, copies=copies), further
     )
     if resume.missing:
         return Waiting(

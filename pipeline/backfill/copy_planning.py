@@ -6,9 +6,8 @@ on is what the target tells.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from bridge.connection import Link
 from bridge.copying.barrier import last_sequence_behind
@@ -21,6 +20,7 @@ from bridge.copying.resuming import Resuming
 from bridge.copying.selection import consumer_filters
 from bridge.copying.target import Target
 from bridge.copying.target_tail import read_tail
+from bridge.copying.unfinished import UnfinishedCopies
 from bridge.jetstream_api import Json
 from bridge.replay import Replay
 from bridge.rule_context import RuleContext
@@ -32,9 +32,7 @@ from pipeline.backfill.rule_at_work import refuse_at_work
 from pipeline.errors import OptionError
 from transforms.timestamp import nanoseconds_of
 
-__all__ = ["EntryBackfill", "entry_backfill", "entry_plans", "steps_back"]
-
-_MOST_STEPS_BACK = 8
+__all__ = ["EntryBackfill", "entry_backfill", "entry_plans"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +50,7 @@ class EntryBackfill:
         created_ns: when the origin was created, nanoseconds since 1970.
         target_last: the target's last sequence, when this was found out.
         target_messages: how many messages it held then.
+        unfinished: the mark of several tasks that have not come to their end.
     """
 
     task: CopyTask
@@ -64,6 +63,7 @@ class EntryBackfill:
     created_ns: int
     target_last: int
     target_messages: int
+    unfinished: UnfinishedCopies
 
     @property
     def plan(self) -> EntryPlan:
@@ -126,6 +126,7 @@ async def entry_backfill(
     created = str(origin_info["created"])
     key = entry_key(plan.sourcing, created)
     stream = Target.of(target_info, target.server_version)
+    unfinished = UnfinishedCopies(origin.api, plan.source.name, key, plan.stream, stream.created)
     subjects = await consumer_filters(origin.api, origin_info, plan.filters)
     if request.dry_run:
         target_last = int(target_info["state"]["last_seq"])
@@ -137,6 +138,8 @@ async def entry_backfill(
     if parallel or request.to_parquet is not None:
         first = request.first or await _begin(plan, origin)
     else:
+        if not plan.keep_sequence:  # which tells the position otherwise
+            await unfinished.refuse(plan.rule)
         looked = (origin, target), (origin_info, target_info), (key, stream)
         first = 1 + await _handled(plan, request, *looked, target_last)
     last = int(origin_info["state"]["last_seq"])
@@ -166,6 +169,7 @@ async def entry_backfill(
         created_ns=nanoseconds_of(created),
         target_last=target_last,
         target_messages=int(target_info["state"]["messages"]),
+        unfinished=unfinished,
     )
 
 
@@ -227,8 +231,6 @@ async def _handled(
         filters = await consumer_filters(origin.api, origin_info, plan.filters)
         resume = await resuming.position(key, stream, target_last, target_info, origin_info, filters)
         handled = resume.handled
-        if handled:
-            await _check_order(plan, target, target_last, resume.missing)
     if wanted is not None and wanted > handled:
         tail = await read_tail(target.api, plan.stream, target_last, plan.sourcing.is_own, 1, rule=plan.rule)
         if tail.copies:
@@ -237,27 +239,6 @@ async def _handled(
                 f" sequence {handled}, so {handled + 1} to {wanted} would be missing: leave --from-sequence out"
             )
     return handled
-
-
-async def _check_order(plan: EntryPlan, target: Link, target_last: int, missing: int) -> None:
-    """Whether the newest copies can tell the position: those of several tasks that did not come to their end cannot.
-
-    What interruptions leave out of order is a window of unconfirmed messages, now and then.
-    """
-    tail = await read_tail(
-        target.api, plan.stream, target_last, plan.sourcing.is_own, 2 * MOST_UNCONFIRMED, rule=plan.rule
-    )
-    if missing > MOST_UNCONFIRMED or steps_back([copy.record.sequence for copy in tail.copies]) > _MOST_STEPS_BACK:
-        raise OptionError(
-            f"rule '{plan.rule}': the newest copies of '{plan.source.name}' in '{plan.stream}' are not in order, as a"
-            " --parallel job leaves them that did not come to its end: run it again with --parallel, which finds out"
-            " what is missing"
-        )
-
-
-def steps_back(sequences: Sequence[int]) -> int:
-    """How often a sequence is lower than the one before it."""
-    return sum(after < before for before, after in pairwise(sequences))
 
 
 def _never() -> Awaitable[Link]:

@@ -12,6 +12,7 @@ from bridge.connection import Link
 from bridge.copying.target_tail import own_record
 from pipeline.backfill.copy_planning import EntryBackfill
 from pipeline.backfill.dry_run import DryRun, dry_run
+from pipeline.backfill.fence import mark_unfinished
 from pipeline.backfill.files import write_files
 from pipeline.backfill.history import History, LiveHistory, captured_history
 from pipeline.backfill.parallel_copying import copied_in_parallel
@@ -20,7 +21,7 @@ from pipeline.backfill.spark_work import done, watching
 from pipeline.backfill.stored_position import StoredPosition
 from pipeline.backfill.summary import EntrySummary
 from pipeline.backfill.task_counts import told_of
-from pipeline.progress import Progress
+from pipeline.progress import Progress, Shown
 from pipeline.source.loop_thread import LoopThread
 
 if TYPE_CHECKING:
@@ -36,14 +37,14 @@ class Copying:
     Attributes:
         spark: the session.
         request: what is wanted.
-        quiet: show no progress.
+        shown: how progress is shown.
         loop: where the connections live.
         target: the connection of the rule's target.
     """
 
     spark: SparkSession
     request: Request
-    quiet: bool
+    shown: Shown
     loop: LoopThread
     target: Link
 
@@ -53,7 +54,7 @@ class Copying:
         nothing = DryRun(entry.plan.source.name, entry.plan.stream, history.first, history.last)
         if history.first > history.last:
             return nothing
-        with watching(self.spark, job, history.last - history.first + 1, quiet=self.quiet) as progress:
+        with watching(self.spark, job, history.last - history.first + 1, self.shown) as progress:
             progress.enter("counting")
             return done(job, lambda: dry_run(history.at_once(self.spark), entry.outcomes, nothing, self.request.top))
 
@@ -68,7 +69,7 @@ class Copying:
         )
         if history.first > history.last:
             return nothing
-        with watching(self.spark, job, history.last - history.first + 1, quiet=self.quiet) as progress:
+        with watching(self.spark, job, history.last - history.first + 1, self.shown) as progress:
             if folder is not None:
                 progress.enter("writing files")
                 mode = "append" if number else "overwrite" if self.request.overwrite else "errorifexists"
@@ -103,9 +104,12 @@ class Copying:
         """What the tasks counted."""
         request = self.request
         if request.parallel > 1:
-            return copied_in_parallel(
+            self.loop.run(mark_unfinished(entry.unfinished, history.first, history.last, entry.held_from))
+            counts = copied_in_parallel(
                 self.spark, entry, history, request.parallel, progress, request.in_order, self._position
             )
+            self.loop.run(entry.unfinished.end())
+            return counts
         progress.enter("copying", count=self._position(entry, history.first))
         tasks = history.given_to(entry.task, self.spark)
         return told_of([row[0] for row in tasks.collect()])

@@ -1,8 +1,11 @@
-"""Keeping two from working on the same rule at the same time, for as long as a job runs.
+"""Keeping two from working on the same rule at the same time, for as long as a job runs, or is not finished.
 
 A sidecar that copies has a consumer whose description says so, and that is looked for. A backfill makes one of the
 same kind, from which it takes nothing, so that another backfill sees it, too. Where the configuration has replicas,
 the rule's lease is taken as well: then a sidecar that starts meanwhile stands by, and begins when the job has ended.
+
+Several tasks leave copies from which nobody can tell where to go on, until the job has come to its end; that is marked
+on the server, and stays marked if the job ends otherwise.
 """
 
 from __future__ import annotations
@@ -14,12 +17,13 @@ from typing import Any
 
 from bridge.cancelling import end_tasks
 from bridge.connection import Link
+from bridge.copying.unfinished import UnfinishedCopies
 from bridge.leadership.leases import open_leases
 from bridge.rule_consumer import consumer_owner
 from bridge.settings import Rule, Settings
-from pipeline.errors import PipelineError
+from pipeline.errors import OptionError, PipelineError
 
-__all__ = ["fenced"]
+__all__ = ["fenced", "mark_unfinished"]
 
 _TIMES = 3  # times a lease's time to wait for it
 
@@ -58,6 +62,28 @@ async def fenced(settings: Settings, rule: Rule, origins: Sequence[tuple[Link, s
         for link, stream in origins:
             await held.enter_async_context(_announced(link, stream, consumer_owner(settings.name, rule.name)))
         yield
+
+
+async def mark_unfinished(unfinished: UnfinishedCopies, first: int, last: int, held_from: int) -> None:
+    """Keep rules from believing the target's copies, until `UnfinishedCopies.end`.
+
+    Args:
+        unfinished: the mark.
+        first: the origin's first sequence that will be copied.
+        last: the last one.
+        held_from: the first one that the origin still has.
+
+    Raises:
+        OptionError: another range has been begun, and this one would leave some of it out.
+        ApiError: the server refuses, or cannot be asked.
+    """
+    begun = await unfinished.range()
+    if begun is not None and (first > max(begun[0], held_from) or last < begun[1]):
+        raise OptionError(
+            f"--parallel: an earlier job has begun to copy {begun[0]} to {begun[1]} of '{unfinished.origin}' and has"
+            f" not come to its end; {first} to {last} would leave some of these out: run it with that range or more"
+        )
+    await unfinished.begin(first, last)
 
 
 @asynccontextmanager

@@ -27,6 +27,7 @@ from pipeline.backfill.republishing import Republishing
 from pipeline.backfill.request import Request
 from pipeline.backfill.summary import EntrySummary
 from pipeline.errors import OptionError
+from pipeline.progress import Shown
 from pipeline.source.loop_thread import LoopThread
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def rule_of(settings: Settings, name: str) -> _WithHistory:
 
 
 def backfill(
-    settings: Settings, request: Request, session: Callable[[], SparkSession], *, quiet: bool = False
+    settings: Settings, request: Request, session: Callable[[], SparkSession], shown: Shown
 ) -> list[EntrySummary] | list[DryRun]:
     """Put the history through a rule.
 
@@ -68,7 +69,7 @@ def backfill(
         settings: the configuration.
         request: what is wanted.
         session: makes the Spark session, when everything that can be checked without it is.
-        quiet: show no progress.
+        shown: how progress is shown.
 
     Returns:
         One summary per source.
@@ -91,14 +92,14 @@ def backfill(
                 spark = session()
                 if planned.task is not None:
                     _hold(open_things, loop, settings, rule, [(links[rule.source_connection], rule.stream)])
-                return Republishing(spark, request, quiet, loop, links[rule.target_connection]).run(planned)
+                return Republishing(spark, request, shown, loop, links[rule.target_connection]).run(planned)
             case SourcesRule() | MirrorRule() | KvSourcesRule():
                 plans = loop.run(entry_plans(rule, settings, links, request))
                 spark = session()
                 if not request.dry_run and request.to_parquet is None:
                     origins = [(links[plan.source.connection], plan.source.name) for plan in plans]
                     _hold(open_things, loop, settings, rule, origins)
-                copying = Copying(spark, request, quiet, loop, links[rule.target_connection])
+                copying = Copying(spark, request, shown, loop, links[rule.target_connection])
                 entries = (loop.run(entry_backfill(plan, rule, settings, links, request)) for plan in plans)
                 if request.dry_run:
                     return [copying.counted(entry) for entry in entries]

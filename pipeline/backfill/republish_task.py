@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 
 import pyarrow as pa
 import structlog
@@ -20,7 +21,7 @@ from bridge.copying.position import Resume
 from bridge.copying.publisher import MOST_UNCONFIRMED
 from bridge.copying.resuming import compared
 from bridge.copying.target import Target
-from bridge.copying.target_tail import read_tail
+from bridge.copying.target_tail import TargetTail, read_tail
 from bridge.copying.verdict import Verdict
 from bridge.settings import Connection
 from bridge.wire import Delivered
@@ -190,25 +191,32 @@ async def republished_position(
     Raises:
         ApiError: a server cannot be asked.
     """
-    tail = await read_tail(
-        target.api,
-        task.captured_by,
-        last,
-        lambda _: True,
-        2 * MOST_UNCONFIRMED,
-        rule=task.rule,
-        record_of=task.record_of,
-    )
     # What another rule republished of the same stream has other subjects; older ones are of an earlier stream.
     is_random = task.republish.transform.is_random
-    copies = tuple(
-        copy
-        for copy in tail.copies
-        if copy.time_ns >= task.created_ns
-        and (is_random or task.republish.destination(copy.record.subject) == copy.subject)
-    )
+
+    async def newest(wanted: int, *, whatever_age: bool = False) -> TargetTail:
+        tail = await read_tail(
+            target.api,
+            task.captured_by,
+            last,
+            lambda _: True,
+            wanted,
+            rule=task.rule,
+            record_of=task.record_of,
+            whatever_age=whatever_age,
+        )
+        copies = tuple(
+            copy
+            for copy in tail.copies
+            if copy.time_ns >= task.created_ns
+            and (is_random or task.republish.destination(copy.record.subject) == copy.subject)
+        )
+        return replace(tail, copies=copies)
+
+    tail = await newest(2 * MOST_UNCONFIRMED)
     if confirmed:
-        return Resume(confirmed, frozenset(c.record.sequence for c in copies if c.record.sequence > confirmed))
-    if not copies:
+        return Resume(confirmed, frozenset(c.record.sequence for c in tail.copies if c.record.sequence > confirmed))
+    if not tail.copies:
         return Resume(task.outcomes.first - 1)
-    return await compared(origin.api, task.stream, task.filters, task.republish, info, replace(tail, copies=copies))
+    further = partial(newest, whatever_age=True)
+    return await compared(origin.api, task.stream, task.filters, task.republish, info, tail, further)

@@ -16,6 +16,7 @@ from pipeline.backfill.spark_work import done, watching
 from pipeline.backfill.stored_position import StoredPosition
 from pipeline.backfill.summary import EntrySummary
 from pipeline.backfill.task_counts import told_of
+from pipeline.progress import Shown
 from pipeline.source.loop_thread import LoopThread
 
 if TYPE_CHECKING:
@@ -31,14 +32,14 @@ class Republishing:
     Attributes:
         spark: the session.
         request: what is wanted.
-        quiet: show no progress.
+        shown: how progress is shown.
         loop: where the connections live.
         target: the connection that is published to.
     """
 
     spark: SparkSession
     request: Request
-    quiet: bool
+    shown: Shown
     loop: LoopThread
     target: Link
 
@@ -60,7 +61,7 @@ class Republishing:
         )
         if planned.first > last:
             return [counted] if request.dry_run else [summary]
-        with watching(self.spark, job, last - history.first + 1, quiet=self.quiet) as progress:
+        with watching(self.spark, job, last - history.first + 1, self.shown) as progress:
             if request.dry_run:
                 progress.enter("counting")
                 rows = history.in_order(self.spark)

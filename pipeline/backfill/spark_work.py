@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from pipeline.errors import JobFailedError, JobStoppedError
 from pipeline.failures import failure
-from pipeline.progress import Progress, watched
+from pipeline.progress import Progress, Shown, watched
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,16 +20,16 @@ _KEPT: Final = "what was copied stays: run the same command again"
 
 
 @contextmanager
-def watching(spark: SparkSession, job: str, messages: int, *, quiet: bool) -> Iterator[Progress]:
+def watching(spark: SparkSession, job: str, messages: int, shown: Shown) -> Iterator[Progress]:
     """Show the progress of what is done inside of the block.
 
     Args:
         spark: the session.
         job: what it is called.
         messages: how many there are at most.
-        quiet: show nothing.
+        shown: how.
     """
-    with watched(spark, job, total=messages, quiet=quiet) as progress:
+    with watched(spark, job, total=messages, shown=shown) as progress:
         progress.kept = _KEPT
         yield progress
 

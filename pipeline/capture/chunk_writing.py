@@ -38,6 +38,7 @@ def writing_session(spark: SparkSession) -> SparkSession:
     # Spark's default, INT96, has no statistics by which readers could skip what they do not want.
     own.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     register(own)
+    register(spark)  # the thread goes on with the session that it had
     return own
 
 

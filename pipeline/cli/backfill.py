@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from bridge.cli.options import config_option
-from pipeline.cli.options import spark_options
+from pipeline.cli.options import progress_options, spark_options
 
 __all__ = ["backfill_command"]
 
@@ -39,8 +39,8 @@ __all__ = ["backfill_command"]
     "--top", "top", type=click.IntRange(1), default=20, show_default=True, help="How many subjects --dry-run names."
 )
 @click.option("--json", "as_json", is_flag=True, help="The summary as JSON on stdout.")
-@click.option("--quiet", is_flag=True, help="Show no progress.")
 @spark_options
+@progress_options
 def backfill_command(
     config: Path,
     rule: str,
@@ -54,9 +54,10 @@ def backfill_command(
     dry_run: bool,
     top: int,
     as_json: bool,
-    quiet: bool,
     master: str | None,
     settings: dict[str, str],
+    quiet: bool,
+    every: float,
 ) -> None:
     """Copy the history of a stream through RULE of a configuration into the rule's target.
 
@@ -92,6 +93,7 @@ def backfill_command(
 
     rule_of(loaded, rule)
 
+    from pipeline.progress import Shown
     from pipeline.session import job_session
 
     with ExitStack() as sessions, quiet_logs():
@@ -100,7 +102,7 @@ def backfill_command(
             loaded,
             request,
             lambda: sessions.enter_context(job_session(name, master=master, settings=settings)),
-            quiet=quiet,
+            Shown(quiet, every),
         )
     if as_json:
         click.echo(json.dumps({"sources": [summary.as_dict() for summary in summaries]}, indent=2))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from pipeline.cli.options import connection_named, connection_options, spark_options
+from pipeline.cli.options import connection_named, connection_options, progress_options, spark_options
 
 if TYPE_CHECKING:
     from bridge.settings import Connection
@@ -48,16 +48,15 @@ _NAMES: Final = {"stream": "STREAM", "subjects": "--subjects", "startTime": "--f
     "  [default: 60]",
 )
 @spark_options
-@click.option("--every", type=click.FloatRange(min=0), metavar="SECONDS", help="Between two lines of progress.")
-@click.option("--quiet", is_flag=True, help="No progress.")
+@progress_options
 @click.option("--json", "as_json", is_flag=True, help="The summary on stdout as JSON.")
 def capture_command(
     stream: str,
     directory: str,
     master: str | None,
     settings: dict[str, str],
-    every: float | None,
     quiet: bool,
+    every: float,
     as_json: bool,
     **given: Any,
 ) -> int:
@@ -105,16 +104,13 @@ def capture_command(
     ask(facts_of(connection, stream, (), 0))
 
     from pipeline.capture.capturing import capture
-    from pipeline.progress import INTERVAL as EVERY
-    from pipeline.progress import watched
+    from pipeline.progress import Shown, watched
     from pipeline.session import job_session
 
     job = f"capture {stream}"
     with (
         job_session(job, master=master, settings=settings) as spark,
-        watched(
-            spark, job, quiet=quiet, interval=EVERY if every is None else every, drains=wanted.continuous
-        ) as progress,
+        watched(spark, job, shown=Shown(quiet, every), drains=wanted.continuous) as progress,
     ):
         result = capture(spark, wanted, progress)
     click.echo(json.dumps(result.to_json()) if as_json else _told(result))

@@ -14,7 +14,7 @@ import click
 
 from bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
 from bridge.settings import Connection
-from pipeline.cli.options import connection_named, spark_options
+from pipeline.cli.options import connection_named, progress_options, spark_options
 
 if TYPE_CHECKING:
     from pipeline.diff.run import Result, Wanted
@@ -78,8 +78,8 @@ _BY: Final = ("auto", "sequence", "provenance", "provenance:right", "id")
 )
 @click.option("--examples", type=click.IntRange(0), default=3, show_default=True, help="Findings shown of each kind.")
 @click.option("--json", "as_json", is_flag=True, help="The result on stdout as JSON.")
-@click.option("--quiet", "-q", is_flag=True, help="No progress.")
 @spark_options
+@progress_options
 def diff_command(left: str, right: str, **given: Any) -> int:
     """Compare two streams or captures, message by message.
 
@@ -108,10 +108,11 @@ def diff_command(left: str, right: str, **given: Any) -> int:
     settings = {"spark.driver.memory": _MEMORY, **given["settings"]}
     with job_session("diff", master=given["master"], settings=settings) as spark:
         from pipeline.diff.run import compared
-        from pipeline.progress import watched
+        from pipeline.progress import Shown, watched
 
+        job, shown = f"diff {_short(places[0])} {_short(places[1])}", Shown(given["quiet"], given["every"])
         with (
-            watched(spark, f"diff {_short(places[0])} {_short(places[1])}", quiet=given["quiet"]) as progress,
+            watched(spark, job, shown=shown) as progress,
             compared(spark, *places, wanted, progress) as result,
         ):
             if given["out"]:

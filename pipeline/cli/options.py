@@ -1,4 +1,4 @@
-"""Options that the commands on Spark share: where the servers are, and where Spark runs."""
+"""Options that the commands on Spark share: where the servers are, where Spark runs, and what is shown meanwhile."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import click
 
 from bridge.errors import ConfigError
 from bridge.settings import Connection
+from pipeline.progress import INTERVAL
 
-__all__ = ["connection_named", "connection_options", "spark_options"]
+__all__ = ["connection_named", "connection_options", "progress_options", "spark_options"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -80,6 +81,26 @@ def spark_options(command: _Command) -> _Command:
                 multiple=True,
                 callback=_settings,
                 help="A setting of Spark, such as spark.driver.memory=4g.",
+            ),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+def progress_options(command: _Command) -> _Command:
+    """`--quiet` and `--every SECONDS`: what `pipeline.progress.Shown` takes."""
+    for option in reversed(
+        [
+            click.option("--quiet", "-q", "quiet", is_flag=True, help="No progress on stderr."),
+            click.option(
+                "--every",
+                "every",
+                type=click.FloatRange(min=0),
+                metavar="SECONDS",
+                default=INTERVAL,
+                show_default=True,
+                help="Between two lines of progress, where stderr is no terminal.",
             ),
         ]
     ):

@@ -9,7 +9,7 @@ import click
 
 from bridge.cli.options import dialect_option
 from bridge.errors import EXIT_GOOD
-from pipeline.cli.options import spark_options
+from pipeline.cli.options import progress_options, spark_options
 from transforms.dialect import Dialect
 
 __all__ = ["partition_command"]
@@ -36,8 +36,8 @@ def partition_command() -> None:
 @click.option("--picture", "picture", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False),
               help="Bars before and after, as .png or .svg.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-@click.option("--quiet", is_flag=True, help="No progress on stderr.")
 @spark_options
+@progress_options
 def plan_command(
     capture: str,
     src: str,
@@ -47,9 +47,10 @@ def plan_command(
     hottest: int,
     picture: Path | None,
     as_json: bool,
-    quiet: bool,
     master: str | None,
     settings: dict[str, str],
+    quiet: bool,
+    every: float,
 ) -> int:
     """Show what changing partition(n,…) to another n moves, from the subjects in CAPTURE.
 
@@ -71,13 +72,13 @@ def plan_command(
 
     from pipeline.partition_plan.plan import plan_of, subjects_in
     from pipeline.partition_plan.table import lines
-    from pipeline.progress import watched
+    from pipeline.progress import Shown, watched
     from pipeline.session import job_session
 
     job = "partition plan"
     with (
         job_session(f"nats-bridge {job}", master=master, settings=settings) as spark,
-        watched(spark, job, quiet=quiet or as_json) as progress,
+        watched(spark, job, shown=Shown(quiet, every)) as progress,
     ):
         progress.enter("counting keys")
         plan = plan_of(subjects_in(spark, capture), change, hottest=hottest)

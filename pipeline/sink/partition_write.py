@@ -151,10 +151,14 @@ class PartitionWrite:
     # -- beginning ---------------------------------------------------------------------------------------------------
 
     def _refuse_second_partition(self) -> None:
-        if self._plan.options.ordered and self._task.partition:
+        plan = self._plan
+        if plan.options.ordered and self._task.partition:
+            # Spark tells no task how many there are, so the first one may have stored rows by now.
+            again = "start the query again" if plan.streaming else f'say .option("writeId", "{plan.name}")'
             raise OptionError(
-                f"an ordered write is one task's, and partition {self._task.partition} has rows, too: .coalesce(1)"
-                ' before it keeps the order; .option("ordered", "false") writes partitions at the same time, unordered'
+                f"an ordered write is one task's, and partition {self._task.partition} has rows, too. What partition 0"
+                f" has stored stays: put .coalesce(1) before the write and {again}, and the rest is stored in order,"
+                ' nothing twice; or .option("ordered", "false"): partitions at the same time, unordered'
             )
 
     async def _begin(self, batch: pa.RecordBatch) -> tuple[OperationBuilder, int]:

@@ -40,6 +40,11 @@ class WritePlan:
     repeats: bool = False
     streaming: bool = False
 
+    @property
+    def name(self) -> str:
+        """What the option `writeId` must say for the same write to be repeated."""
+        return self.write_id if self.after is None else f"{self.write_id}@{self.after}"
+
 
 @dataclass(frozen=True, slots=True)
 class TaskPlace:

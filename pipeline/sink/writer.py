@@ -124,10 +124,9 @@ class JetStreamWriter(DataSourceArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """The write has failed; what is stored stays, and the write can be repeated."""
         plan = self._plan
-        name = plan.write_id if plan.after is None else f"{plan.write_id}@{plan.after}"
         print(  # noqa: T201
             f"jetstream: the write to {plan.options.stream} failed; what it stored stays. The same rows again with"
-            f' .option("writeId", "{name}") store the rest, and nothing twice.',
+            f' .option("writeId", "{plan.name}") store the rest, and nothing twice.',
             file=sys.stderr,
         )
 

@@ -14,6 +14,7 @@ from pipeline.backfill.request import Request
 from pipeline.backfill.summary import EntrySummary
 from pipeline.capture.manifest import MANIFEST, Capture, Chunk
 from pipeline.columns import CAPTURED, ddl
+from pipeline.progress import Shown
 from tests.live.copied_messages import everything
 from tests.live.raw_messages import RawPeer
 
@@ -26,7 +27,7 @@ Name: TypeAlias = Callable[[str], str]
 
 async def backfilled(spark: SparkSession, settings: Settings, rule: str = "rule", **wanted: Any) -> list[EntrySummary]:
     """Run a backfill; what it says."""
-    told = await asyncio.to_thread(backfill, settings, Request(rule, **wanted), lambda: spark, quiet=True)
+    told = await asyncio.to_thread(backfill, settings, Request(rule, **wanted), lambda: spark, Shown(quiet=True))
     assert all(isinstance(each, EntrySummary) for each in told)
     return [each for each in told if isinstance(each, EntrySummary)]
 
@@ -34,7 +35,7 @@ async def backfilled(spark: SparkSession, settings: Settings, rule: str = "rule"
 async def counted(spark: SparkSession, settings: Settings, rule: str = "rule", **wanted: Any) -> list[DryRun]:
     """Only count."""
     request = Request(rule, dry_run=True, **wanted)
-    told = await asyncio.to_thread(backfill, settings, request, lambda: spark, quiet=True)
+    told = await asyncio.to_thread(backfill, settings, request, lambda: spark, Shown(quiet=True))
     return [each for each in told if isinstance(each, DryRun)]
 
 

@@ -12,6 +12,7 @@ from pipeline.session import spark_session
 from tests.live.conftest import *  # noqa: F403  # the fixtures of real servers
 from tests.live.conftest import _name_numbers  # noqa: F401  # one of them, which the star leaves out
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.spark.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +37,20 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits for a job of Spark's waits as long as Spark may need."""
+    monkeypatch.setattr("tests.live.until.LIMIT", PATIENCE)
+
+
+@pytest.fixture
+def small_batches(spark: SparkSession) -> Iterator[None]:
+    """Rows go from process to process by the hundred."""
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 100)
+    yield
+    spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from tests.live.raw_messages import OpenPeer
 from tests.live.sidecars import running, settings_for
 from tests.live.until import LIMIT, until
 from tests.spark.backfills import Name, backfilled
+from tests.spark.waiting import seen
 from tests.spark.workers import kill_workers, of_session
 
 if TYPE_CHECKING:
@@ -145,11 +146,7 @@ async def test_a_killed_driver_leaves_nothing_behind(wired: Callable[..., Any], 
     wire.fall_silent_after(b"number 1234.")
     process = await command(config)
     try:
-        async with asyncio.timeout(4 * LIMIT):  # Java has to start
-            while True:
-                if wire.is_silent or process.returncode is not None:
-                    break
-                await asyncio.sleep(0.01)
+        await seen(lambda: wire.is_silent or process.returncode is not None)
         assert process.returncode is None, await process.communicate()
         await copies.holds(1234)
     finally:

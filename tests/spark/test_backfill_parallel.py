@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import pytest
 
 from bridge.copying.publisher import MOST_UNCONFIRMED
-from conformance.servers import SharedServers
-from pipeline.errors import OptionError
+from bridge.errors import RuleRefusedError
+from bridge.handoff.rule_handoff import Wish, hand_over
+from pipeline.errors import OptionError, PipelineError
 from tests.live.copies import Copies, record_of
 from tests.live.cut_wire import cut_wire
-from tests.live.raw_messages import OpenPeer
-from tests.live.sidecars import running, settings_for
+from tests.live.raw_messages import RawPeer
+from tests.live.sidecars import failure_of, running, settings_for
 from tests.live.until import until
 from tests.spark.backfills import Name, backfilled
 from tests.spark.workers import kill_workers
@@ -40,10 +42,9 @@ async def filled(copies: Copies, first: int, last: int) -> None:
 
 
 async def test_shares_are_copied_once_and_the_live_rule_goes_on(
-    spark: SparkSession, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+    spark: SparkSession, url: str, peer: RawPeer, unique_name: Name
 ) -> None:
-    url = await servers.url("2.10.27")
-    here = await Copies.make(await raw_peer(url), unique_name("parallel"), target={"duplicate_window": 100_000_000})
+    here = await Copies.make(peer, unique_name("parallel"), target={"duplicate_window": 100_000_000})
     await filled(here, 1, MESSAGES)
     async with cut_wire(url) as wire:
         connections = {"default": {"servers": [url]}, "west": {"servers": [wire.url]}}
@@ -77,12 +78,67 @@ async def test_shares_are_copied_once_and_the_live_rule_goes_on(
 
 
 async def test_targets_that_forget_take_one_writer(
-    spark: SparkSession, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+    spark: SparkSession, url: str, peer: RawPeer, unique_name: Name
 ) -> None:
-    url = await servers.url("2.10.27")
-    here = await Copies.make(await raw_peer(url), unique_name("parallel"), target={"max_msgs_per_subject": 1})
+    here = await Copies.make(peer, unique_name("parallel"), target={"max_msgs_per_subject": 1})
     with pytest.raises(OptionError, match="let one task write"):
         await backfilled(spark, settings_for(url, here.rule()), parallel=2)
-    here = await Copies.make(await raw_peer(url), unique_name("parallel"))
+
+
+async def test_strict_order_takes_one_writer(spark: SparkSession, url: str, peer: RawPeer, unique_name: Name) -> None:
+    here = await Copies.make(peer, unique_name("parallel"))
     with pytest.raises(OptionError, match="strict_order, which only one task can keep"):
         await backfilled(spark, settings_for(url, here.rule(strict_order=True)), parallel=2)
+
+
+@pytest.mark.parametrize("version", ["2.9.10", "2.15.1"])
+async def test_until_it_has_come_to_its_end_nothing_else_goes_on(
+    spark: SparkSession, url: str, peer: RawPeer, unique_name: Name
+) -> None:
+    here = await Copies.make(peer, unique_name("unfinished"), target={"max_msg_size": 500})
+    for number in range(1, 41):
+        await peer.store(f"{here.name}.{number % 7}".encode(), b"x" * (1000 if number == 20 else number))
+    settings = settings_for(url, here.rule())
+    with pytest.raises(PipelineError, match=rf"message 20 of stream '{here.name}'"):
+        await backfilled(spark, settings, parallel=2, in_order=5)
+
+    said = rf"has begun to copy 1 to 40 of '{here.name}' into '{here.target}' and has not come to its end"
+    refused = await failure_of(settings)
+    assert isinstance(refused, RuleRefusedError)
+    assert re.search(said, str(refused))
+    with pytest.raises(RuleRefusedError, match=said):
+        await backfilled(spark, settings)
+    for less in ({"first": 2}, {"last": 39}):
+        with pytest.raises(OptionError, match="would leave some of these out"):
+            await backfilled(spark, settings, parallel=2, **less)
+
+    config = {"name": here.target, "subjects": [f"{here.target}.>"], "max_msg_size": -1}
+    assert not (await peer.api(f"STREAM.UPDATE.{here.target}", config)).get("error")
+    (summary,) = await backfilled(spark, settings, parallel=2, in_order=5)
+    assert summary.next_sequence == 41
+    assert sorted(await here.origin_sequences()) == list(range(1, 41))
+    left = (await peer.api(f"CONSUMER.NAMES.{here.name}"))["consumers"] or []
+    assert not [name for name in left if "unfinished" in name]
+    async with running(settings):
+        await peer.store(f"{here.name}.live".encode(), b"live")
+        await here.holds(41)
+    assert sorted(await here.origin_sequences()) == list(range(1, 42))
+
+
+async def test_a_target_that_was_made_anew_has_nothing_unfinished(
+    spark: SparkSession, url: str, peer: RawPeer, unique_name: Name
+) -> None:
+    here = await Copies.make(peer, unique_name("unfinished"), target={"max_msg_size": 500})
+    await peer.store(f"{here.name}.1".encode(), b"x" * 1000)
+    settings = settings_for(url, here.rule())
+    with pytest.raises(PipelineError, match="message 1 of stream"):
+        await backfilled(spark, settings, parallel=2, in_order=1)
+    assert isinstance(await failure_of(settings), RuleRefusedError)
+    handoff = await hand_over(settings, "rule", Wish())
+    assert not handoff.ok
+    assert "backfill --parallel" in handoff.problems[0]
+    await peer.api(f"STREAM.DELETE.{here.target}")
+    await peer.create_stream(name=here.target, subjects=[f"{here.target}.>"])
+    async with running(settings):
+        await here.holds(1)
+    assert await here.origin_sequences() == [1]

@@ -14,6 +14,7 @@ from conformance.servers import SharedServers
 from pipeline.backfill.job import backfill
 from pipeline.backfill.request import Request
 from pipeline.errors import OptionError, PipelineError
+from pipeline.progress import Shown
 from tests.live.copies import Copies
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer
@@ -31,7 +32,7 @@ def no_spark() -> SparkSession:
 async def refusal(settings: Settings, rule: str = "rule", **wanted: Any) -> BridgeError:
     """What it says, without Spark."""
     with pytest.raises(BridgeError) as caught:
-        await asyncio.to_thread(backfill, settings, Request(rule, **wanted), no_spark, quiet=True)
+        await asyncio.to_thread(backfill, settings, Request(rule, **wanted), no_spark, Shown(quiet=True))
     return caught.value
 
 

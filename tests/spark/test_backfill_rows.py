@@ -9,7 +9,6 @@ import pytest
 
 from bridge.republish_loop import AckReply
 from bridge.wire import Delivered
-from pipeline.backfill.copy_planning import steps_back
 from pipeline.backfill.kept_rows import KeptRows
 from pipeline.backfill.rows import deliveries_of, pieces_of, sequence_of
 from pipeline.errors import DataLostError, SchemaError
@@ -84,8 +83,3 @@ async def _some(kept: KeptRows, count: int) -> AsyncIterator[list[Delivered]]:
         seen += len(batch)
         if seen >= count:
             return
-
-
-def test_steps_back_are_counted() -> None:
-    assert steps_back([]) == steps_back([1, 2, 5]) == 0
-    assert steps_back([1, 3, 2, 4, 1]) == 2

@@ -18,7 +18,6 @@ import pyarrow.parquet
 import pytest
 
 from bridge.settings import Connection
-from conformance.servers import SharedServers
 from pipeline.capture import capturing
 from pipeline.capture.capturing import capture
 from pipeline.capture.hadoop_place import HadoopPlace
@@ -31,25 +30,14 @@ from pipeline.capture.wanted import Result, Wanted
 from pipeline.errors import DataLostError, OptionError, PipelineError
 from pipeline.failures import failure
 from pipeline.progress import Progress
-from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.raw_messages import RawPeer
 from tests.live.stored_messages import stored_messages
 from transforms.timestamp import rfc3339_nano
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-VERSION = "2.10.27"
 BLOCK = b"NATS/1.0\r\nTag: a\r\ntag:  B \r\nTag: a\r\n\r\n"
-
-
-@pytest.fixture
-async def url(servers: SharedServers) -> str:
-    return await servers.url(VERSION)
-
-
-@pytest.fixture
-async def peer(url: str, raw_peer: OpenPeer) -> RawPeer:
-    return await raw_peer(url)
 
 
 Run = Callable[..., Result]
@@ -115,14 +103,12 @@ async def fill(peer: RawPeer, stream: str, messages: int, **config: Any) -> None
 async def test_everything_is_as_the_server_has_it(
     version: str,
     spark: SparkSession,
-    servers: SharedServers,
-    raw_peer: OpenPeer,
+    url: str,
+    peer: RawPeer,
     kept: Path,
     unique_name: Callable[[str], str],
 ) -> None:
     stream = unique_name("CAPTURE")
-    url = await servers.url(version)
-    peer = await raw_peer(url)
     await fill(peer, stream, 300)
     await peer.store(f"{stream}.ünï.😀".encode(), b"")
     await peer.store(

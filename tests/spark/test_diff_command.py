@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pyarrow.parquet
 import pytest
 
+from bridge.cli import main
 from tests.spark.histories import Stored, history
 
 ENTRY = "from bridge.cli import main; main()"
@@ -79,6 +80,19 @@ def test_what_is_told_and_written(sides: tuple[Path, Path], tmp_path: Path) -> N
     assert "diff/header-value" in (report / "index.html").read_text()
     again = command("conform", "judge", report / "history.jsonl", "--cases", report / "cases", "--json")
     assert (again.returncode, json.loads(again.stdout)["counts"]["fail"]) == (1, 2)
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_result_as_json(sides: tuple[Path, Path], capfd: pytest.CaptureFixture[str]) -> None:
+    capfd.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main(["diff", *map(str, sides), "--json", "--every", "0"])
+    printed = capfd.readouterr()
+    assert ended.value.code == 1, printed.err
+    told = json.loads(printed.out)
+    assert isinstance(told["seconds"], float)
+    assert told["seconds"] >= 0
+    assert printed.err.splitlines()[-1].startswith("diff left right: ")
 
 
 @pytest.mark.parametrize(

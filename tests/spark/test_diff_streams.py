@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bridge.settings import Connection, Settings
-from conformance.servers import SharedServers
 from pipeline.diff.rules import rule_of
 from pipeline.diff.run import Wanted, compared
 from pipeline.diff.sides import Place
 from pipeline.errors import PipelineError
-from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.raw_messages import RawPeer
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 from tests.spark.histories import block
@@ -23,7 +22,6 @@ from tests.spark.histories import block
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-VERSION = "2.15.1"
 BLOCKS = [
     b"",
     b"NATS/1.0\r\nA: 1\r\nA: 2\r\na:3\r\nEmpty:\r\n\r\n",
@@ -38,13 +36,8 @@ MESSAGES = 120
 
 
 @pytest.fixture
-async def url(servers: SharedServers) -> str:
-    return await servers.url(VERSION)
-
-
-@pytest.fixture
-async def peer(url: str, raw_peer: OpenPeer) -> RawPeer:
-    return await raw_peer(url)
+def version() -> str:
+    return "2.15.1"
 
 
 async def holds(peer: RawPeer, stream: str, messages: int) -> None:

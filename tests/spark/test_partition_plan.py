@@ -261,7 +261,7 @@ def test_the_command(spark: SparkSession, tmp_path: Path) -> None:
         "spark.driver.memory=512m",
     ]
     done = subprocess.run(
-        [*command, str(tmp_path / "capture"), *given, "--json", "--picture", str(tmp_path / "plan.svg")],
+        [*command, str(tmp_path / "capture"), *given, "--json", "--quiet", "--picture", str(tmp_path / "plan.svg")],
         capture_output=True,
         text=True,
         timeout=30 * LIMIT,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipeline.errors import JobStoppedError
-from pipeline.progress import Progress, watched
+from pipeline.progress import Progress, Shown, watched
 from pipeline.progress_line import State, line, span, summary
 from pipeline.spark_counts import SparkCounts
 from tests.spark.waiting import PATIENCE
@@ -110,7 +110,7 @@ def test_the_summary_tells_what_the_job_knows(spark: SparkSession, capfd: pytest
 
 
 def test_quiet_is_quiet(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
-    with watched(spark, "a job", quiet=True) as progress:
+    with watched(spark, "a job", shown=Shown(quiet=True)) as progress:
         progress.say("something")
         spark.range(3).collect()
     assert capfd.readouterr() == ("", "")
@@ -137,7 +137,7 @@ def test_a_terminal_has_one_line_that_is_written_again(spark: SparkSession, monk
 def test_elsewhere_a_line_comes_now_and_then(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.StringIO()
     monkeypatch.setattr(sys, "stderr", written)
-    with watched(spark, "a job", interval=0.0):
+    with watched(spark, "a job", shown=Shown(every=0.0)):
         assert soon(lambda: len(written.getvalue().splitlines()) > 1)
     assert all(text.startswith("a job: ") for text in written.getvalue().splitlines())
     assert "\r" not in written.getvalue()
@@ -192,7 +192,7 @@ def test_a_signal_cancels(
 
 def test_a_signal_ends_what_is_not_spark(spark: SparkSession) -> None:
     def job() -> None:
-        with watched(spark, "a job", quiet=True):
+        with watched(spark, "a job", shown=Shown(quiet=True)):
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(PATIENCE)
 
@@ -210,7 +210,7 @@ def test_a_job_that_drains_ends_by_itself(spark: SparkSession, capfd: pytest.Cap
 
 def test_a_second_signal_cancels_what_drains(spark: SparkSession) -> None:
     def job() -> None:
-        with watched(spark, "a job", quiet=True, drains=True) as progress:
+        with watched(spark, "a job", shown=Shown(quiet=True), drains=True) as progress:
             os.kill(os.getpid(), signal.SIGINT)
             assert progress.stopping.wait(PATIENCE)
             os.kill(os.getpid(), signal.SIGTERM)
@@ -222,7 +222,7 @@ def test_a_second_signal_cancels_what_drains(spark: SparkSession) -> None:
 
 
 def test_an_error_goes_through(spark: SparkSession) -> None:
-    with pytest.raises(ZeroDivisionError), watched(spark, "a job", quiet=True):
+    with pytest.raises(ZeroDivisionError), watched(spark, "a job", shown=Shown(quiet=True)):
         _ = 1 / 0
 
 

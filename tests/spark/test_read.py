@@ -9,36 +9,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from conformance.servers import NativeServer, SharedServers
+from conformance.servers import NativeServer
 from pipeline.errors import DataLostError, OptionError, PipelineError, SchemaError, UnreachableError, told
 from tests.live.raw_messages import OpenPeer, RawPeer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-VERSIONS = ("2.9.10", "2.15.1")
-
-
-@pytest.fixture(params=VERSIONS)
-def version(request: pytest.FixtureRequest) -> str:
-    found: str = request.param
-    return found
+on_both = pytest.mark.parametrize("version", ["2.9.10", "2.15.1"])
 
 
 @pytest.fixture
-async def peer(version: str, servers: SharedServers, raw_peer: OpenPeer) -> RawPeer:
-    return await raw_peer(await servers.url(version))
-
-
-@pytest.fixture
-async def url(servers: SharedServers) -> str:
-    return await servers.url("2.10.27")
-
-
-@pytest.fixture
-async def filled(url: str, raw_peer: OpenPeer, unique_name: Callable[[str], str]) -> str:
+async def filled(peer: RawPeer, unique_name: Callable[[str], str]) -> str:
     """A stream with a hundred messages on four subjects."""
-    stream, peer = unique_name("FILLED"), await raw_peer(url)
+    stream = unique_name("FILLED")
     await peer.create_stream(name=stream, subjects=[f"{stream}.>"])
     for number in range(1, 101):
         await peer.store(f"{stream}.{number % 4}".encode())
@@ -46,9 +30,7 @@ async def filled(url: str, raw_peer: OpenPeer, unique_name: Callable[[str], str]
 
 
 @pytest.fixture
-async def frame(spark: SparkSession, version: str, servers: SharedServers) -> Callable[..., DataFrame]:
-    url = await servers.url(version)
-
+def frame(spark: SparkSession, url: str) -> Callable[..., DataFrame]:
     def read(stream: str, schema: str = "", **options: object) -> DataFrame:
         reader = spark.read.format("jetstream").option("servers", url).option("stream", stream)
         for name, value in options.items():
@@ -58,6 +40,7 @@ async def frame(spark: SparkSession, version: str, servers: SharedServers) -> Ca
     return read
 
 
+@on_both
 async def test_all_columns_are_exact(
     frame: Callable[..., DataFrame], peer: RawPeer, unique_name: Callable[[str], str]
 ) -> None:
@@ -151,6 +134,7 @@ async def test_the_driver_is_told_what_is_wrong(
     assert complaint.lower() in str(error).lower()
 
 
+@on_both
 async def test_a_frame_is_what_it_was_planned_to_be_or_an_error(
     frame: Callable[..., DataFrame], peer: RawPeer, unique_name: Callable[[str], str]
 ) -> None:

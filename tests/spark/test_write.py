@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.taskcontext import TaskContext
 
 from pipeline.errors import OptionError, PipelineError, RowError, SchemaError, UnreachableError, told
+from pyspark_jetstream import register
+from tests.live.forgotten_ids import FORGETFUL, PROBE, last_sequence, until_forgotten
 from tests.live.raw_messages import RawPeer
 from tests.live.stored_messages import stored_messages
-from tests.spark.forgotten_ids import FORGETFUL, PROBE, last_sequence, until_forgotten
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,14 +42,6 @@ def write(url: str) -> Callable[..., None]:
         writer.save()
 
     return save
-
-
-@pytest.fixture
-def small_batches(spark: SparkSession) -> Iterator[None]:
-    """Rows go from process to process by the hundred."""
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 100)
-    yield
-    spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
 
 
 def numbered(spark: SparkSession, stream: str, count: int, partitions: int = 1) -> DataFrame:
@@ -136,6 +131,41 @@ async def test_partitions_are_written_at_the_same_time_if_that_is_chosen(
     places = [int(m.payload.split()[1]) for m in found]
     for low in (0, 1000, 2000):  # within a partition the order is kept
         assert [place for place in places if low <= place < low + 1000] == list(range(low, low + 1000))
+
+
+async def test_a_thread_of_its_own_writes_when_the_format_is_registered_there(
+    spark: SparkSession, write: Callable[..., None], peer: RawPeer, stream: str
+) -> None:
+    def work() -> None:
+        register(spark)
+        write(numbered(spark, stream, 10), stream)
+
+    await asyncio.to_thread(work)
+    assert await last_sequence(peer, stream) == 10
+
+
+async def test_an_ordered_write_of_several_partitions_says_how_to_go_on_behind_what_is_stored(
+    spark: SparkSession, url: str, write: Callable[..., None], peer: RawPeer, unique_name: Callable[[str], str]
+) -> None:
+    stream = unique_name("WRITE")
+    await peer.create_stream(name=stream, subjects=[f"{stream}.>"], **FORGETFUL)
+    await peer.store(f"{stream}.before".encode(), PROBE)
+    frame = numbered(spark, stream, 2000, partitions=2)
+
+    def after_the_first(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        if context is not None and context.partitionId():
+            asyncio.run(until_forgotten(url, stream, 1000))
+        yield from batches
+
+    refused = failure(write, frame.mapInArrow(after_the_first, ROWS), stream)
+    assert isinstance(refused, OptionError)
+    name = re.search(r'\.coalesce\(1\) .* \.option\("writeId", "([0-9a-f]+@1)"\)', refused.message)
+    assert name is not None, refused.message
+    assert sorted(await _rows(peer, stream)) == sorted(f"message {i}".encode() for i in range(1000))
+    for _ in range(2):
+        write(frame.coalesce(1), stream, writeId=name[1])
+        assert await _rows(peer, stream) == [f"message {i}".encode() for i in range(2000)]
 
 
 async def test_a_write_can_be_repeated_by_its_name(

@@ -20,10 +20,10 @@ from pipeline.sink.options import WriteOptions
 from pipeline.sink.partition_write import PartitionWrite, Written
 from pipeline.sink.plan import TaskPlace, WritePlan
 from tests.live.cut_wire import cut_wire
+from tests.live.forgotten_ids import FORGETFUL, forgotten
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.stored_messages import stored_messages
 from tests.live.until import until
-from tests.spark.forgotten_ids import FORGETFUL, forgotten
 
 VERSIONS = ("2.9.10", "2.10.27", "2.15.1")
 _writes = count(1)

@@ -9,28 +9,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from conformance.servers import SharedServers
 from pipeline.errors import OptionError, PipelineError, RowError, told
-from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.forgotten_ids import PROBE, until_forgotten
+from tests.live.raw_messages import RawPeer
 from tests.live.stored_messages import stored_messages
-from tests.spark.forgotten_ids import PROBE, until_forgotten
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-VERSION = "2.10.27"
 ROWS = "subject string, data binary"
-
-
-@pytest.fixture
-async def url(servers: SharedServers) -> str:
-    return await servers.url(VERSION)
-
-
-@pytest.fixture
-async def peer(url: str, raw_peer: OpenPeer) -> RawPeer:
-    return await raw_peer(url)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The jobs on a standalone cluster, with the package sent along: what arrives, and what a lost part does."""
+"""The data source on a standalone cluster, with the package sent along: what arrives, and what a lost part does."""
 
 from __future__ import annotations
 

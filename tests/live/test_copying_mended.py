@@ -1,0 +1,95 @@
+"""Copies that an interruption was mended with: a start that sees only some of them takes nothing for missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import islice, zip_longest
+
+import pytest
+
+from bridge.copying import target_tail
+from bridge.copying.publisher import MOST_UNCONFIRMED
+from conformance.servers import SharedServers
+from tests.live.copies import Copies
+from tests.live.forgotten_ids import FORGETFUL, forgotten
+from tests.live.raw_messages import OpenPeer
+from tests.live.sidecars import running, settings_for
+
+LATE = 10
+"""What was not stored when the others that were under way with it were."""
+
+MENDED = [*range(1, LATE), *range(LATE + 1, MOST_UNCONFIRMED + 1), LATE]
+LOOKED_AT = 2 * MOST_UNCONFIRMED
+"""Copies that a start looks at first."""
+
+
+async def holds_exactly(copies: Copies, order: Sequence[int]) -> None:
+    """Assert that the target holds copies of these sequences, in this order; only the first differences are told."""
+    pairs = zip_longest(await copies.origin_sequences(), order)
+    assert list(islice((pair for pair in pairs if pair[0] != pair[1]), 3)) == []
+
+
+async def arranged(copies: Copies, url: str, order: Sequence[int]) -> None:
+    """Fill origin and target, the target with the sidecar's own copies in this order."""
+    messages = max(order)
+    for number in range(1, messages):
+        copies.peer.publish(f"{copies.name}.{number % 7}".encode(), b"%d" % number)
+    await copies.peer.store(f"{copies.name}.{messages % 7}".encode(), b"%d" % messages)
+    async with running(settings_for(url, copies.rule())):
+        await copies.holds(messages)
+    stored = await copies.stored()
+    await forgotten(copies.peer, copies.target)
+    await copies.peer.api(f"STREAM.PURGE.{copies.target}")
+    for sequence in order:
+        message = stored[sequence - 1]
+        copies.peer.publish(message.subject, message.payload, message.header_block)
+    await copies.holds(len(order))
+    await holds_exactly(copies, order)
+
+
+@pytest.mark.parametrize("version", ["2.9.10", "2.15.1"])
+@pytest.mark.parametrize(
+    ("order", "together_ns"),
+    [
+        # The newest ones that are looked at begin with the late one.
+        ([*MENDED, *range(MOST_UNCONFIRMED + 1, MOST_UNCONFIRMED + LOOKED_AT)], None),
+        # They begin among those that were stored in front of it, because these are old.
+        (MENDED, 0),
+    ],
+    ids=["at the cut", "older ones"],
+)
+async def test_what_was_mended_is_not_copied_again(
+    order: list[int],
+    together_ns: int | None,
+    version: str,
+    servers: SharedServers,
+    raw_peer: OpenPeer,
+    unique_name: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url = await servers.url(version)
+    peer = await raw_peer(url)
+    copies = await Copies.make(peer, unique_name("mended"), target=FORGETFUL)
+    await arranged(copies, url, order)
+    if together_ns is not None:
+        monkeypatch.setattr(target_tail, "_TOGETHER_NS", together_ns)
+    async with running(settings_for(url, copies.rule())):
+        await peer.store(f"{copies.name}.live".encode(), b"live")
+        await copies.holds(len(order) + 1)
+    await holds_exactly(copies, [*order, len(order) + 1])
+
+
+async def test_what_is_missing_among_mended_ones_is_copied(
+    servers: SharedServers, raw_peer: OpenPeer, unique_name: Callable[[str], str]
+) -> None:
+    url = await servers.url("2.10.27")
+    peer = await raw_peer(url)
+    copies = await Copies.make(peer, unique_name("mended"), target=FORGETFUL)
+    end = MOST_UNCONFIRMED + LOOKED_AT
+    order = [*MENDED, *range(MOST_UNCONFIRMED + 1, end - 3), end - 2, end - 1, end]
+    await arranged(copies, url, order)
+    async with running(settings_for(url, copies.rule())):
+        await copies.holds(end)
+        await peer.store(f"{copies.name}.live".encode(), b"live")
+        await copies.holds(end + 1)
+    await holds_exactly(copies, [*order, end - 3, end + 1])

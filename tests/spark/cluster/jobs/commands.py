@@ -1,0 +1,36 @@
+"""Runs commands of ours one after the other in one session, and tells what each has printed and ended with.
+
+Arguments: a file with a list of the commands' words as JSON, and one for the answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+from pathlib import Path
+
+from bridge.cli import main as command
+from pipeline.session import spark_session
+
+
+def main(commands: str, answers: str) -> None:
+    """The job."""
+    spark = spark_session("commands")
+    told = []
+    for words in json.loads(Path(commands).read_text("utf-8")):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            try:
+                command(words)
+                code = 0
+            except SystemExit as end:
+                code = end.code
+        told.append({"code": code, "printed": printed.getvalue()})
+    Path(answers).write_text(json.dumps(told), "utf-8")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
