@@ -16,7 +16,7 @@ from typing import Any, Final, Self, TypeAlias
 from bridge.cancelling import end_tasks
 from bridge.errors import EXIT_NO, BridgeError
 
-__all__ = ["AnsweredError", "Channel", "ChannelClosedError", "Json"]
+__all__ = ["Answer", "AnsweredError", "Channel", "ChannelClosedError", "Json"]
 
 Json: TypeAlias = dict[str, Any]
 Answer: TypeAlias = Callable[[str, Json], Awaitable[Json]]

@@ -168,7 +168,8 @@ async def test_a_worker_that_dies_in_the_middle_takes_all_of_it_back(
         for scene in (a, b):
             await scene.load.burst(50)
             await scene.bridged.until_sequence(scene.load.published)
-        assert a.bridged.sequences == list(range(1, 151))
+        # The frozen server's connection was given up meanwhile, so what it had taken was sent again.
+        assert set(a.bridged.sequences) == set(range(1, 151))
         assert b.bridged.sequences == list(range(1, 51))
         assert not elsewhere.messages
         # And the next time it is taken.
