@@ -72,6 +72,7 @@ class Sidecar:
         self.reloader = Reloader(config_path, config_hash, self._take, lambda: self.settings.reload.watch)
         self._seats: list[RuleSeat] = []
         self._make_loops = loops
+        self._worker = worker
         self._change: Change | None = None
         self._assembly: Assembly | None = None
         self._links: list[Link] = []  # all that are open
@@ -155,7 +156,8 @@ class Sidecar:
         """
         settings = self.settings
         self.telemetry.start()
-        self.state.start()
+        if settings.http.address is not None or self._worker is not None:
+            self.state.start()
         if settings.http.address is not None:
             self._listener = Listener(self, self.state, settings.http)
             self.http = await self._listener.start()

@@ -152,8 +152,11 @@ class Foreman:
         self.draining = True
         await self.reloader.close()
         await end_tasks(*(slot.keeper for slot in self.slots))
+        # At the same time: whatever takes long, all of it is to be over within the grace period.
+        ours = asyncio.gather(close_links(self._links.values()), self.telemetry.stop())
         finished = await asyncio.gather(*(self._end(slot) for slot in self.slots))
-        await asyncio.gather(close_links(self._links.values()), self.telemetry.stop(), self.state.stop())
+        await ours
+        await self.state.stop()
         if self._listener is not None:
             await self._listener.stop()
         return all(finished)
@@ -235,12 +238,13 @@ class Foreman:
             await self._open(slot, share_of(self.settings, self.shares, slot.number))
             await self._loops.refuse(set(slot.rules))
             await self._begin(slot)
-        except BridgeError as error:
+        except Exception as error:
             if slot.process is not None:
                 await slot.process.drained(_DRAIN)
                 slot.process = None
-            slot.last_end = str(error)
-            if slot.verdict is None and not error.passing:
+            slot.last_end = str(error) or type(error).__name__
+            # Whatever is unexpected may be so only once; what was refused for good would be refused again.
+            if slot.verdict is None and isinstance(error, BridgeError) and not error.passing:
                 slot.verdict = EndedError({"reason": str(error), "exit_code": error.exit_code})
                 self.finished.set()
         else:

@@ -19,7 +19,7 @@ from bridge.workers.channel import Channel, ChannelClosedError, Json
 
 __all__ = ["Silent", "WorkerProcess"]
 
-_PATIENCE: Final = 5.0  # seconds that somebody who looks waits for an answer
+_PATIENCE: Final = 3.0  # seconds that somebody who looks waits for an answer; `nats-bridge status` waits for five
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,10 +67,10 @@ class JointSidecar:
         """The workers' processes, by their numbers."""
         return {worker["worker"]: worker["pid"] for worker in (await self.status())["workers"]}
 
-    async def kill_worker(self, number: int) -> None:
-        """SIGKILL one worker, and wait until it is seen."""
+    async def kill_worker(self, number: int, how: signal.Signals = signal.SIGKILL) -> None:
+        """Send one worker a signal that ends it, and wait until that is seen."""
         ends = self.events("worker.ended")
-        os.kill((await self.pids())[number], signal.SIGKILL)
+        os.kill((await self.pids())[number], how)
         await until(lambda: self.events("worker.ended") > ends)
 
     async def back(self, times: int = 1) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from bridge.cli import main
 from conformance.servers import NativeServer, SharedServers
 from tests.live.copies import Copies
 from tests.live.joint_sidecar import JointSidecar, joint_sidecars
+from tests.live.otlp_receiver import otlp_receiver
 from tests.live.raw_messages import OpenPeer
-from tests.live.sidecar_process import Scene
+from tests.live.sidecar_process import Scene, Seen
 from tests.live.stopped_process import stands_still
 from tests.live.until import LIMIT, until
 
@@ -103,15 +105,18 @@ async def test_rules_are_spread_and_told_of_as_one(
     assert await sidecar.process.stop() == 0
 
 
-async def test_a_worker_that_is_killed_is_brought_back_and_the_others_notice_nothing(
-    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, joint: Start
+@pytest.mark.parametrize(
+    ("how", "reason"), [(signal.SIGKILL, "killed by SIGKILL"), (signal.SIGTERM, "exit code 0")], ids=["kill", "term"]
+)
+async def test_a_worker_that_ends_is_brought_back_and_the_others_notice_nothing(
+    how: signal.Signals, reason: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, joint: Start
 ) -> None:
     url = await servers.url("2.15.1")
     here = await scenes(await raw_peer(url), unique_name, 2)
     sidecar = await (await joint(url, *(rule_of(scene, delivery="at_least_once") for scene in here))).ready()
     flows = [asyncio.create_task(scene.load.flow(scene.bridged)) for scene in here]
     await asyncio.gather(*(scene.bridged.count(500) for scene in here))
-    await sidecar.kill_worker(2)
+    await sidecar.kill_worker(2, how)
     await sidecar.back()
     await asyncio.gather(*(scene.bridged.count(len(scene.bridged.messages) + 500) for scene in here))
     for flow in flows:
@@ -123,12 +128,43 @@ async def test_a_worker_that_is_killed_is_brought_back_and_the_others_notice_not
     assert here[0].bridged.sequences == list(range(1, last[0] + 1)), "the other worker was disturbed"
     assert set(here[1].bridged.sequences) == set(range(1, last[1] + 1)), "something was lost"
     ended = sidecar.lines("worker.ended")[0]
-    assert (ended["worker"], ended["reason"]) == (2, "killed by SIGKILL")
+    assert (ended["worker"], ended["reason"]) == (2, reason)
     assert [line["rule"] for line in sidecar.lines("rule.ready")].count(here[0].name) == 1
     state = await sidecar.status()
     assert [worker["starts"] for worker in state["workers"]] == [1, 2]
     assert (await sidecar.scrape()).value("worker_starts_total", worker="2") == 2
     assert await sidecar.process.stop() == 0
+
+
+async def test_a_worker_is_brought_back_when_its_server_is_there_again(
+    native_server: Callable[..., NativeServer], raw_peer: OpenPeer, joint: Start
+) -> None:
+    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
+        peer = await raw_peer(source.url)
+        a, b = await Scene.make(peer, "A"), await Scene.make(peer, "B")
+        connections = {
+            "default": {"servers": [source.url]},
+            "target": {"servers": [target.url], "connect_timeout": 0.5},
+        }
+        rules = [rule_of(a), rule_of(b, to="target")]
+        sidecar = await (await joint(source.url, *rules, connections=connections)).ready()
+        await asyncio.to_thread(target.stop)
+        await sidecar.kill_worker(2)
+        await until(lambda: sidecar.events("worker.ended") >= 3)
+        assert "connection 'target'" in sidecar.lines("worker.ended")[-1]["reason"]
+        code, text = await sidecar.get("/readyz")
+        assert code == 503
+        assert "[-] rule B: worker 2 is being started again: " in text
+        assert (await sidecar.get("/livez"))[0] == 200
+        assert (await sidecar.reload(rule_of(a), *rules[1:], connections=connections))["result"] == "refused"
+        await a.load.burst(50)
+        await everything_once([a], 50)
+        await b.load.burst(50)
+        await asyncio.to_thread(target.start)
+        arrives = await Seen.of(await raw_peer(target.url), "bridgeB.>")
+        await sidecar.back()
+        await arrives.until_sequence(50)
+        assert await sidecar.process.stop() == 0
 
 
 async def test_the_end_drains_all_workers_and_a_next_start_goes_on_there(
@@ -314,6 +350,24 @@ async def test_workers_of_replicas_lead_their_own_rules(
     assert [await one.process.stop(), await other.process.stop()] == [0, 0]
 
 
+async def test_every_process_exports_for_itself(
+    servers: SharedServers,
+    unique_name: Name,
+    raw_peer: OpenPeer,
+    joint: Start,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url = await servers.url("2.15.1")
+    here = await scenes(await raw_peer(url), unique_name, 2)
+    async with otlp_receiver() as receiver:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
+        monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "1000")
+        sidecar = await (await joint(url, *map(rule_of, here), name="edge")).ready()
+        me = f"edge@{socket.gethostname()}"
+        await until(lambda: receiver.instances == {me, f"{me}/worker-1", f"{me}/worker-2"})
+        assert await sidecar.process.stop() == 0
+
+
 async def test_one_core_is_one_process(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, joint: Start
 ) -> None:
@@ -335,10 +389,9 @@ async def test_one_core_is_one_process(
     assert await sidecar.process.stop() == 0
 
 
-async def test_a_refused_status_is_json_too(
+async def test_a_worker_that_is_gone_keeps_nobody_from_an_answer(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, joint: Start
 ) -> None:
-    """A worker that is gone at this moment keeps nobody from an answer."""
     url = await servers.url("2.15.1")
     here = await scenes(await raw_peer(url), unique_name, 2)
     sidecar = await (await joint(url, *map(rule_of, here))).ready()
