@@ -8,69 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
-from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final
 
 from bridge.http.probes import Check
 from bridge.http.progress_watch import ProgressWatch
 from bridge.http.status_document import as_time, config_document, draining_check, reasons
-from bridge.reloading import Reloader
-from bridge.settings import Rule, Settings
-from bridge.telemetry import names
-from bridge.telemetry.exposition import Exposition
-from bridge.telemetry.readings import Reading
-from bridge.telemetry.service import Telemetry
+from bridge.settings import Rule
 from bridge.workers.channel import Json
-from bridge.workers.forms import checks_from, readings_from
+from bridge.workers.forms import checks_from
+from bridge.workers.joint import Answers, Joint, places
+from bridge.workers.joint_metrics import JointMetrics
 from bridge.workers.slot import Slot
 from bridge.workers.worker_process import Silent
 
 __all__ = ["JointState"]
 
-_OF_EACH_PROCESS: Final = {names.READY, names.START_TIME, names.BUILD_INFO, names.RELOADS}
-"""Metrics that are the foreman's."""
-
-
-class _Foreman(Protocol):
-    @property
-    def settings(self) -> Settings:
-        """The configuration."""
-
-    @property
-    def slots(self) -> Sequence[Slot]:
-        """The workers."""
-
-    @property
-    def shares(self) -> Mapping[str, int]:
-        """The worker of every rule."""
-
-    @property
-    def config_path(self) -> Path:
-        """The configuration file."""
-
-    @property
-    def reloader(self) -> Reloader:
-        """What reads it again."""
-
-    @property
-    def telemetry(self) -> Telemetry:
-        """Metrics of the foreman's own."""
-
-    @property
-    def started(self) -> bool:
-        """Whether the connections were up once."""
-
-    @property
-    def draining(self) -> bool:
-        """Whether it is on its way out."""
-
-
-_Answers: TypeAlias = dict[int, Json | str]
-"""By worker: what it says, or why it says nothing."""
+_JUST_NOW: Final = "does not have it at the moment"
 
 
 class JointState:
@@ -80,14 +35,11 @@ class JointState:
         foreman: knows the workers.
     """
 
-    def __init__(self, foreman: _Foreman) -> None:
+    def __init__(self, foreman: Joint) -> None:
         self._foreman = foreman
         self._began, self._began_at = datetime.now(UTC), time.monotonic()
         self._watch = ProgressWatch(lambda: (), foreman.settings.http.wedged_after)  # of our own event loop
-        self._readings: list[Reading] = []
-        self._exposition = Exposition(lambda: self._readings)
-        self._reconnects: dict[tuple[int, int], Counter[str]] = {}  # by worker and process, as last told
-        self._cpu: dict[tuple[int, int], float] = {}
+        self._metrics = JointMetrics(foreman)
 
     def start(self) -> None:
         """Begin to look how late the event loop is."""
@@ -111,7 +63,7 @@ class JointState:
         checks = [Check("event loop")]
         for number, told in (await self._ask("liveness")).items():
             if isinstance(told, str):
-                silent = self._slot(number).at_work
+                silent = self._at_work(number)
                 checks.append(Check(f"worker {number}", told if silent else None, note="" if silent else told))
                 continue
             checks.append(Check(f"worker {number}"))
@@ -128,7 +80,7 @@ class JointState:
                 silent[number] = told
             else:
                 known |= {check.name: check for check in checks_from(told["checks"])}
-        for rule, number in self._places():
+        for rule, number in places(self._foreman):
             name = f"rule {rule.name}"
             own.append(known.get(name) or Check(name, f"worker {number} {silent.get(number, _JUST_NOW)}"))
         return own
@@ -156,8 +108,8 @@ class JointState:
             "connections": _connections(documents.values()),
             "workers": [self._worker(slot, answers.get(slot.number, {})) for slot in self._foreman.slots if slot.rules],
             "rules": [
-                {**(rules.get(rule.name) or _unknown(rule, answers.get(number))), "worker": number}
-                for rule, number in self._places()
+                {**(rules.get(rule.name) or self._unknown(rule, answers.get(number), number)), "worker": number}
+                for rule, number in places(self._foreman)
             ],
         }
 
@@ -177,71 +129,37 @@ class JointState:
             "memory_bytes": used.get("memory_bytes"),
         }
 
-    # -- metrics -------------------------------------------------------------------------------------------------------
-
     async def metrics(self, accept: str) -> tuple[bytes, str]:
         """The metrics of all workers as text, and its content type; `accept` is the request's header."""
-        self._readings = self._merged(await self._ask("readings"))
-        return self._exposition(accept)
+        return self._metrics.exposition(await self._ask("readings"), accept)
 
-    def _merged(self, answers: _Answers) -> list[Reading]:
-        """One set of readings: what concerns no rule is added up over the workers, or is the foreman's."""
-        up: dict[str, float] = {}
-        merged: list[Reading] = []
-        all_ready = True
-        for number, told in answers.items():
-            slot = self._slot(number)
-            if isinstance(told, str):
-                all_ready = False
-                merged += [(names.RULE_READY, (rule.name, rule.kind), 0) for rule, on in self._places() if on == number]
-                continue
-            reconnects = self._reconnects[number, slot.starts] = Counter()
-            self._cpu[number, slot.starts] = told["process"]["cpu_seconds"]
-            for metric, labels, value in readings_from(told["readings"]):
-                if metric is names.READY:
-                    all_ready = all_ready and value == 1
-                elif metric is names.CONNECTION_UP and isinstance(value, int):
-                    up[labels[0]] = min(up.get(labels[0], 1), value)
-                elif metric is names.CONNECTION_RECONNECTS and isinstance(value, int):
-                    reconnects[labels[0]] += value
-                elif metric not in _OF_EACH_PROCESS:
-                    merged.append((metric, labels, value))
-        ready: Reading = (names.READY, (), int(all_ready and self._foreman.started and not self._foreman.draining))
-        own = [ready if reading[0] is names.READY else reading for reading in self._foreman.telemetry.readings()]
-        # Also those of processes that are gone: a counter never falls.
-        total: Counter[str] = sum(self._reconnects.values(), Counter())
-        for name, value in up.items():
-            own += [(names.CONNECTION_UP, (name,), value), (names.CONNECTION_RECONNECTS, (name,), total[name])]
-        return [*own, *self._of_workers(answers), *merged]
+    def _unknown(self, rule: Rule, told: Json | str | None, number: int) -> Json:
+        """A rule of which nobody tells at the moment: its worker is silent, or not at work."""
+        return {
+            "name": rule.name,
+            "kind": rule.kind,
+            "state": "starting",
+            "ready": False,
+            "condition": "silent" if self._at_work(number) else "starting",
+            "leader": None,
+            "waiting_for": f"its worker, which {told if isinstance(told, str) else _JUST_NOW}",
+            "wedged_s": None,
+            "error": None,
+            "counters": {},
+            "measures": None,
+            "last_errors": [],
+        }
 
-    def _of_workers(self, answers: _Answers) -> Iterator[Reading]:
-        for number, told in answers.items():
-            slot, labels = self._slot(number), (str(number),)
-            answered = not isinstance(told, str)
-            yield names.WORKER_UP, labels, int(slot.at_work and answered)
-            yield names.WORKER_STARTS, labels, slot.starts
-            yield names.WORKER_CPU, labels, sum(used for (of, _), used in self._cpu.items() if of == number)
-            if answered and isinstance(told, dict) and told["process"]["memory_bytes"] is not None:
-                yield names.WORKER_MEMORY, labels, told["process"]["memory_bytes"]
+    def _at_work(self, number: int) -> bool:
+        return self._foreman.slots[number - 1].at_work
 
     # -- the workers ---------------------------------------------------------------------------------------------------
 
-    async def _ask(self, at: str, *, history: bool = False) -> _Answers:
+    async def _ask(self, at: str, *, history: bool = False) -> Answers:
         """What all workers with rules say; those that say nothing, why."""
         slots = [slot for slot in self._foreman.slots if slot.rules]
         answers = await asyncio.gather(*(_look(slot, at, history) for slot in slots))
         return {slot.number: told for slot, told in zip(slots, answers, strict=True)}
-
-    def _slot(self, number: int) -> Slot:
-        return self._foreman.slots[number - 1]
-
-    def _places(self) -> list[tuple[Rule, int]]:
-        """The rules in the order of the configuration, and their workers."""
-        shares = self._foreman.shares
-        return [(rule, shares[rule.name]) for rule in self._foreman.settings.rules if rule.name in shares]
-
-
-_JUST_NOW: Final = "does not have it at the moment"
 
 
 async def _look(slot: Slot, at: str, history: bool) -> Json | str:
@@ -265,21 +183,3 @@ def _connections(documents: Any) -> list[Json]:
         if not link["connected"]:
             known["connected"], known["server_version"] = False, None
     return [merged[name] for name in sorted(merged)]
-
-
-def _unknown(rule: Rule, told: Json | str | None) -> Json:
-    """A rule of which nobody tells at the moment."""
-    return {
-        "name": rule.name,
-        "kind": rule.kind,
-        "state": "starting",
-        "ready": False,
-        "condition": "starting",
-        "leader": None,
-        "waiting_for": f"its worker, which {told if isinstance(told, str) else _JUST_NOW}",
-        "wedged_s": None,
-        "error": None,
-        "counters": {},
-        "measures": None,
-        "last_errors": [],
-    }

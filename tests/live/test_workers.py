@@ -309,6 +309,7 @@ async def test_a_worker_that_does_not_answer(
         assert not state["ready"]
         assert [worker["state"] for worker in state["workers"]] == ["working", "silent"]
         assert [rule["ready"] for rule in state["rules"]] == [True, False]
+        assert [rule["condition"] for rule in state["rules"]] == ["ready", "silent"]
         seen = await sidecar.scrape()
         assert [seen.value("worker_up", worker=number) for number in "12"] == [1, 0]
         assert [seen.value("rule_ready", rule=scene.name, kind="republish") for scene in here] == [1, 0]
