@@ -162,7 +162,12 @@ class Changeover:
         await close_links(link for name, link in self._old.links.items() if self._new.links.get(name) is not link)
 
     async def undo(self) -> None:
-        """Put back what was there; a rule that does not start any more fails, as it would at work. After `halt`."""
+        """`withdraw` and `resume`: put back what was there. After `halt`."""
+        await self.withdraw()
+        await self.resume()
+
+    async def withdraw(self) -> None:
+        """Stop what is new, as far as it was started. After `halt`."""
         plan = self._plan
         undone = {*plan.changed, *plan.added}
         await asyncio.gather(
@@ -172,6 +177,10 @@ class Changeover:
                 if seat.rule.name in undone
             )
         )
+
+    async def resume(self) -> None:
+        """Start what was there; a rule that does not start any more fails, as it would at work. After `withdraw`."""
+        plan = self._plan
         self.seats = self._old_seats
         rules = {rule.name: rule for rule in self._old.settings.rules}
         for seat in self.seats:

@@ -82,7 +82,9 @@ class JointChange:
                 *(self._ask(slot, "start") for slot in self._there), *(self._ask(slot, "begin") for slot in self._new)
             )
         except BridgeError as error:
-            await self._take_back("undo")
+            # What is new is gone everywhere before anything of before is back.
+            await self._take_back("withdraw")
+            await self._take_back("resume")
             raise RolledBackError(
                 f"{error}; it was found at the start only, so rules were stopped and started again as they were",
                 retriable=error.retriable,

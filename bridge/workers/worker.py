@@ -1,9 +1,10 @@
 """A worker: a sidecar on its share of the rules, that does what the foreman says.
 
 Theory of operation. The foreman asks for one step after the other (`open`, `begin`; for another configuration
-`prepare`, `halt`, `start`, `finish`, or `abandon`, `undo`), and at any time how things stand (`look`). The worker ends
-when it is told to (`drain`), when it gets a signal, when a rule cannot go on, of which it tells the foreman first, and
-when the foreman is gone, however that went: always as a sidecar ends, with what is in hand finished.
+`prepare`, `halt`, `start`, `finish`, or back by `abandon`, or by `withdraw` and `resume`), and at any time how things
+stand (`look`). The worker ends when it is told to (`drain`), when it gets a signal, when a rule cannot go on, of which
+it tells the foreman first, and when the foreman is gone, however that went: always as a sidecar ends, with what is in
+hand finished.
 """
 
 from __future__ import annotations
@@ -153,8 +154,10 @@ class _Worker:
             case "abandon" if sidecar.is_changing:
                 await sidecar.change.steps.abandon()
                 sidecar.forget_change()
-            case "undo" if sidecar.is_changing:
-                await sidecar.change.steps.undo()
+            case "withdraw" if sidecar.is_changing:
+                await sidecar.change.steps.withdraw()
+            case "resume" if sidecar.is_changing:
+                await sidecar.change.steps.resume()
                 sidecar.forget_change()
         return {}
 

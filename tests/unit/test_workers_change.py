@@ -133,7 +133,7 @@ async def test_what_fails_later_is_taken_back_everywhere(number: int, step: str)
     with pytest.raises(RolledBackError, match=f"worker {number} ended; .* started again as they were") as refused:
         await steps.apply()
     assert refused.value.retriable
-    assert played.steps()[-1] == both("undo")
+    assert played.steps()[-2:] == [both("withdraw"), both("resume")]
     assert (2, "start") not in played.asked or step == "start"
     assert [slot.rules for slot in slots] == [("a",), ("b",)]
 
@@ -146,7 +146,7 @@ async def test_who_is_gone_meanwhile_is_not_asked_to_take_back() -> None:
     slots[1].process, slots[1].at_work = None, False
     with pytest.raises(RolledBackError, match="worker 2 is being started"):
         await steps.apply()
-    assert [asked for asked in played.asked if asked[1] == "undo"] == [(1, "undo")]
+    assert played.asked[-2:] == [(1, "withdraw"), (1, "resume")]
 
 
 async def test_who_is_gone_after_it_was_decided_starts_with_it() -> None:
@@ -168,3 +168,14 @@ async def test_nothing_is_begun_while_a_worker_is_being_started() -> None:
         await change(played, slots, {"a": 1, "b": 2}).prepare()
     assert refused.value.retriable
     assert not played.asked
+
+
+async def test_a_new_worker_is_gone_before_anything_of_before_is_back() -> None:
+    played = Played()
+    slots = [played.slot(1, "a"), played.slot(2)]
+    steps = change(played, slots, {"a": 1, "b": 2})
+    await steps.prepare()
+    played.refused[2, "begin"] = RuleRefusedError("no")
+    with pytest.raises(RolledBackError, match="no"):
+        await steps.apply()
+    assert played.asked.index((2, "end")) < played.asked.index((1, "resume"))
