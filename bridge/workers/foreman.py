@@ -203,7 +203,7 @@ class Foreman:
             return True
         code = await process.drained(_DRAIN)
         slot.process, slot.at_work = None, False
-        if code:
+        if code and slot.verdict is None:  # else that is what ends it
             _log.error("worker.unfinished", worker=slot.number, exit_code=code)
         return code == 0
 
