@@ -22,6 +22,7 @@ from benchmarks import (
     latency,
     live_copying,
     memory,
+    scale_out,
     soak,
     telemetry,
     throughput,
@@ -36,7 +37,7 @@ _NAMES = (
     *("engine", "throughput", "latency", "memory"),
     *("catch-up", "live-copying", "copy-latency", "copy-memory", "telemetry"),
 )
-_LONG = ("soak",)
+_LONG = ("scale-out", "one-rule", "soak")
 """Run only where they are named."""
 _EXIT_MISSED, _EXIT_IMPOSSIBLE, _EXIT_INTERRUPTED = 1, 2, 130
 
@@ -108,6 +109,8 @@ def _run(options: argparse.Namespace) -> int:
         "copy-latency": partial(copy_latency.run, version),
         "copy-memory": partial(copy_memory.run, version),
         "telemetry": partial(telemetry.run, version),
+        "scale-out": partial(scale_out.run, version),
+        "one-rule": partial(scale_out.run_one_rule, version),
         "soak": partial(soak.run, version),
     }
     reports: dict[str, Report] = {}

@@ -2,9 +2,10 @@
 
 Theory of operation. `prepare` opens what the new configuration needs and has every new or changed rule checked, as a
 start would; whatever is in the way, nothing has changed by then but connections that are closed again. `apply` stops
-what is no more, then starts what is new, since a rule may take over from one that is gone. Rules that did not change
-are not touched, except that they are told which configuration they belong to. When a start fails all the same, what is
-new is stopped and what was there is started again: positions are on the servers, so it goes on where it was stopped.
+what is no more (`halt`), then starts what is new (`begin`), since a rule may take over from one that is gone. Rules
+that did not change are not touched, except that they are told which configuration they belong to. When a start fails
+all the same, `undo` stops what is new and starts what was there again: positions are on the servers, so it goes on
+where it was stopped. Where several processes change over together, all of them do a step before the next one is begun.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from bridge.account_graph import AccountGraph
 from bridge.assembly import Assembly
 from bridge.connection import Link
 from bridge.errors import EXIT_USAGE, BridgeError, ConnectionLostError, RuleRefusedError, StreamMissingError
@@ -81,24 +81,58 @@ class Changeover:
         try:
             kept = {name: self._old.links[name] for name in self._needed() if name not in self._new_links}
             links = kept | self._new_links
-            accounts = AccountGraph(settings, links, self._old.accounts)
-            self._new = replace(self._old, settings=settings, links=links, accounts=accounts)
-            concerned = {*plan.changed, *plan.added}
+            loops = self._old.loops.following(settings, links)
+            self._new = replace(self._old, settings=settings, links=links, loops=loops)
             for rule in settings.rules:
-                if rule.name in concerned:
+                if rule.name in self.concerned:
                     self._refuse_broken(rule)
                     await self._check(rule)
-            await self._new.refuse_loops(concerned)
         except BaseException:
-            await close_links(self._new_links.values())
+            await self.abandon()
             raise
 
+    @property
+    def concerned(self) -> set[str]:
+        """The names of the rules that are to be started."""
+        return {*self._plan.changed, *self._plan.added}
+
+    async def refuse_loops(self) -> None:
+        """Look for loops that begin with the new configuration; where there is one, nothing has changed.
+
+        Raises:
+            RuleRefusedError: there is one.
+        """
+        try:
+            await self._new.loops.refuse(self.concerned)
+        except BaseException:
+            await self.abandon()
+            raise
+
+    async def abandon(self) -> None:
+        """Leave everything as it was; instead of `halt`."""
+        await close_links(self._new_links.values())
+
     async def apply(self) -> None:
-        """Stop what is no more, start what is new, close what nobody needs. After `prepare`.
+        """`halt`, `begin` and `finish`. After `prepare`.
 
         Raises:
             BridgeError: a start failed; what was there is at work again.
         """
+        await self.halt()
+        try:
+            await self.begin()
+        except Exception as error:
+            await self.undo()
+            if not isinstance(error, BridgeError):
+                raise
+            raise RolledBackError(
+                f"{error}; it was found at the start only, so rules were stopped and started again as they were",
+                retriable=error.retriable,
+            ) from None
+        await self.finish()
+
+    async def halt(self) -> None:
+        """Stop what is no more, and what is to go on differently. After `prepare`."""
         plan = self._plan
         before = {seat.rule.name: seat for seat in self._old_seats}
         await asyncio.gather(
@@ -110,21 +144,30 @@ class Changeover:
         ]
         for seat, rule in zip(self.seats, self._settings.rules, strict=True):
             seat.take(rule, self._new)
-        try:
-            await self._start(*plan.changed, *plan.added)
-        except Exception as error:
-            await self._roll_back()
-            if not isinstance(error, BridgeError):
-                raise
-            raise RolledBackError(
-                f"{error}; it was found at the start only, so rules were stopped and started again as they were",
-                retriable=error.retriable,
-            ) from None
+
+    async def begin(self) -> None:
+        """Start what is new. After `halt`.
+
+        Raises:
+            BridgeError: a start failed.
+        """
+        for seat in self.seats:
+            if seat.rule.name in self.concerned:
+                await seat.check()
+                await seat.start()
+
+    async def finish(self) -> None:
+        """The new configuration holds: close what nobody needs any more. After `begin`."""
         self.assembly = self._new
         await close_links(link for name, link in self._old.links.items() if self._new.links.get(name) is not link)
 
-    async def _roll_back(self) -> None:
-        """Put back what was there; a rule that does not start any more fails, as it would at work."""
+    async def undo(self) -> None:
+        """`withdraw` and `resume`: put back what was there. After `halt`."""
+        await self.withdraw()
+        await self.resume()
+
+    async def withdraw(self) -> None:
+        """Stop what is new, as far as it was started. After `halt`."""
         plan = self._plan
         undone = {*plan.changed, *plan.added}
         await asyncio.gather(
@@ -134,6 +177,10 @@ class Changeover:
                 if seat.rule.name in undone
             )
         )
+
+    async def resume(self) -> None:
+        """Start what was there; a rule that does not start any more fails, as it would at work. After `withdraw`."""
+        plan = self._plan
         self.seats = self._old_seats
         rules = {rule.name: rule for rule in self._old.settings.rules}
         for seat in self.seats:
@@ -142,12 +189,6 @@ class Changeover:
             if seat.rule.name in (*plan.changed, *plan.removed):
                 seat.resume()
         await close_links(self._new_links.values())
-
-    async def _start(self, *names: str) -> None:
-        for seat in self.seats:
-            if seat.rule.name in names:
-                await seat.check()
-                await seat.start()
 
     async def _check(self, rule: Rule) -> None:
         """What a start would refuse; a changed rule must not lose its stream either, a new one may wait for it.

@@ -8,7 +8,7 @@ is mapped to these once, at the boundary.
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Final
 
 __all__ = [
     "EXIT_GOOD",
@@ -40,8 +40,8 @@ class BridgeError(Exception):
         retriable: overrides the class's answer to "can trying again help?".
     """
 
-    code: ClassVar[str] = "bridge"
-    exit_code: ClassVar[int] = EXIT_NO
+    code: str = "bridge"
+    exit_code: int = EXIT_NO
     retriable: bool = False
 
     def __init__(self, message: str, *, retriable: bool | None = None) -> None:

@@ -73,6 +73,14 @@ class ReloadPlan:
         return not (self.touched or self.restart or self.logging)
 
     @property
+    def refusal(self) -> str:
+        """Why it cannot be taken, where `restart` names something."""
+        return (
+            f"{', '.join(self.restart)}: read at the start only, so this cannot change while the sidecar runs:"
+            " restart it, or leave that as it was"
+        )
+
+    @property
     def touched(self) -> tuple[str, ...]:
         """The names of all rules that do not simply go on, each once."""
         return tuple(dict.fromkeys((*self.changed, *self.added, *self.removed)))

@@ -255,7 +255,7 @@ class RuleSeat:
             if not await self._checked(run):
                 return False
         if self._looks_for_loops:
-            await self._assembly.refuse_loops({self.rule.name})
+            await self._assembly.loops.refuse({self.rule.name})
             self._looks_for_loops = False
         self._seat(run)
         # A start may read a long history.

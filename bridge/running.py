@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -17,10 +18,17 @@ from bridge.file_watch import content_hash
 from bridge.logs import configure_logs
 from bridge.settings import Settings
 from bridge.sidecar import Sidecar
+from bridge.workers.cores import worker_count
 
-__all__ = ["run"]
+if TYPE_CHECKING:
+    from bridge.workers.foreman import Foreman
+
+__all__ = ["GC_THRESHOLD", "run"]
 
 _log = structlog.get_logger("bridge.sidecar")
+
+GC_THRESHOLD: Final = (200_000, 50, 100)
+"""The hot paths make many short-lived tuples and no cycles: looking for those often would only cost time."""
 
 
 async def run(settings: Settings, config_path: Path, config_hash: str | None = None) -> int:
@@ -38,16 +46,24 @@ async def run(settings: Settings, config_path: Path, config_hash: str | None = N
         BridgeError: the start was refused; nothing is left running.
     """
     configure_logs(settings.log)
-    _log.info("sidecar.starting", name=settings.name, config=str(config_path), rules=len(settings.rules))
-    # The hot paths make many short-lived tuples and no cycles: looking for those often would only cost time.
-    gc.set_threshold(200_000, 50, 100)
-    sidecar = Sidecar(settings, config_path, config_hash or content_hash(config_path))
+    workers = worker_count(settings)
+    _log.info(
+        "sidecar.starting",
+        name=settings.name,
+        config=str(config_path),
+        rules=len(settings.rules),
+        **({"workers": workers} if workers > 1 else {}),
+    )
+    gc.set_threshold(*GC_THRESHOLD)
+    sidecar = _sidecar(settings, workers, config_path, config_hash or content_hash(config_path))
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     reloads: set[asyncio.Task[object]] = set()
 
     def on_stop(name: str) -> None:
         if stopping.is_set():
+            if not isinstance(sidecar, Sidecar):
+                sidecar.kill()
             os._exit(1)  # at once: no cleaning up that could wait for something
         stopping.set()
         sidecar.drain(name)
@@ -76,6 +92,15 @@ async def run(settings: Settings, config_path: Path, config_hash: str | None = N
         return _ended(sidecar.error)
     _log.info("sidecar.stopped")
     return 0 if finished else 1
+
+
+def _sidecar(settings: Settings, workers: int, config_path: Path, config_hash: str | None) -> Sidecar | Foreman:
+    """One process where one is enough; else a foreman, who starts others."""
+    if workers == 1:
+        return Sidecar(settings, config_path, config_hash)
+    from bridge.workers.foreman import Foreman
+
+    return Foreman(settings, workers, config_path, config_hash)
 
 
 def _ended(error: BaseException) -> int:

@@ -5,32 +5,42 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import structlog
 
-from bridge.account_graph import AccountGraph
 from bridge.assembly import Assembly
 from bridge.changeover import Changeover
 from bridge.connection import Link
 from bridge.errors import ConfigError, ConnectionLostError
 from bridge.http import Listener
+from bridge.http.own_state import OwnState
 from bridge.leadership.term import ALONE, Leadership
 from bridge.links import close_links, connections_of, open_links
 from bridge.logs import configure_logs
-from bridge.reload_plan import plan_reload
+from bridge.loop_check import AccountLoops, LoopCheck
+from bridge.reload_plan import ReloadPlan, plan_reload
 from bridge.reloading import Reloader, ReloadFacts, Taken
 from bridge.rule_run import RuleRun
 from bridge.rule_seat import RuleSeat
 from bridge.settings import Rule, Settings
 from bridge.telemetry.service import Telemetry
 
-__all__ = ["Sidecar"]
+__all__ = ["Change", "Sidecar"]
 
 _log = structlog.get_logger("bridge.sidecar")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Another configuration that is being taken: the difference, and how to get over it, step by step."""
+
+    settings: Settings
+    plan: ReloadPlan
+    steps: Changeover
 
 
 class Sidecar:
@@ -40,9 +50,19 @@ class Sidecar:
         settings: the configuration.
         config_path: the file that it came from, which `reload` reads again; None if it came from none.
         config_hash: of that file's content, as `bridge.file_watch` makes it, taken before the file was read.
+        loops: makes what refuses loops, of the configuration and its open connections.
+        worker: the number of the worker that this process is, if it is one.
     """
 
-    def __init__(self, settings: Settings, config_path: Path | None = None, config_hash: str | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        config_path: Path | None = None,
+        config_hash: str | None = None,
+        *,
+        loops: Callable[[Settings, Mapping[str, Link]], LoopCheck] = AccountLoops,
+        worker: int | None = None,
+    ) -> None:
         self.settings = settings
         self.config_path = config_path
         self.started = False
@@ -51,19 +71,22 @@ class Sidecar:
         self.http: tuple[str, int] | None = None
         self.reloader = Reloader(config_path, config_hash, self._take, lambda: self.settings.reload.watch)
         self._seats: list[RuleSeat] = []
-        self._changeover: Changeover | None = None
+        self._make_loops = loops
+        self._worker = worker
+        self._change: Change | None = None
         self._assembly: Assembly | None = None
         self._links: list[Link] = []  # all that are open
         self._leadership: Leadership = ALONE
         self._listener: Listener | None = None
         self._ended: ConnectionLostError | None = None
         self.began = time.time()
-        self.telemetry = Telemetry(settings, self)
+        self.telemetry = Telemetry(settings, self, worker=worker)
+        self.state = OwnState(self, settings.http.wedged_after)
 
     @property
     def seats(self) -> list[RuleSeat]:
         """The rules, in the order of the configuration."""
-        return self._changeover.seats if self._changeover is not None else self._seats
+        return self._change.steps.seats if self._change is not None else self._seats
 
     @property
     def runs(self) -> list[RuleRun]:
@@ -85,6 +108,17 @@ class Sidecar:
         """The error of the first rule that failed, or of a connection that ended for good."""
         return next((seat.error for seat in self.seats if seat.error is not None), self._ended)
 
+    @property
+    def change(self) -> Change:
+        """The configuration that is being taken, from `prepare` to `settle` or `forget_change`."""
+        assert self._change is not None
+        return self._change
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether there is one."""
+        return self._change is not None
+
     async def start(self) -> None:
         """Connect, check every rule, and only then start them; on an error nothing is left running.
 
@@ -97,23 +131,9 @@ class Sidecar:
         if not settings.rules:
             raise ConfigError("rules: there is none, so there is nothing to do; add one")
         try:
-            self.telemetry.start()
-            if settings.http.address is not None:
-                self._listener = Listener(self, settings.http)
-                self.http = await self._listener.start()
-            links = await open_links(settings, connections_of(settings))
-            for link in links.values():
-                self._opened(link)
-            await self._open_leadership()
-            self.started = True
-            accounts = AccountGraph(settings, links)
-            assembly = self._assembly = Assembly(settings, links, accounts, self.telemetry.tracing_of)
-            self._seats = [self._make_seat(rule, assembly) for rule in settings.rules]
-            for seat in self._seats:
-                await seat.check()
-            await assembly.refuse_loops({rule.name for rule in settings.rules})
-            for seat in self._seats:
-                await seat.start()
+            assembly = await self.open()
+            await assembly.loops.refuse({rule.name for rule in settings.rules})
+            await self.begin()
         except Exception:
             await self.stop()
             raise
@@ -128,13 +148,47 @@ class Sidecar:
         )
         self.reloader.start()
 
+    async def open(self) -> Assembly:
+        """Connect and check every rule. The first step of `start`.
+
+        Raises:
+            BridgeError: what is wrong; `stop` closes what is open.
+        """
+        settings = self.settings
+        self.telemetry.start()
+        if settings.http.address is not None or self._worker is not None:
+            self.state.start()
+        if settings.http.address is not None:
+            self._listener = Listener(self, self.state, settings.http)
+            self.http = await self._listener.start()
+        links = await open_links(settings, connections_of(settings))
+        for link in links.values():
+            self._opened(link)
+        await self._open_leadership()
+        self.started = True
+        loops = self._make_loops(settings, links)
+        assembly = self._assembly = Assembly(settings, links, loops, self.telemetry.tracing_of)
+        self._seats = [self._make_seat(rule, assembly) for rule in settings.rules]
+        for seat in self._seats:
+            await seat.check()
+        return assembly
+
+    async def begin(self) -> None:
+        """Start every rule. After `open`, and when nothing speaks against the rules together.
+
+        Raises:
+            BridgeError: what is wrong; `stop` ends what was started.
+        """
+        for seat in self._seats:
+            await seat.start()
+
     async def stop(self) -> bool:
         """Drain all rules, close everything; whether every rule finished what it had in hand."""
         self.draining = True
         await self.reloader.close()
         finished = await asyncio.gather(*(seat.stop() for seat in self.seats))
         await self._leadership.close()
-        await asyncio.gather(close_links(self._links), self.telemetry.stop())
+        await asyncio.gather(close_links(self._links), self.telemetry.stop(), self.state.stop())
         if self._listener is not None:
             await self._listener.stop()
         return all(finished)
@@ -160,30 +214,40 @@ class Sidecar:
         Raises:
             BridgeError: what is in the way; the configuration from before goes on.
         """
+        change = await self.prepare(settings)
+        try:
+            if change.plan.touched:
+                await change.steps.refuse_loops()
+            await change.steps.apply()
+        except BaseException:
+            self.forget_change()
+            raise
+        return self.settle()
+
+    async def prepare(self, settings: Settings) -> Change:
+        """Look whether another configuration can be run; its steps are to be done next, and then `settle`.
+
+        Raises:
+            BridgeError: what is in the way; nothing has changed.
+        """
         assert self._assembly is not None
         plan = plan_reload(self.settings, settings)
         if plan.restart:
-            raise ConfigError(
-                f"{self.config_path}: {', '.join(plan.restart)}: read at the start only, so this cannot change while"
-                " the sidecar runs: restart it, or leave that as it was"
-            )
-        if plan.touched:
-            changeover = Changeover(self._assembly, settings, plan, self._seats, self._make_seat, self._opened)
-            self._changeover = changeover
-            try:
-                await changeover.prepare()
-                await changeover.apply()
-            finally:
-                # Also where this was cancelled: whoever stops the sidecar must find all that is at work.
-                self._seats, self._assembly, self._changeover = changeover.seats, changeover.assembly, None
-                self._links = [link for link in self._links if not link.client.is_closed]
-        else:
-            # Rules ask the configuration for little beside themselves; what is the same for all of them may differ.
-            self._assembly = replace(self._assembly, settings=settings)
-            by_name = {seat.rule.name: seat for seat in self._seats}
-            self._seats = [by_name[rule.name] for rule in settings.rules]
-            for seat, rule in zip(self._seats, settings.rules, strict=True):
-                seat.take(rule, self._assembly)
+            raise ConfigError(f"{self.config_path}: {plan.refusal}")
+        steps = Changeover(self._assembly, settings, plan, self._seats, self._make_seat, self._opened)
+        change = self._change = Change(settings, plan, steps)
+        try:
+            await steps.prepare()
+        except BaseException:
+            self.forget_change()
+            raise
+        return change
+
+    def settle(self) -> Taken:
+        """Another configuration holds: all of its steps were done."""
+        assert self._change is not None
+        plan, settings = self._change.plan, self._change.settings
+        self.forget_change()
         self.settings = settings
         if plan.logging:
             configure_logs(settings.log)
@@ -204,6 +268,14 @@ class Sidecar:
                 meaning=left.remedy,
             )
         return Taken("unchanged" if plan.is_empty else "applied", plan.touched)
+
+    def forget_change(self) -> None:
+        """Nothing is being changed any more: what is at work by now is all that there is."""
+        # Also where a step was cancelled: whoever stops the sidecar must find all that is at work.
+        if self._change is not None:
+            steps, self._change = self._change.steps, None
+            self._seats, self._assembly = steps.seats, steps.assembly
+        self._links = [link for link in self._links if not link.client.is_closed]
 
     def _make_seat(self, rule: Rule, assembly: Assembly) -> RuleSeat:
         return RuleSeat(rule, assembly, self._leadership, self._rule_failed)

@@ -4,35 +4,45 @@ from __future__ import annotations
 
 import errno
 import os
-import time
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from aiohttp import web
 
 from bridge.errors import ConfigError
 from bridge.http.application import guarded, page_routes
 from bridge.http.callers import foreign_site, is_loopback
-from bridge.http.probes import probe_answer
-from bridge.http.progress_watch import ProgressWatch
-from bridge.http.status_document import Process, SidecarState, liveness, readiness, startup, status_document
+from bridge.http.probes import Check, probe_answer
 
 if TYPE_CHECKING:
     from bridge.reloading import ReloadFacts
     from bridge.settings import Http
-    from bridge.telemetry.service import Telemetry
 
-__all__ = ["Listener"]
+__all__ = ["Controlled", "Listener", "Told"]
 
 _CLOSE = 1.0  # seconds for an answer that is being given while the listener closes
 
 
-class Controlled(SidecarState, Protocol):
-    """What is told of, and can be told something."""
+class Told(Protocol):
+    """What is told, asked for at the moment of the request."""
 
-    @property
-    def telemetry(self) -> Telemetry:
-        """What renders metrics."""
+    async def startup(self) -> list[Check]:
+        """What `/startupz` looks at."""
+
+    async def liveness(self) -> list[Check]:
+        """What `/livez` looks at. That there is an answer says that the event loop runs."""
+
+    async def readiness(self) -> list[Check]:
+        """What `/readyz` looks at."""
+
+    async def status(self, *, history: bool) -> dict[str, Any]:
+        """The whole state."""
+
+    async def metrics(self, accept: str) -> tuple[bytes, str]:
+        """The metrics as text, and its content type."""
+
+
+class Controlled(Protocol):
+    """What can be told something."""
 
     def drain(self, reason: str) -> None:
         """Ask for the end, with what is in hand finished."""
@@ -45,16 +55,16 @@ class Listener:
     """Listens for HTTP.
 
     Args:
-        sidecar: what is told of.
+        sidecar: what can be told something.
+        told: what is told of it.
         http: the configuration's section.
     """
 
-    def __init__(self, sidecar: Controlled, http: Http) -> None:
+    def __init__(self, sidecar: Controlled, told: Told, http: Http) -> None:
         self._sidecar = sidecar
+        self._told = told
         self._http = http
-        self._watch = ProgressWatch(lambda: sidecar.seats, http.wedged_after)
         self._runner: web.AppRunner | None = None
-        self._began, self._began_at = datetime.now(UTC), time.monotonic()
 
     async def start(self) -> tuple[str, int]:
         """Listen; the address in use.
@@ -92,36 +102,30 @@ class Listener:
                 f"http.listen: cannot listen on {wanted}:{wanted_port} ({reason.lower()}):"
                 ' choose another port, or "" to turn it off'
             ) from None
-        self._watch.start()
         host, port = self._runner.addresses[0][:2]
         return str(host), int(port)
 
     async def stop(self) -> None:
         """Stop listening."""
-        await self._watch.stop()
         if self._runner is not None:
             await self._runner.cleanup()
 
     # -- what is told ------------------------------------------------------------------------------------------------
 
     async def _livez(self, request: web.Request) -> web.Response:
-        return probe_answer(request, liveness(self._watch.wedged()))
+        return probe_answer(request, await self._told.liveness())
 
     async def _startupz(self, request: web.Request) -> web.Response:
-        return probe_answer(request, startup(self._sidecar))
+        return probe_answer(request, await self._told.startup())
 
     async def _readyz(self, request: web.Request) -> web.Response:
-        return probe_answer(request, readiness(self._sidecar, self._watch.wedged()))
+        return probe_answer(request, await self._told.readiness())
 
     async def _status(self, request: web.Request) -> web.Response:
-        process = Process(
-            self._began, time.monotonic() - self._began_at, self._watch.longest_delay, self._watch.wedged()
-        )
-        document = status_document(self._sidecar, process, history=request.query.get("history") != "no")
-        return web.json_response(document)
+        return web.json_response(await self._told.status(history=request.query.get("history") != "no"))
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        text, content_type = self._sidecar.telemetry.exposition(request.headers.get("Accept", ""))
+        text, content_type = await self._told.metrics(request.headers.get("Accept", ""))
         return web.Response(body=text, headers={"Content-Type": content_type})
 
     # -- what can be told --------------------------------------------------------------------------------------------

@@ -22,7 +22,18 @@ if TYPE_CHECKING:
     from bridge.rule_seat import RuleSeat
     from bridge.settings import Settings
 
-__all__ = ["Process", "SidecarState", "liveness", "readiness", "startup", "status_document"]
+__all__ = [
+    "Process",
+    "SidecarState",
+    "as_time",
+    "config_document",
+    "draining_check",
+    "liveness",
+    "readiness",
+    "reasons",
+    "startup",
+    "status_document",
+]
 
 _NOT_DRAINING = "not draining"
 _WORDS = {"stopped": "stopped", "draining": "finishing what is in hand", "starting": "starting"}
@@ -103,9 +114,14 @@ def readiness(sidecar: SidecarState, wedged: Mapping[str, float]) -> list[Check]
     """What `/readyz` looks at: connections, draining, and every rule."""
     return [
         *startup(sidecar),
-        Check(_NOT_DRAINING, "it finishes what is in hand and ends" if sidecar.draining else None),
+        draining_check(draining=sidecar.draining),
         *(_wedged_check(seat.rule.name, wedged) or _rule_check(seat) for seat in sidecar.seats),
     ]
+
+
+def draining_check(*, draining: bool) -> Check:
+    """Whether it goes on."""
+    return Check(_NOT_DRAINING, "it finishes what is in hand and ends" if draining else None)
 
 
 def _rule_check(seat: RuleSeat) -> Check:
@@ -139,29 +155,34 @@ def status_document(sidecar: SidecarState, process: Process, *, history: bool = 
     return {
         "name": sidecar.settings.name,
         "version": version("nats-bridge"),
-        "started_at": _time(process.began),
+        "started_at": as_time(process.began),
         "uptime_s": round(process.uptime, 3),
-        "at": _time(now),
+        "at": as_time(now),
         "ready": all(check.is_good for check in checks),
         "draining": sidecar.draining,
-        "why_not_ready": [_why(check) for check in checks if not check.is_good],
+        "why_not_ready": reasons(checks),
         "event_loop_delay_ms": round(process.loop_delay * 1000, 1),
-        "config": _config(sidecar),
+        "config": config_document(sidecar.config_path, sidecar.reloader),
         "connections": [_connection(link) for link in sidecar.links.values()],
         "rules": [_rule(seat, process.wedged, history=history) for seat in sidecar.seats],
     }
+
+
+def reasons(checks: Sequence[Check]) -> list[str]:
+    """What is not as it should be, in words."""
+    return [_why(check) for check in checks if not check.is_good]
 
 
 def _why(check: Check) -> str:
     return f"{'draining' if check.name == _NOT_DRAINING else check.name}: {check.reason}"
 
 
-def _config(sidecar: SidecarState) -> dict[str, Any]:
-    reloader = sidecar.reloader
+def config_document(path: Path | None, reloader: Reloader) -> dict[str, Any]:
+    """The configuration that is in force, and how the last reload went."""
     return {
-        "path": str(sidecar.config_path) if sidecar.config_path is not None else None,
+        "path": str(path) if path is not None else None,
         "hash": reloader.file_hash,
-        "loaded_at": _time(reloader.loaded_at),
+        "loaded_at": as_time(reloader.loaded_at),
         "last_reload": reloader.last.as_dict() if reloader.last is not None else None,
     }
 
@@ -176,7 +197,7 @@ def _connection(link: Link) -> dict[str, Any]:
         "servers": list(link.servers),
         "reconnects": link.reconnects,
         "last_error": error,
-        "last_error_at": _time(at) if at is not None else None,
+        "last_error_at": as_time(at) if at is not None else None,
     }
 
 
@@ -205,5 +226,6 @@ def _condition(seat: RuleSeat, wedged: Mapping[str, float]) -> str:
     return "waiting" if seat.state == "ready" and not seat.ready else seat.state
 
 
-def _time(at: datetime) -> str:
+def as_time(at: datetime) -> str:
+    """RFC 3339, in UTC."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from bridge.latency import BOUNDS, Latencies
 from bridge.telemetry.names import Metric
-from bridge.telemetry.readings import Facts, readings
+from bridge.telemetry.readings import Reading
 
 __all__ = ["Exposition"]
 
@@ -23,12 +23,12 @@ class Exposition:
     """Renders a sidecar's metrics, and those of its process.
 
     Args:
-        facts: asks the sidecar.
+        readings: asks the sidecar for every value.
     """
 
-    def __init__(self, facts: Callable[[], Facts]) -> None:
+    def __init__(self, readings: Callable[[], Iterable[Reading]]) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(_Sidecar(facts))
+        self._registry.register(_Sidecar(readings))
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
 
@@ -40,12 +40,12 @@ class Exposition:
 
 
 class _Sidecar(Collector):
-    def __init__(self, facts: Callable[[], Facts]) -> None:
-        self._facts = facts
+    def __init__(self, readings: Callable[[], Iterable[Reading]]) -> None:
+        self._readings = readings
 
     def collect(self) -> Iterable[Family]:
         families: dict[str, Family] = {}
-        for metric, labels, value in readings(self._facts()):
+        for metric, labels, value in self._readings():
             family = families.get(metric.prometheus)
             if family is None:
                 family = families[metric.prometheus] = _family(metric)

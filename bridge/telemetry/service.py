@@ -18,7 +18,7 @@ from bridge.telemetry import names
 from bridge.telemetry.environment import wanted
 from bridge.telemetry.exposition import Exposition
 from bridge.telemetry.observing import Observed, facts_of
-from bridge.telemetry.readings import Facts
+from bridge.telemetry.readings import Facts, Reading, readings
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -39,14 +39,23 @@ class Telemetry:
         settings: the configuration.
         sidecar: what is told of.
         environment: where OpenTelemetry's variables are.
+        worker: the number of the worker that this process is, if it is one.
 
     Attributes:
         exposition: the text for Prometheus.
         last_export: exports what is left at the end, if there is an exporter.
     """
 
-    def __init__(self, settings: Settings, sidecar: Observed, environment: Mapping[str, str] = os.environ) -> None:
-        self.exposition = Exposition(self._facts)
+    def __init__(
+        self,
+        settings: Settings,
+        sidecar: Observed,
+        environment: Mapping[str, str] = os.environ,
+        *,
+        worker: int | None = None,
+    ) -> None:
+        self.exposition = Exposition(self.readings)
+        self._worker = worker
         self._settings = settings
         self._sidecar = sidecar
         self._wanted = wanted(environment)
@@ -109,7 +118,7 @@ class Telemetry:
         # Only now: loading all of this takes a while.
         from bridge.telemetry.resource import resource_of
 
-        resource = resource_of(self._settings.name, self._facts().version)
+        resource = resource_of(self._settings.name, self._facts().version, self._worker)
         if self._wanted.metrics:
             from bridge.telemetry.otlp_metrics import export_metrics
 
@@ -120,6 +129,10 @@ class Telemetry:
             self._spans = start_tracing(resource)
             self._shutdowns.append(self._spans.shutdown)
         _log.info("telemetry.exports", metrics=self._wanted.metrics, traces=traces)
+
+    def readings(self) -> list[Reading]:
+        """Every metric that has a value at this moment."""
+        return list(readings(self._facts()))
 
     def _facts(self) -> Facts:
         return facts_of(self._sidecar)

@@ -25,6 +25,7 @@ class OtlpReceiver:
         metric_exports: how many exports of metrics came.
         spans: all spans.
         resource: who exported last.
+        instances: everybody who has exported metrics.
         answer: the status that is given from now on.
     """
 
@@ -34,6 +35,7 @@ class OtlpReceiver:
         self.metric_exports = 0
         self.spans: list[Span] = []
         self.resource: dict[str, Any] = {}
+        self.instances: set[str] = set()
         self.answer = 200
 
     async def take_metrics(self, request: web.Request) -> web.Response:
@@ -41,6 +43,7 @@ class OtlpReceiver:
         found = ExportMetricsServiceRequest.FromString(await _body(request))
         (resource,) = found.resource_metrics
         self.resource = attributes(resource.resource.attributes)
+        self.instances.add(self.resource["service.instance.id"])
         self.metrics = {metric.name: metric for scope in resource.scope_metrics for metric in scope.metrics}
         self.metric_exports += 1
         return web.Response(status=self.answer)

@@ -40,8 +40,7 @@ def _fast_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def watch_of(bridge: Sidecar) -> ProgressWatch:
-    assert bridge._listener is not None
-    return bridge._listener._watch
+    return bridge.state.watch
 
 
 def url_of(bridge: Sidecar) -> str:

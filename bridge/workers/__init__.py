@@ -1,0 +1,1 @@
+"""Several processes for the rules of one sidecar: a foreman, who runs none, and workers, who share them."""
