@@ -22,7 +22,10 @@ from benchmarks import (
     latency,
     live_copying,
     memory,
+    rules,
+    sizes,
     soak,
+    subjects,
     telemetry,
     throughput,
 )
@@ -34,6 +37,7 @@ __all__ = ["arguments", "main"]
 
 _NAMES = (
     *("engine", "throughput", "latency", "memory"),
+    *("sizes", "subjects", "rules"),
     *("catch-up", "live-copying", "copy-latency", "copy-memory", "telemetry"),
 )
 _LONG = ("soak",)
@@ -103,6 +107,9 @@ def _run(options: argparse.Namespace) -> int:
         "throughput": partial(throughput.run, version),
         "latency": partial(latency.run, version),
         "memory": partial(memory.run, version),
+        "sizes": partial(sizes.run, version),
+        "subjects": partial(subjects.run, version),
+        "rules": partial(rules.run, version),
         "catch-up": partial(catch_up.run, version),
         "live-copying": partial(live_copying.run, version),
         "copy-latency": partial(copy_latency.run, version),

@@ -97,6 +97,7 @@ def test_all_benchmarks_run_when_none_is_named() -> None:
     options = command.arguments([])
     assert options.names == [
         *("engine", "throughput", "latency", "memory"),
+        *("sizes", "subjects", "rules"),
         *("catch-up", "live-copying", "copy-latency", "copy-memory", "telemetry"),
     ]
     assert (options.quick, options.server_version, options.json) == (False, "2.15.1", None)
@@ -114,7 +115,7 @@ def test_an_unknown_benchmark_is_refused_with_the_names_there_are(capsys: pytest
         command.arguments(["speed"])
     assert stopped.value.code == 2
     assert (
-        "unknown benchmark 'speed': there are engine, throughput, latency, memory, catch-up" in capsys.readouterr().err
+        "unknown benchmark 'speed': there are engine, throughput, latency, memory, sizes" in capsys.readouterr().err
     )
 
 
