@@ -126,9 +126,7 @@ def chunks(
         yield chunk
 
 
-def _chunk(
-    first: int, count: int, subjects: int, block: bytes = b"", payload: int = PAYLOAD, groups: int = 0
-) -> bytes:
+def _chunk(first: int, count: int, subjects: int, block: bytes = b"", payload: int = PAYLOAD, groups: int = 0) -> bytes:
     kind, body = b"HPUB" if block else b"PUB", block + b"x" * payload
     sizes = b"%d %d" % (len(block), len(body)) if block else b"%d" % len(body)
     operations = []

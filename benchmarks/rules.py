@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from benchmarks.figures import Ratio, Report
 from benchmarks.load import chunks, publish_chunks
-from benchmarks.processes import Program, cpu_seconds, running_bridge
+from benchmarks.processes import cpu_seconds, running_bridge
 from benchmarks.raw_socket import RawSocket
 from benchmarks.republish_arm import HEADER, Arm, measure
 from benchmarks.workers import Send, worker
@@ -67,13 +67,17 @@ def run(version: str, *, quick: bool, say: Callable[[str], None]) -> Report:
         for way, arm in alone.items():
             _measure_consumers(arm, messages, way, version)
     one = each[1]
-    ratios = [Ratio(f"nats-bridge over native, {each[rules].name}", ours[each[rules]].rate / native[rules].rate)
-              for rules in _RULES]
+    ratios = [
+        Ratio(f"nats-bridge over native, {each[rules].name}", ours[each[rules]].rate / native[rules].rate)
+        for rules in _RULES
+    ]
     for way in (*each.values(), *shared.values()):
         if way is not one:
             target = _LEAST if way.streams else None
             ratios.append(Ratio(f"nats-bridge, {way.name}, over 1 rule", ours[way].rate / ours[one].rate, target))
-    ratios += [Ratio(f"native, {each[rules].name}, over 1 rule", native[rules].rate / native[1].rate) for rules in _RULES[1:]]
+    ratios += [
+        Ratio(f"native, {each[rules].name}, over 1 rule", native[rules].rate / native[1].rate) for rules in _RULES[1:]
+    ]
     ratios += [Ratio(f"{arm.name}, over nats-bridge", arm.rate / ours[way].rate) for way, arm in alone.items()]
     points = [arm.point("native", rules) for rules, arm in native.items()]
     points += [ours[way].point("nats-bridge, a stream each", rules) for rules, way in each.items()]
@@ -143,6 +147,8 @@ def _measure_consumers(arm: Arm, messages: int, way: _Way, version: str) -> None
 
 def _consume(send: Send, port: int, rules: int, messages: int) -> None:
     with RawSocket(port) as connection:
+        # Before there are consumers: servers do not notice that a wildcard begins to cover a consumer's subject.
+        connection.send(b"SUB _deliver.> 1\r\n")
         for group in range(rules):
             config = {
                 "name": f"bench_{group}",
@@ -151,9 +157,9 @@ def _consume(send: Send, port: int, rules: int, messages: int) -> None:
                 "filter_subject": f"bench.{group}.>",
                 "deliver_policy": "all",
             }
-            connection.request(f"$JS.API.CONSUMER.CREATE.BENCH.bench_{group}", {"stream_name": "BENCH", "config": config})
-        connection.send(b"SUB _deliver.> 1\r\n")
-        connection.flush()
+            connection.request(
+                f"$JS.API.CONSUMER.CREATE.BENCH.bench_{group}", {"stream_name": "BENCH", "config": config}
+            )
         send("subscribed")
         count, tail = 0, b""
         while count < messages:

@@ -26,7 +26,7 @@ def run(version: str, *, quick: bool, say: Callable[[str], None]) -> Report:
     for size, arms in found.items():
         for number in range(1, rounds + 1):
             # Backwards in every other round: whatever comes first finds another machine than what comes last.
-            for arm in (arms if number % 2 else arms[::-1]):
+            for arm in arms if number % 2 else arms[::-1]:
                 say(f"sizes: round {number} of {rounds}, {arm.name}")
                 count = int(SIZES[size] * arm.share / (5 if quick else 1))
                 measure(arm, count, chunks(count, size=size), version=version)

@@ -26,7 +26,7 @@ def run(version: str, *, quick: bool, say: Callable[[str], None]) -> Report:
         # Made before any clock runs: making subjects must not be what is measured.
         made = list(chunks(max(_MESSAGES, subjects), subjects))
         for number in range(1, rounds + 1):
-            for arm in (arms if number % 2 else arms[::-1]):
+            for arm in arms if number % 2 else arms[::-1]:
                 say(f"subjects: round {number} of {rounds}, {arm.name}")
                 pieces = made[: int(len(made) * arm.share / (4 if quick else 1))]
                 measure(arm, sum(piece.count(b"PUB ") for piece in pieces), pieces, version=version)

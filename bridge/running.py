@@ -14,6 +14,7 @@ from bridge.cancelling import end_tasks
 from bridge.early_signals import hangup_came
 from bridge.errors import BridgeError
 from bridge.file_watch import content_hash
+from bridge.freed_memory import keep_freed_memory
 from bridge.logs import configure_logs
 from bridge.settings import Settings
 from bridge.sidecar import Sidecar
@@ -41,6 +42,7 @@ async def run(settings: Settings, config_path: Path, config_hash: str | None = N
     _log.info("sidecar.starting", name=settings.name, config=str(config_path), rules=len(settings.rules))
     # The hot paths make many short-lived tuples and no cycles: looking for those often would only cost time.
     gc.set_threshold(200_000, 50, 100)
+    keep_freed_memory()
     sidecar = Sidecar(settings, config_path, config_hash or content_hash(config_path))
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()

@@ -25,7 +25,7 @@ async def test_what_advisories_tell(
 
     async def on_audit(message: Msg) -> None:
         if name.encode() in message.data:
-            told.put_nowait(read_audit(message))
+            told.put_nowait(read_audit(message.data))
 
     await peer.client.subscribe(AUDIT_SUBJECT, cb=on_audit)
     await peer.create_stream(name=name, subjects=[f"{name}.>"])

@@ -114,9 +114,7 @@ def test_an_unknown_benchmark_is_refused_with_the_names_there_are(capsys: pytest
     with pytest.raises(SystemExit) as stopped:
         command.arguments(["speed"])
     assert stopped.value.code == 2
-    assert (
-        "unknown benchmark 'speed': there are engine, throughput, latency, memory, sizes" in capsys.readouterr().err
-    )
+    assert "unknown benchmark 'speed': there are engine, throughput, latency, memory, sizes" in capsys.readouterr().err
 
 
 def test_help_names_the_benchmarks_and_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
