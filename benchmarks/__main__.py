@@ -22,6 +22,7 @@ from benchmarks import (
     latency,
     live_copying,
     memory,
+    peers,
     rules,
     sizes,
     soak,
@@ -37,7 +38,7 @@ __all__ = ["arguments", "main"]
 
 _NAMES = (
     *("engine", "throughput", "latency", "memory"),
-    *("sizes", "subjects", "rules"),
+    *("sizes", "subjects", "rules", "peers"),
     *("catch-up", "live-copying", "copy-latency", "copy-memory", "telemetry"),
 )
 _LONG = ("soak",)
@@ -110,6 +111,7 @@ def _run(options: argparse.Namespace) -> int:
         "sizes": partial(sizes.run, version),
         "subjects": partial(subjects.run, version),
         "rules": partial(rules.run, version),
+        "peers": partial(peers.run, version),
         "catch-up": partial(catch_up.run, version),
         "live-copying": partial(live_copying.run, version),
         "copy-latency": partial(copy_latency.run, version),

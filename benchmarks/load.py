@@ -36,6 +36,7 @@ _CHUNK = 1_000  # messages written at once at most; the last of them is acknowle
 _CHUNK_BYTES = 1 << 20  # payload written at once at most
 _WINDOW = 20  # chunks under way without an acknowledgement
 _SIGN = b"\r\nNats-Stream: "
+_READ = 1 << 20  # bytes
 _ACKNOWLEDGEMENT = b"MSG _stored "
 _REFUSAL = b'"error":'
 _TICK = 0.001  # seconds between two writes of the paced publisher
@@ -201,14 +202,16 @@ def _subscribe(send: Send, port: int, subject: str, messages: int) -> None:
         connection.send(b"SUB %b 1\r\n" % subject.encode())
         connection.flush()
         send("subscribed")
-        count, tail, first = 0, b"", 0.0
+        count, first, buffer, start = 0, 0.0, bytearray(_READ), 0
         try:
             while count < messages:
-                data = tail + connection.receive()
+                end = connection.receive_into(buffer, start)
                 first = first or time.monotonic()
-                count += data.count(_SIGN)
+                count += buffer.count(_SIGN, 0, end)
                 # A sign that is cut in two by the end of a read is found with the next one, none is found twice.
-                tail = data[-(len(_SIGN) - 1) :]
+                tail = buffer[max(end - len(_SIGN) + 1, 0) : end]
+                start = len(tail)
+                buffer[:start] = tail
         except TimeoutError:
             raise TimeoutError(f"{count:,} of {messages:,} messages came, then none for a minute") from None
         send(Arrivals(first, time.monotonic()))

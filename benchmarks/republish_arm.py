@@ -9,10 +9,18 @@ from dataclasses import dataclass, field
 
 from benchmarks.figures import Point, median_of
 from benchmarks.load import Arrivals, arrivals, publish_chunks
-from benchmarks.processes import Program, bench_stream, cpu_seconds, memory_of, running_copier, running_sidecar
+from benchmarks.processes import (
+    Program,
+    bench_stream,
+    cpu_seconds,
+    memory_of,
+    running_copier,
+    running_go_copier,
+    running_sidecar,
+)
 from conformance.servers import NativeServer
 
-__all__ = ["HEADER", "Arm", "copier", "measure", "native", "sidecar"]
+__all__ = ["HEADER", "Arm", "copier", "go_copier", "measure", "native", "sidecar"]
 
 HEADER = (
     "median of the rounds",
@@ -116,6 +124,17 @@ def copier(name: str, way: str, share: float) -> Arm:
         share: of the messages.
     """
     return Arm(name, lambda url: running_copier(url, way), share=share)
+
+
+def go_copier(name: str, way: str, share: float = 1.0) -> Arm:
+    """nats.go.
+
+    Args:
+        name: for the table.
+        way: of `benchmarks/go_copier`.
+        share: of the messages.
+    """
+    return Arm(name, lambda url: running_go_copier(url, way), share=share)
 
 
 def measure(

@@ -14,12 +14,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from benchmarks.figures import Ratio, Report
 from benchmarks.load import chunks, publish_chunks
-from benchmarks.processes import cpu_seconds, running_bridge
+from benchmarks.processes import PATIENT, Program, cpu_seconds, running_bridge
 from benchmarks.raw_socket import RawSocket
 from benchmarks.republish_arm import HEADER, Arm, measure
 from benchmarks.workers import Send, worker
@@ -91,7 +91,7 @@ def _nothing(_: str) -> nullcontext[None]:
     return nullcontext(None)
 
 
-def _sidecar(way: _Way) -> Callable[[str], object]:
+def _sidecar(way: _Way) -> Callable[[str], AbstractContextManager[Program]]:
     return lambda url: running_bridge(bridge_config(url, way.rules, streams=way.streams))
 
 
@@ -124,7 +124,7 @@ def bridge_config(url: str, rules: int, *, streams: bool) -> str:
 
 @contextmanager
 def _server(version: str, way: _Way, *, native: bool = False) -> Iterator[NativeServer]:
-    with NativeServer(binary=fetch(version)) as server:
+    with NativeServer(binary=fetch(version), config=PATIENT) as server:
         with RawSocket(server.port) as connection:
             for group in range(way.rules if way.streams else 1):
                 subject = f"bench.{group}.>" if way.streams else "bench.>"
@@ -147,9 +147,8 @@ def _measure_consumers(arm: Arm, messages: int, way: _Way, version: str) -> None
 
 def _consume(send: Send, port: int, rules: int, messages: int) -> None:
     with RawSocket(port) as connection:
-        # Before there are consumers: servers do not notice that a wildcard begins to cover a consumer's subject.
-        connection.send(b"SUB _deliver.> 1\r\n")
         for group in range(rules):
+            connection.send(b"SUB _deliver.%d %d\r\n" % (group, group + 1))
             config = {
                 "name": f"bench_{group}",
                 "deliver_subject": f"_deliver.{group}",
