@@ -7,13 +7,14 @@ fewer, as it takes a hundred times as long.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 from benchmarks.copy_arm import Arm as CopyArm
 from benchmarks.copy_scene import Copying, Scene, native_copy, own_copy, program_copy, scene
 from benchmarks.figures import Ratio, Report, median_of
 from benchmarks.load import FILLING, chunks, publish_all
-from benchmarks.processes import cpu_seconds, memory_of, running_copier, running_go_copier
+from benchmarks.processes import Program, cpu_seconds, memory_of, running_copier, running_go_copier
 from benchmarks.republish_arm import Arm, copier, go_copier, measure, native, sidecar
 from benchmarks.stream_growth import Growth, watch_growth
 
@@ -24,6 +25,8 @@ _SLOW = 0.2  # of the messages, for nats-py
 _SINGLE = 0.05  # of the messages, for what stores one at a time
 _ROUNDS = 3
 _SHARES = {"pipelined": 1.0, "one at a time": _SINGLE}
+
+_Running = Callable[[str, str], AbstractContextManager[Program]]
 
 _HEADER = ("median of the rounds", "messages/s", "lowest", "highest", "µs CPU per message", "of the server", "peak MB")
 
@@ -48,10 +51,13 @@ def run(version: str, *, quick: bool, say: Callable[[str], None]) -> Report:
             _measure(arm, version, int(_STORED * part * share), is_stored=True)
         for arm, share in live if number % 2 else live[::-1]:
             _measure(arm, version, int(_STORED * part * share), is_stored=False)
-    ways = {"republishing live": republishing, "copying what is stored": stored, "copying live": live}
+    ways: dict[str, Sequence[Arm | CopyArm]] = {
+        "republishing live": republishing,
+        "copying what is stored": [arm for arm, _ in stored],
+        "copying live": [arm for arm, _ in live],
+    }
     rows, ratios, points = [], [], []
-    for at, (way, found) in enumerate(ways.items()):
-        arms: list[Arm | CopyArm] = [each if isinstance(each, Arm) else each[0] for each in found]
+    for at, (way, arms) in enumerate(ways.items()):
         server, own = arms[0], arms[1]
         rows += [(f"{way}: {arm.name}", *_row(arm)) for arm in arms]
         points += [arm.point(arm.name, at) for arm in arms]
@@ -75,7 +81,7 @@ def _copy_arms() -> tuple[tuple[CopyArm, float], ...]:
     return (CopyArm("native", native_copy), 1.0), (CopyArm("nats-bridge", own_copy), 1.0), *others
 
 
-def _program(running: Callable[..., object], way: str) -> Callable[[Scene], object]:
+def _program(running: _Running, way: str) -> Callable[[Scene], AbstractContextManager[Copying]]:
     return lambda place: program_copy(place, lambda url: running(url, way.replace(" ", "-")))
 
 

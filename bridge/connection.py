@@ -110,7 +110,8 @@ class Link:
         if self._lost is None:
             self._lost = asyncio.get_running_loop().create_future()
         pong, lost = self.client.flushed(), self._lost
-        await asyncio.wait([pong, lost], return_when=asyncio.FIRST_COMPLETED)
+        either: tuple[asyncio.Future[Any], ...] = pong, lost
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         # Others may wait for the same PONG, and one of them may have given up.
         return pong.done() and not pong.cancelled() and not lost.done()
 

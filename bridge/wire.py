@@ -20,9 +20,9 @@ import asyncio
 import json
 import re
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 from nats.aio.client import Client
 from nats.aio.transport import TcpTransport
@@ -107,11 +107,11 @@ class _WholeReads(asyncio.StreamReader):
         finally:
             self._next = None
 
-    def feed_data(self, data: bytes) -> None:
+    def feed_data(self, data: Iterable[SupportsIndex]) -> None:
         if self._next is None or self._next.done():
             super().feed_data(data)
-        elif data:
-            self._next.set_result(bytes(data))
+        elif found := bytes(data):  # no copy: transports give bytes
+            self._next.set_result(found)
 
     def feed_eof(self) -> None:
         super().feed_eof()
