@@ -32,6 +32,7 @@ from benchmarks import (
 )
 from benchmarks.errors import BenchmarkError
 from benchmarks.figures import Report
+from benchmarks.go_copier.build import client_version
 from conformance.servers import ServersError, fetch
 
 __all__ = ["arguments", "main"]
@@ -97,6 +98,7 @@ def _run(options: argparse.Namespace) -> int:
         "python": platform.python_version(),
         "nats-server": version,
         "nats-py": version_of_package("nats-py"),
+        "nats.go": client_version(),
         "nats-bridge": version_of_package("nats-bridge"),
         "cores": str(os.cpu_count()),
         "machine": f"{platform.system()} {platform.machine()}",
@@ -126,6 +128,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.json:
         found = {name: report.as_dict() for name, report in reports.items()}
         text = json.dumps({"environment": environment, "benchmarks": found}, indent=2, ensure_ascii=False)
+        options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(text + "\n", "utf-8")
     missed = any(ratio.reached is False for report in reports.values() for ratio in report.ratios)
     return _EXIT_MISSED if missed else 0

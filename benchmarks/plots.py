@@ -87,7 +87,8 @@ def draw_all(found: Mapping[str, Any], folder: Path) -> list[Path]:
     environment = found["environment"]
     caption = (
         f"{environment['date']}; nats-server {environment['nats-server']}, nats-bridge {environment['nats-bridge']},"
-        f" nats-py {environment['nats-py']}, Python {environment['python']}; {environment['machine']},"
+        f" nats-py {environment['nats-py']}, nats.go {environment.get('nats.go', '-')}, Python {environment['python']};"
+        f" {environment['machine']},"
         f" {environment['cores']} cores"
     )
     files = []
@@ -116,7 +117,7 @@ def _panels(count: int, title: str, *, height: float = 4.2) -> tuple[Figure, lis
     from matplotlib import pyplot
 
     picture, axes = pyplot.subplots(1, count, figsize=(9.5, height), layout="constrained", squeeze=False)
-    picture.suptitle(title, x=0.01, ha="left", fontweight="bold")
+    picture.suptitle(title, x=0.01, ha="left", fontweight="bold", fontsize=11)
     for each in axes[0]:
         each.grid(visible=True, axis="y", color="#e8e8e8")
         each.set_axisbelow(True)
@@ -125,7 +126,7 @@ def _panels(count: int, title: str, *, height: float = 4.2) -> tuple[Figure, lis
 
 
 def _lines(axes: Axes, series: _Series, value: Callable[[str, float], float | None], names: Sequence[str] = ()) -> None:
-    """One line per series, with its name at the end of it."""
+    """One line per series."""
     for name in names or series:
         found = [(at, value(name, at)) for at in sorted(series.get(name, {}))]
         known = [(at, figure) for at, figure in found if figure is not None]
@@ -140,9 +141,26 @@ def _sizes_axis(axes: Axes, sizes: Sequence[float]) -> None:
     axes.set_xlabel("payload")
 
 
+def _short(count: float) -> str:
+    for size, unit in ((1_000_000, " million"), (1_000, ",000")):
+        if count >= size:
+            return f"{count / size:.0f}{unit}"
+    return f"{count:.0f}"
+
+
+def _legend(where: Axes, axes: Axes) -> None:
+    """What the colours of `axes` mean, in the panel that has room."""
+    where.legend(*axes.get_legend_handles_labels(), loc="best", fontsize=8.5, framealpha=0.8, edgecolor="none")
+
+
+def _log_ticks(axes: Axes) -> None:
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+
+
 def _counts_axis(axes: Axes, counts: Sequence[float], what: str) -> None:
     axes.set_xscale("log")
-    axes.set_xticks(list(counts), [f"{count:,.0f}" for count in counts])
+    axes.set_xticks(list(counts), [_short(count) for count in counts])
     axes.minorticks_off()
     axes.set_xlabel(what)
 
@@ -155,13 +173,13 @@ def _throughput_by_size(series: _Series) -> Figure:
     native = series["native"]
     _lines(ratio, series, lambda name, at: series[name][at]["rate"] / native[at]["rate"], _ARMS)
     ratio.axhline(1.0, color=_colour("native"), linewidth=2, label="native republish")
-    ratio.axhline(0.9, color=_GREY, linewidth=1, linestyle=":", label="0.9, the least that is wanted")
+    ratio.axhline(0.9, color=_GREY, linewidth=1, linestyle=":", label="0.9 (wanted)")
     ratio.set_ylim(bottom=0)
     ratio.set_title("throughput, native = 1 (higher is better)", loc="left", fontsize=10)
-    ratio.legend(fontsize=8, frameon=False, loc="lower right", bbox_to_anchor=(1.0, 0.38))
     _lines(rate, series, lambda name, at: series[name][at]["rate"] * at / 1e6, ("native", *_ARMS))
-    rate.set_yscale("log")
+    _log_ticks(rate)
     rate.set_title("payload, MB/s", loc="left", fontsize=10)
+    _legend(rate, ratio)
     for axes in (ratio, rate):
         _sizes_axis(axes, sorted(native))
     return picture
@@ -177,9 +195,9 @@ def _cpu_by_size(series: _Series) -> Figure:
         whole, series, lambda name, at: series[name][at].get("cpu", 0.0) + series[name][at]["server_cpu"], whole_names
     )
     whole.set_title("of server and program together, µs", loc="left", fontsize=10)
-    whole.legend(fontsize=8, frameon=False, loc="upper left")
+    _legend(whole, whole)
     for axes in (program, whole):
-        axes.set_yscale("log")
+        _log_ticks(axes)
         axes.grid(visible=True, which="major", color="#e8e8e8")
         _sizes_axis(axes, sorted(series["native"]))
     return picture
@@ -190,7 +208,7 @@ def _subjects(series: _Series) -> Figure:
     _lines(rate, series, lambda name, at: series[name][at]["rate"] / 1000)
     rate.set_title("thousand messages/s (higher is better)", loc="left", fontsize=10)
     rate.set_ylim(bottom=0)
-    rate.legend(fontsize=8, frameon=False, loc="upper right", bbox_to_anchor=(1.0, 0.6))
+    _legend(rate, rate)
     _lines(memory, series, lambda name, at: series[name][at]["peak"] / 1e6 if "peak" in series[name][at] else None)
     memory.set_title("most memory held by the program, MB (lower is better)", loc="left", fontsize=10)
     memory.set_ylim(bottom=0)
@@ -204,7 +222,7 @@ def _rules(series: _Series) -> Figure:
     _lines(rate, series, lambda name, at: series[name][at]["rate"] / 1000)
     rate.set_title("thousand messages/s in all (higher is better)", loc="left", fontsize=10)
     rate.set_ylim(bottom=0)
-    rate.legend(fontsize=8, frameon=False, loc="lower left")
+    _legend(rate, rate)
     _lines(cpu, series, lambda name, at: series[name][at].get("cpu"))
     cpu.set_title("CPU of the sidecar, µs per message (lower is better)", loc="left", fontsize=10)
     cpu.set_ylim(bottom=0)
