@@ -53,7 +53,7 @@ _LONGEST_MESSAGE = 256 * 1024 * 1024
 """Bytes; servers take no larger ones. What claims to be longer is not the protocol, and is not waited for."""
 _LONGEST_LINE = 4 * 1024 * 1024
 """Bytes without a line end; INFO can be long in large clusters, nothing is that long."""
-_SMALL = 2048  # bytes within which a small message ends, after its first line
+_SMALL = 300  # bytes behind its first line within which a small message ends; larger ones are not searched for ends
 _SKIPPED = 8  # reads that are not tried to be cut as plain ones, after one that was none
 _CONTROL_STATUS = b"NATS/1.0 100"
 _ACK_PREFIX = b"$JS.ACK."
