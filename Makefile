@@ -18,7 +18,7 @@ CHAOS_REPORT ?= build/chaos
 SMOKE := --seed smoke --minutes 0 --faults 5 --messages 3000
 
 .PHONY: help install spark demo test spark-test browser-test container-test manifests docs conform chaos chaos-smoke soak audit lint format \
-	types bench lock clean
+	types bench figures lock clean
 
 help:
 	@echo "make demo    a server, a stream, native republish beside the bridge's, and whether they agree"
@@ -34,6 +34,7 @@ help:
 	@echo "make audit   known vulnerabilities of the locked dependencies, as far as an advisory service answers"
 	@echo "make lint    ruff; make types: mypy --strict; make format: rewrite"
 	@echo "make bench   republishing and copying beside native, as ratios of one run; BENCH='--quick catch-up' for some"
+	@echo "make figures the same, and the pictures of docs/benchmarks.md drawn anew (fifteen minutes; needs Go for the peers)"
 	@echo "make lock    renew the locked dependencies; make clean: remove what was installed"
 
 install: $(INSTALLED)
@@ -112,11 +113,18 @@ types: spark
 bench: install
 	$(BIN)/python -m benchmarks $(BENCH)
 
+FIGURES := sizes subjects rules peers
+figures: install
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/benchmarks.lock
+	$(BIN)/python -m benchmarks $(FIGURES) --json build/figures.json || test $$? = 1
+	$(BIN)/python -m benchmarks.plots build/figures.json docs/figures
+
 lock: install
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header pyproject.toml -o requirements/run.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group dev pyproject.toml -o requirements/dev.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group dev --group browser pyproject.toml -o requirements/browser.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group dev --group benchmarks pyproject.toml -o requirements/benchmarks.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --extra spark --group dev pyproject.toml -o requirements/spark.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group dev --group kubernetes pyproject.toml -o requirements/kubernetes.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group dev --group docs pyproject.toml -o requirements/docs.lock

@@ -22,19 +22,25 @@ from benchmarks import (
     latency,
     live_copying,
     memory,
+    peers,
+    rules,
     scale_out,
+    sizes,
     soak,
+    subjects,
     telemetry,
     throughput,
 )
 from benchmarks.errors import BenchmarkError
 from benchmarks.figures import Report
+from benchmarks.go_copier.build import client_version
 from conformance.servers import ServersError, fetch
 
 __all__ = ["arguments", "main"]
 
 _NAMES = (
     *("engine", "throughput", "latency", "memory"),
+    *("sizes", "subjects", "rules", "peers"),
     *("catch-up", "live-copying", "copy-latency", "copy-memory", "telemetry"),
 )
 _LONG = ("scale-out", "one-rule", "soak")
@@ -93,6 +99,7 @@ def _run(options: argparse.Namespace) -> int:
         "python": platform.python_version(),
         "nats-server": version,
         "nats-py": version_of_package("nats-py"),
+        "nats.go": client_version(),
         "nats-bridge": version_of_package("nats-bridge"),
         "cores": str(os.cpu_count()),
         "machine": f"{platform.system()} {platform.machine()}",
@@ -104,6 +111,10 @@ def _run(options: argparse.Namespace) -> int:
         "throughput": partial(throughput.run, version),
         "latency": partial(latency.run, version),
         "memory": partial(memory.run, version),
+        "sizes": partial(sizes.run, version),
+        "subjects": partial(subjects.run, version),
+        "rules": partial(rules.run, version),
+        "peers": partial(peers.run, version),
         "catch-up": partial(catch_up.run, version),
         "live-copying": partial(live_copying.run, version),
         "copy-latency": partial(copy_latency.run, version),
@@ -120,6 +131,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.json:
         found = {name: report.as_dict() for name, report in reports.items()}
         text = json.dumps({"environment": environment, "benchmarks": found}, indent=2, ensure_ascii=False)
+        options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(text + "\n", "utf-8")
     missed = any(ratio.reached is False for report in reports.values() for ratio in report.ratios)
     return _EXIT_MISSED if missed else 0

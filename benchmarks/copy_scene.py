@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 
 from benchmarks.processes import Program, cpu_seconds, running_bridge
@@ -25,6 +25,7 @@ __all__ = [
     "bridge_config",
     "native_copy",
     "own_copy",
+    "program_copy",
     "scene",
     "transforms_sources",
 ]
@@ -132,6 +133,21 @@ def own_copy(place: Scene, stream: str = TARGET, until: str = "copying.begins") 
         running_bridge(bridge_config(place.origin.url, place.target.url, stream), until) as program,
     ):
         yield Copying(unix_seconds(program.logged(until)["timestamp"]), stream, program)
+
+
+@contextmanager
+def program_copy(place: Scene, running: Callable[[str], AbstractContextManager[Program]]) -> Iterator[Copying]:
+    """The target as an ordinary stream, and another program that copies into it; both removed at the end.
+
+    Args:
+        place: where, on one server.
+        running: starts the program, given the server's URL; what it says it is ready with begins the copy.
+    """
+    with (
+        _stream(place, {"name": TARGET, "storage": place.storage, "subjects": ["copy.>"]}),
+        running(place.origin.url) as program,
+    ):
+        yield Copying(time.time() - (time.monotonic() - program.ready), TARGET, program)
 
 
 def bridge_config(origin: str, target: str, stream: str = TARGET) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-__all__ = ["Ratio", "Report", "median_of", "percentile", "table"]
+__all__ = ["Point", "Ratio", "Report", "median_of", "percentile", "table"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,21 @@ class Ratio:
 
 
 @dataclass(frozen=True, slots=True)
+class Point:
+    """What was measured of one series at one place, as numbers, for a picture.
+
+    Attributes:
+        series: such as `native`.
+        at: the place on the axis, such as a size in bytes.
+        values: what was measured, by name.
+    """
+
+    series: str
+    at: float
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """What a benchmark found.
 
@@ -56,17 +71,20 @@ class Report:
         rows: of the table.
         ratios: the comparisons.
         notes: sentences about the rows.
+        points: the rows as numbers.
     """
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     ratios: Sequence[Ratio]
     notes: Sequence[str] = ()
+    points: Sequence[Point] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         rows = [dict(zip(self.header, row, strict=True)) for row in self.rows]
-        return {"rows": rows, "notes": list(self.notes), "ratios": [ratio.as_dict() for ratio in self.ratios]}
+        found = {"rows": rows, "notes": list(self.notes), "ratios": [ratio.as_dict() for ratio in self.ratios]}
+        return {**found, "points": [asdict(point) for point in self.points]} if self.points else found
 
     def __str__(self) -> str:
         parts = [table(self.header, self.rows), *self.notes, "\n".join(f"- {ratio}" for ratio in self.ratios)]

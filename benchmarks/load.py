@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -11,7 +11,17 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.raw_socket import RawSocket
 from benchmarks.workers import Send, Worker, worker
 
-__all__ = ["FILLING", "PAYLOAD", "SUBJECTS", "Arrivals", "arrivals", "publish_all", "publish_paced"]
+__all__ = [
+    "FILLING",
+    "PAYLOAD",
+    "SUBJECTS",
+    "Arrivals",
+    "arrivals",
+    "chunks",
+    "publish_all",
+    "publish_chunks",
+    "publish_paced",
+]
 
 SUBJECTS = 1_000
 PAYLOAD = 128  # bytes
@@ -22,9 +32,11 @@ FILLING = 8
 From 2.11 on, a stream with more than 10,000 messages queued drops what comes, and tells only who asked for an answer.
 """
 
-_CHUNK = 1_000  # messages written at once; the last of them is acknowledged by the stream
+_CHUNK = 1_000  # messages written at once at most; the last of them is acknowledged by the stream
+_CHUNK_BYTES = 1 << 20  # payload written at once at most
 _WINDOW = 20  # chunks under way without an acknowledgement
 _SIGN = b"\r\nNats-Stream: "
+_READ = 1 << 20  # bytes
 _ACKNOWLEDGEMENT = b"MSG _stored "
 _REFUSAL = b'"error":'
 _TICK = 0.001  # seconds between two writes of the paced publisher
@@ -53,34 +65,78 @@ def publish_all(
     Raises:
         BenchmarkError: the stream refuses one.
     """
-    chunk, made_of = b"", (-1, -1)
+    if headers:
+        made = (
+            _identified_chunk(begin, min(_CHUNK, messages - begin), subjects) for begin in range(0, messages, _CHUNK)
+        )
+        publish_chunks(port, made, window=window)
+    else:
+        publish_chunks(port, chunks(messages, subjects, block=block), window=window)
+
+
+def publish_chunks(port: int, made: Iterable[bytes], *, window: int = _WINDOW) -> None:
+    """Publish as fast as the stream acknowledges; return when all is stored.
+
+    Args:
+        port: of the server.
+        made: protocol operations, written piece by piece; `_stored` is the last one's reply subject in each.
+        window: how many pieces may be under way without an acknowledgement.
+
+    Raises:
+        BenchmarkError: the stream refuses one.
+    """
     with RawSocket(port) as connection:
         connection.send(b"SUB _stored 1\r\n")
         under_way, tail = 0, b""
-        for begin in range(0, messages, _CHUNK):
-            wanted = begin % subjects, min(_CHUNK, messages - begin)
-            if headers:
-                chunk = _identified_chunk(begin, wanted[1], subjects)
-            elif wanted != made_of:  # with a thousand subjects all chunks are the same: no time goes into making them
-                chunk, made_of = _chunk(*wanted, subjects, block), wanted
-            connection.send(chunk)
-            under_way += 1
-            while under_way >= window or (under_way and begin + _CHUNK >= messages):
+
+        def wait_for(allowed: int) -> None:
+            nonlocal under_way, tail
+            while under_way > allowed:
                 data = tail + connection.receive()
                 if _REFUSAL in data:
                     raise BenchmarkError(f"the stream refuses messages: {data.decode(errors='replace')[:300]}")
                 under_way -= data.count(_ACKNOWLEDGEMENT)
                 tail = data[-(len(_ACKNOWLEDGEMENT) - 1) :]
 
+        for chunk in made:
+            connection.send(chunk)
+            under_way += 1
+            wait_for(window - 1)
+        wait_for(0)
 
-def _chunk(first: int, count: int, subjects: int, block: bytes = b"") -> bytes:
-    kind, body = b"HPUB" if block else b"PUB", block + b"x" * PAYLOAD
+
+def chunks(
+    messages: int, subjects: int = SUBJECTS, *, size: int = PAYLOAD, block: bytes = b"", groups: int = 0
+) -> Iterator[bytes]:
+    """What `publish_chunks` writes for messages on `bench.0`, `bench.1`, ... in turn; a list of it takes no time later.
+
+    Args:
+        messages: how many.
+        subjects: how many different ones.
+        size: of the payload, in bytes.
+        block: a raw header block for each message.
+        groups: how many groups the subjects are divided into, which changes with each message: `bench.GROUP.N`.
+            0 for none.
+    """
+    at_once = max(min(_CHUNK, _CHUNK_BYTES // size), 1)
+    chunk, made_of = b"", (-1, -1)
+    for begin in range(0, messages, at_once):
+        wanted = begin % subjects, min(at_once, messages - begin)
+        if wanted != made_of:  # with a thousand subjects all chunks are the same: no time goes into making them
+            chunk, made_of = _chunk(*wanted, subjects, block, size, groups), wanted
+        yield chunk
+
+
+def _chunk(first: int, count: int, subjects: int, block: bytes = b"", payload: int = PAYLOAD, groups: int = 0) -> bytes:
+    kind, body = b"HPUB" if block else b"PUB", block + b"x" * payload
     sizes = b"%d %d" % (len(block), len(body)) if block else b"%d" % len(body)
-    operations = [
-        b"%b bench.%d %b%b\r\n%b\r\n"
-        % (kind, (first + n) % subjects, b"_stored " if n == count - 1 else b"", sizes, body)
-        for n in range(count)
-    ]
+    operations = []
+    for number in range(first, first + count):
+        subject = b"bench.%d" % (number % subjects)
+        if groups:
+            subject = b"bench.%d.%d" % (number % groups, number % subjects)
+        answer = b"_stored " if number == first + count - 1 else b""
+        operations.append(b"%b %b %b%b\r\n%b\r\n" % (kind, subject, answer, sizes, body))
     return b"".join(operations)
 
 
@@ -146,14 +202,16 @@ def _subscribe(send: Send, port: int, subject: str, messages: int) -> None:
         connection.send(b"SUB %b 1\r\n" % subject.encode())
         connection.flush()
         send("subscribed")
-        count, tail, first = 0, b"", 0.0
+        count, first, buffer, start = 0, 0.0, bytearray(_READ), 0
         try:
             while count < messages:
-                data = tail + connection.receive()
+                end = connection.receive_into(buffer, start)
                 first = first or time.monotonic()
-                count += data.count(_SIGN)
+                count += buffer.count(_SIGN, 0, end)
                 # A sign that is cut in two by the end of a read is found with the next one, none is found twice.
-                tail = data[-(len(_SIGN) - 1) :]
+                tail = buffer[max(end - len(_SIGN) + 1, 0) : end]
+                start = len(tail)
+                buffer[:start] = tail
         except TimeoutError:
             raise TimeoutError(f"{count:,} of {messages:,} messages came, then none for a minute") from None
         send(Arrivals(first, time.monotonic()))

@@ -1,10 +1,15 @@
-"""The comparison: republishing with nats-py, put together from what its documentation shows.
+"""The comparison: republishing and copying with nats-py, put together from what its documentation shows.
 
 `python -m benchmarks.nats_py_copier URL WAY`, where WAY is one of
 
 - `ordered`: `subscribe` with a callback and an ordered consumer. Nothing is acknowledged: at most once.
 - `durable`: `subscribe` with a callback and a durable consumer, acknowledged after the callback: at least once.
 - `pull`: `pull_subscribe`, `fetch`, `ack`: at least once.
+
+These republish to `bridge.bench.>`. The others copy into the stream COPY, each message with an id:
+
+- `pipelined`: `subscribe` with a callback and an ordered consumer, `publish_async`; nobody looks at the answers.
+- `one-at-a-time`: `subscribe` with a durable consumer, `publish`, which waits for the answer, `ack`.
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import nats
 
@@ -24,9 +29,10 @@ __all__ = ["copy"]
 
 
 async def copy(url: str, way: str) -> None:
-    """Copy the stream BENCH to `bridge.bench.>` with the headers that republish adds, until the process is ended."""
+    """Republish or copy the stream BENCH, until the process is ended."""
     connection = await nats.connect(url)
-    stream = connection.jetstream()
+    # As many answers may be missing as a stream from 2.11 on takes into its queue.
+    stream = connection.jetstream(publish_async_max_pending=8000)
     last: dict[str, int] = {}
 
     async def republish(message: Msg) -> None:
@@ -40,7 +46,29 @@ async def copy(url: str, way: str) -> None:
         last[message.subject] = metadata.sequence.stream
         await connection.publish("bridge." + message.subject, message.data, headers=headers)
 
-    if way == "ordered":
+    def copied(message: Msg) -> dict[str, Any]:
+        metadata = message.metadata
+        headers = dict(message.headers or {})
+        headers["Nats-Msg-Id"] = f"copy-{metadata.sequence.stream}"
+        headers["Copied-From"] = f"{metadata.stream} {metadata.sequence.stream}"
+        return {"subject": "copy." + message.subject[6:], "payload": message.data, "headers": headers}
+
+    async def copy_on(message: Msg) -> None:
+        await stream.publish_async(**copied(message))
+
+    async def copy_one(message: Msg) -> None:
+        await stream.publish(**copied(message))
+        await message.ack()
+
+    if way == "pipelined":
+        _say_ready()
+        await stream.subscribe("bench.>", stream="BENCH", cb=copy_on, ordered_consumer=True)
+        await asyncio.Event().wait()
+    elif way == "one-at-a-time":
+        _say_ready()
+        await stream.subscribe("bench.>", stream="BENCH", cb=copy_one, durable="copier", manual_ack=True)
+        await asyncio.Event().wait()
+    elif way == "ordered":
         await stream.subscribe("bench.>", stream="BENCH", cb=republish, ordered_consumer=True)
         _say_ready()
         await asyncio.Event().wait()

@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from benchmarks.errors import BenchmarkError
+from benchmarks.go_copier.build import built
 from benchmarks.raw_socket import RawSocket
 from conformance.servers import NativeServer, fetch
 
 __all__ = [
+    "PATIENT",
     "Memory",
     "Program",
     "bench_stream",
@@ -27,6 +29,7 @@ __all__ = [
     "memory_of",
     "running_bridge",
     "running_copier",
+    "running_go_copier",
     "running_sidecar",
 ]
 
@@ -43,6 +46,9 @@ rules:
     republish: {{src: "bench.>", dest: "bridge.bench.>"}}
     {options}
 """
+PATIENT = "max_pending: 1GB\n"
+"""For servers: by default they send a subscriber away that is 64 MB behind, which is not what is measured."""
+
 _READY_LIMIT = 120.0  # seconds until ready; generous: a million subjects may be learnt before
 _STOP_LIMIT = 60.0
 
@@ -50,7 +56,7 @@ _STOP_LIMIT = 60.0
 @contextmanager
 def bench_stream(version: str, *, native: bool) -> Iterator[NativeServer]:
     """A server with the stream BENCH on `bench.>`, in memory; republished natively to `native.bench.>` if wanted."""
-    with NativeServer(binary=fetch(version)) as server:
+    with NativeServer(binary=fetch(version), config=PATIENT) as server:
         config: dict[str, object] = {"name": "BENCH", "subjects": ["bench.>"], "storage": "memory"}
         if native:
             config["republish"] = {"src": "bench.>", "dest": "native.bench.>"}
@@ -139,6 +145,21 @@ def running_copier(url: str, way: str) -> Iterator[Program]:
         way: of `benchmarks.nats_py_copier`.
     """
     with _running("nats-py", [sys.executable, "-m", "benchmarks.nats_py_copier", url, way], "copier ready") as program:
+        yield program
+
+
+@contextmanager
+def running_go_copier(url: str, way: str) -> Iterator[Program]:
+    """nats.go copying, ready; stopped at the end.
+
+    Args:
+        url: the server.
+        way: of `benchmarks/go_copier`.
+
+    Raises:
+        BenchmarkError: it cannot be built here.
+    """
+    with _running("nats.go", [str(built()), url, way], "copier ready") as program:
         yield program
 
 

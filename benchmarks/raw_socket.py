@@ -54,6 +54,23 @@ class RawSocket:
             self.send(b"PONG\r\n")
         return data
 
+    def receive_into(self, buffer: bytearray, start: int) -> int:
+        """One read into a buffer that is used again and again, behind `start`; PINGs are answered.
+
+        Returns:
+            Where what was read ends.
+
+        Raises:
+            ConnectionError: the server closed the connection.
+            TimeoutError: nothing came in time.
+        """
+        end = start + self.socket.recv_into(memoryview(buffer)[start:])
+        if end == start:
+            raise ConnectionError("the server closed the connection")
+        if buffer.find(b"PING\r\n", start, end) >= 0:
+            self.send(b"PONG\r\n")
+        return end
+
     def flush(self) -> None:
         """Wait until the server has handled all that was written. Only where no messages are on their way."""
         self.send(b"PING\r\n")

@@ -14,6 +14,7 @@ import structlog
 
 from bridge.errors import ConfigError, CredentialsError, ServerUnreachableError
 from bridge.jetstream_api import JetStreamApi
+from bridge.removals import Removals
 from bridge.wire import ClearTextError, WireClient
 
 __all__ = ["Link", "open_link"]
@@ -31,6 +32,7 @@ class Link:
         name: as in the configuration.
         client: the raw-capable client.
         api: the JetStream API of the connection's account.
+        removals: what the server says about removed messages of that account.
         servers: the addresses that it was given, without user names and passwords.
         reconnects: how often it was back after a loss.
         last_error: what went wrong last, and when.
@@ -40,6 +42,7 @@ class Link:
         self.name = name
         self.client = WireClient()
         self.api = JetStreamApi(self.client, name)
+        self.removals = Removals(self.client)
         self.servers: tuple[str, ...] = ()
         self.reconnects = 0
         self.last_error: tuple[datetime, str] | None = None
@@ -48,6 +51,7 @@ class Link:
         self._up = asyncio.Event()
         self._down = asyncio.Event()
         self._down.set()
+        self._lost: asyncio.Future[None] | None = None  # of the present connection
         self._disconnect_listeners: list[Callable[[], None]] = []
         self._reconnect_listeners: list[Callable[[], None]] = []
         self._refusal_listeners: list[Callable[[str], None]] = []
@@ -101,14 +105,15 @@ class Link:
         """Wait until the server has handled all that was written; False if the connection broke meanwhile."""
         if not self.client.is_connected:
             return False
-        pong = self.client.flushed()
-        down: asyncio.Future[Any] = asyncio.create_task(self._down.wait())
-        try:
-            await asyncio.wait([pong, down], return_when=asyncio.FIRST_COMPLETED)
-            # A loss that is told right behind the PONG is known before the task that waits for it has run.
-            return pong.done() and not down.done() and not self._down.is_set()
-        finally:
-            down.cancel()
+        if self._down.is_set():
+            return False
+        if self._lost is None:
+            self._lost = asyncio.get_running_loop().create_future()
+        pong, lost = self.client.flushed(), self._lost
+        either: tuple[asyncio.Future[Any], ...] = pong, lost
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        # Others may wait for the same PONG, and one of them may have given up.
+        return pong.done() and not pong.cancelled() and not lost.done()
 
     async def close(self) -> None:
         """Close the connection for good."""
@@ -124,6 +129,9 @@ class Link:
     async def _on_disconnected(self) -> None:
         self._up.clear()
         self._down.set()
+        if self._lost is not None and not self._lost.done():
+            self._lost.set_result(None)
+        self._lost = None
         if self._closing:
             return
         _log.warning("connection.lost", connection=self.name)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,6 +21,7 @@ from bridge.cancelling import end_tasks
 from bridge.connection import Link
 from bridge.gate import ALWAYS_OPEN, Gate
 from bridge.measures import InFlight, Measures
+from bridge.wire import LARGE_WRITE
 
 __all__ = ["Delivery", "DeliveryCounters"]
 
@@ -31,7 +32,8 @@ _IDLE_CONFIRMATION = 0.05  # seconds between two looks at what at_most_once has 
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    data: bytes
+    pieces: Sequence[bytes]  # whole operations; none where nothing is written again
+    size: int  # of the pieces, in bytes
     messages: int
     acknowledge: bytes
     at: float  # the loop's time
@@ -149,18 +151,23 @@ class Delivery:
         self._doubt()
 
     def _write(self, operations: list[bytes], reply: bytes, oldest_ns: int) -> None:
-        data = b"".join(operations)
-        if data:
-            self._target.client.write_raw(data, self._gate)
-            self._counters.bytes_out += len(data)
+        # Putting large operations together would cost more than writing them one by one.
+        large = operations and len(operations[0]) > LARGE_WRITE < len(operations[-1])
+        pieces = operations if large or not operations else [b"".join(operations)]
+        size = sum(map(len, pieces))
+        for piece in pieces:
+            self._target.client.write_raw(piece, self._gate)
+        self._counters.bytes_out += size
         keeps = self._acknowledge is not None
         now = asyncio.get_running_loop().time()
-        written = _Written(data if keeps else b"", len(operations), reply if keeps else b"", now, oldest_ns)
-        self._unconfirmed.append(written)
         if keeps:
-            self._unconfirmed_bytes += len(data)
-        elif data:
-            self._measures.arrived(oldest_ns)
+            written = _Written(pieces, size, len(operations), reply, now, oldest_ns)
+            self._unconfirmed_bytes += size
+        else:
+            written = _Written((), 0, len(operations), b"", now, oldest_ns)
+            if pieces:
+                self._measures.arrived(oldest_ns)
+        self._unconfirmed.append(written)
         self._changed.set()
 
     async def _send_when_possible(self, operations: list[bytes], reply: bytes, oldest_ns: int) -> None:
@@ -209,15 +216,17 @@ class Delivery:
                     await self._gate.opened()
                 self._settle(count, asked)
             if self._acknowledge is None:
-                await asyncio.sleep(_IDLE_CONFIRMATION)
+                # All rules look at the same moments: one question to the server is enough for those of a connection.
+                now = asyncio.get_running_loop().time()
+                await asyncio.sleep(_IDLE_CONFIRMATION - now % _IDLE_CONFIRMATION)
 
     def _settle(self, count: int, asked: float) -> None:
         last, now, measures = b"", asyncio.get_running_loop().time(), self._measures
         for _ in range(count):
             written = self._unconfirmed.popleft()
-            self._unconfirmed_bytes -= len(written.data)
+            self._unconfirmed_bytes -= written.size
             last = written.acknowledge or last
-            if written.data:
+            if written.pieces:
                 measures.publish.record(now - written.at)
                 measures.arrived(written.oldest_ns)
         if self._acknowledge is None:
@@ -251,7 +260,8 @@ class Delivery:
     def _write_again(self) -> None:
         self._broken = False
         for written in self._unconfirmed:
-            if written.data:
-                self._target.client.write_raw(written.data, self._gate)
+            for piece in written.pieces:
+                self._target.client.write_raw(piece, self._gate)
+            if written.pieces:
                 self._counters.repeated_out += written.messages
         self._changed.set()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from bridge.counters import RuleCounters
 from bridge.retention import Retention
@@ -27,10 +27,10 @@ __all__ = ["AckReply", "RepublishLoop", "Suspect"]
 
 _HOT_SUBJECTS = 65_536
 _NONE = b"0"
+_AROUND_SIZE = len(b"Z\r\nNats-Last-Sequence: \r\n\r\n")
 
 
-@dataclass(frozen=True, slots=True)
-class AckReply:
+class AckReply(NamedTuple):
     """The numbers in a delivered message's reply subject.
 
     `$JS.ACK.<stream>.<consumer>.<deliveries>.<stream seq>.<consumer seq>.<time ns>.<pending>`, or with a domain and
@@ -158,37 +158,39 @@ class RepublishLoop:
         append = out.append
         max_payload = self.max_payload
         second, stamp = self._second, self._stamp
-        at = 5 if batch[0][1].count(b".") == 8 else 7
-        time_at = at + 2
+        # From the end, the last of five tokens is cut in no more: stream sequence, consumer sequence, time, the rest.
+        dots = batch[0][1].count(b".")
+        cuts = 4 if dots == 8 else dots - 6
+        around = len(stamp) + _AROUND_SIZE
         for subject, reply, block, payload in batch:
             entry = get(subject)
             if entry is None:
                 entry = self._enter(subject)
             prefix, last, bare, lines = entry
-            tokens = reply.split(b".")
-            sequence = tokens[at]
+            tokens = reply.rsplit(b".", cuts)
+            sequence = tokens[1]
             entry[1] = sequence
             if prefix is None:
                 self._count_dropped(bare)
                 continue
-            time = tokens[time_at]
+            time = tokens[3]
             if time[:-9] != second:
                 second, stamp = self._second, self._stamp = time[:-9], _stamp_of(time)
+                around = len(stamp) + _AROUND_SIZE
             fraction = time[-9:].rstrip(b"0")
-            head = b"%b%b%b%b%bZ\r\nNats-Last-Sequence: %b\r\n\r\n" % (
-                block[:-2] + lines if block else bare,
-                sequence,
-                stamp,
-                b"." if fraction else b"",
-                fraction,
-                last,
-            )
-            head_size = len(head)
+            if fraction:
+                fraction = b"." + fraction
+            if block:
+                bare = block[:-2] + lines
+            head_size = around + len(bare) + len(sequence) + len(fraction) + len(last)
             size = head_size + len(payload)
             if size > max_payload:
                 self.counters.too_large += 1
                 continue
-            append(b"%b%d %d\r\n%b%b\r\n" % (prefix, head_size, size, head, payload))
+            append(
+                b"%b%d %d\r\n%b%b%b%bZ\r\nNats-Last-Sequence: %b\r\n\r\n%b\r\n"
+                % (prefix, head_size, size, bare, sequence, stamp, fraction, last, payload)
+            )
 
     def _run_careful(self, batch: Sequence[Delivered], out: list[bytes]) -> int:
         """Predecessors may be gone, or the rule is headers-only, or the dialect has no time stamp."""

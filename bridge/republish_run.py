@@ -19,7 +19,7 @@ from bridge.lag import LagWatch
 from bridge.landing import covering_filter, is_within_one
 from bridge.missing_streams import existing_stream
 from bridge.refused_subjects import refused_publication, refused_subscription
-from bridge.removals import AUDIT_SUBJECT, Changed, Deleted, Purged, read_audit
+from bridge.removals import AUDIT_SUBJECT, Changed, Deleted, Purged, Removal
 from bridge.replay import Replay
 from bridge.republish_loop import RepublishLoop, Suspect
 from bridge.retention import Retention, StreamLimits
@@ -80,6 +80,7 @@ class RepublishRun(FailingRun):
         self._failed = context.failed
         self._tasks: list[asyncio.Task[None]] = []
         self._subscriptions: list[Subscription] = []
+        self._looks: asyncio.Queue[int] = asyncio.Queue()  # times of what only a look at the stream can tell
         self._info: Json = {}
         self._intake: Intake | None = None
         self._warned_too_large = 0
@@ -279,6 +280,7 @@ class RepublishRun(FailingRun):
         self._target.forget(self._target_is_back, self._refused)
 
     async def _unsubscribe(self) -> None:
+        await self._source.removals.leave(self.rule.stream, self._on_removal)
         while self._subscriptions:
             subscription = self._subscriptions.pop()
             if not self._source.client.is_closed:
@@ -425,15 +427,14 @@ class RepublishRun(FailingRun):
     # -- what the server says meanwhile ------------------------------------------------------------------------------
 
     async def _follow_removals(self, *, direct: bool) -> None:
-        client = self._source.client
-        self._subscriptions.append(await client.subscribe(AUDIT_SUBJECT, cb=self._on_audit))
+        self._tasks.append(asyncio.create_task(self._look_where_told()))
+        await self._source.removals.follow(self.rule.stream, self._on_removal)
         if direct:
             gone = f"$JS.EVENT.ADVISORY.CONSUMER.DELETED.{self.rule.stream}.*"
-            self._subscriptions.append(await client.subscribe(gone, cb=self._on_consumer_deleted))
+            self._subscriptions.append(await self._source.client.subscribe(gone, cb=self._on_consumer_deleted))
 
-    async def _on_audit(self, message: Msg) -> None:
-        removal = read_audit(message)
-        if removal is None or removal.stream != self.rule.stream or self.state == "draining":
+    def _on_removal(self, removal: Removal) -> None:
+        if self.state == "draining":
             return
         retention = self._loop.retention
         match removal:
@@ -445,8 +446,14 @@ class RepublishRun(FailingRun):
                     removal.time_ns, lambda coming: retention.purged(pattern, min(below or coming, coming) - 1)
                 )
             case Purged() | Changed():
-                await self._look_at_stream(removal.time_ns)
+                self._looks.put_nowait(removal.time_ns)
+                return
         self.counters.removals += 1
+
+    async def _look_where_told(self) -> None:
+        while True:
+            await self._look_at_stream(await self._looks.get())
+            self.counters.removals += 1
 
     async def _look_at_stream(self, time_ns: int = 0) -> None:
         """See what is gone, which holds for messages stored after `time_ns`, and whether the stream was changed."""

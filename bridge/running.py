@@ -7,7 +7,7 @@ import gc
 import os
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -15,6 +15,7 @@ from bridge.cancelling import end_tasks
 from bridge.early_signals import hangup_came
 from bridge.errors import BridgeError
 from bridge.file_watch import content_hash
+from bridge.freed_memory import keep_freed_memory
 from bridge.logs import configure_logs
 from bridge.settings import Settings
 from bridge.sidecar import Sidecar
@@ -23,12 +24,15 @@ from bridge.workers.cores import worker_count
 if TYPE_CHECKING:
     from bridge.workers.foreman import Foreman
 
-__all__ = ["GC_THRESHOLD", "run"]
+__all__ = ["run", "suit_hot_paths"]
 
 _log = structlog.get_logger("bridge.sidecar")
 
-GC_THRESHOLD: Final = (200_000, 50, 100)
-"""The hot paths make many short-lived tuples and no cycles: looking for those often would only cost time."""
+
+def suit_hot_paths() -> None:
+    """Set this process up for hot paths: they make many short-lived tuples and large reads, and no cycles."""
+    gc.set_threshold(200_000, 50, 100)
+    keep_freed_memory()
 
 
 async def run(settings: Settings, config_path: Path, config_hash: str | None = None) -> int:
@@ -54,7 +58,7 @@ async def run(settings: Settings, config_path: Path, config_hash: str | None = N
         rules=len(settings.rules),
         **({"workers": workers} if workers > 1 else {}),
     )
-    gc.set_threshold(*GC_THRESHOLD)
+    suit_hot_paths()
     sidecar = _sidecar(settings, workers, config_path, config_hash or content_hash(config_path))
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()

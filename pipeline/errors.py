@@ -111,7 +111,7 @@ class JobStoppedError(PipelineError):
 
     def __init__(self, message: str, *, exit_code: int = 130) -> None:
         super().__init__(message)
-        self.exit_code = exit_code  # type: ignore[misc]  # the signal decides it, not the class
+        self.exit_code = exit_code  # the signal decides it, not the class
 
 
 @contextmanager

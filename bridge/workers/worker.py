@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
 import select
 import signal
@@ -30,7 +29,7 @@ from bridge.cancelling import end_tasks
 from bridge.connection import Link
 from bridge.errors import BridgeError
 from bridge.logs import configure_logs
-from bridge.running import GC_THRESHOLD
+from bridge.running import suit_hot_paths
 from bridge.settings import Settings
 from bridge.sidecar import Sidecar
 from bridge.workers.channel import Channel, ChannelClosedError, Json
@@ -51,7 +50,7 @@ def main(number: int, end: int) -> int:
         end: the descriptor of its end of the pair of sockets.
     """
     structlog.contextvars.bind_contextvars(worker=number)
-    gc.set_threshold(*GC_THRESHOLD)
+    suit_hot_paths()
     pair = socket.socket(fileno=end)
     Thread(target=_outlive, args=(os.dup(end),), daemon=True).start()
     return asyncio.run(_Worker(number).work(pair))

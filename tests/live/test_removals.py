@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from bridge.connection import open_link
 from bridge.removals import AUDIT_SUBJECT, Changed, Deleted, Purged, Removal, read_audit
 from conformance.servers import SharedServers
 from tests.live.raw_messages import OpenPeer
-from tests.live.until import LIMIT
+from tests.live.until import LIMIT, until
 from transforms.timestamp import nanoseconds_of
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ async def test_what_advisories_tell(
 
     async def on_audit(message: Msg) -> None:
         if name.encode() in message.data:
-            told.put_nowait(read_audit(message))
+            told.put_nowait(read_audit(message.data))
 
     await peer.client.subscribe(AUDIT_SUBJECT, cb=on_audit)
     await peer.create_stream(name=name, subjects=[f"{name}.>"])
@@ -59,3 +60,36 @@ async def test_what_advisories_tell(
     assert below == Purged(name, times[2], "", 4)
     assert whole == Purged(name, times[3], "", 0)
     assert changed == Changed(name, times[4])
+
+
+async def test_one_subscription_hears_for_all_rules_of_a_connection(
+    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    url = await servers.url("2.15.1")
+    peer, link = await raw_peer(url), await open_link("default", {"servers": [url]}, client_name="test")
+    names = [unique_name("heard"), unique_name("heard")]
+    told: list[list[Removal]] = [[], [], []]
+    for name in names:
+        await peer.create_stream(name=name, subjects=[f"{name}.>"])
+        await peer.store(f"{name}.a".encode())
+
+    async def delete(name: str) -> None:
+        await peer.store(f"{name}.a".encode())
+        await peer.api(f"STREAM.PURGE.{name}", {"keep": 1})
+
+    for name, tell in zip([*names, names[0]], told, strict=True):
+        await link.removals.follow(name, tell.append)
+    assert await link.flush()
+    assert [sub.subject for sub in link.client._subs.values()].count(AUDIT_SUBJECT) == 1
+    for name in names:
+        await delete(name)
+    await until(lambda: all(told))
+    assert [[removal.stream for removal in heard] for heard in told] == [[names[0]], [names[1]], [names[0]]]
+    await link.removals.leave(names[0], told[0].append)
+    await delete(names[0])
+    await until(lambda: len(told[2]) == 2)
+    assert len(told[0]) == 1
+    await link.removals.leave(names[0], told[2].append)
+    await link.removals.leave(names[1], told[1].append)
+    assert AUDIT_SUBJECT not in [sub.subject for sub in link.client._subs.values()]
+    await link.close()

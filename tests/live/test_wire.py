@@ -129,6 +129,36 @@ async def test_who_gives_up_waiting_for_a_pong_does_not_end_the_connection(
         await peer.client.flushed()
 
 
+async def test_who_asks_while_nothing_is_written_waits_for_the_same_pong(
+    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    subject = unique_name("asked")
+    peer = await raw_peer(await servers.url("2.15.1"))
+    seen = await peer.collect(subject)
+    asked, again = peer.client.flushed(), peer.client.flushed()
+    peer.publish(subject.encode(), b"written later")
+    later = peer.client.flushed()
+    assert asked is again
+    assert later is not asked
+    async with asyncio.timeout(LIMIT):
+        await later
+    assert asked.done()
+    assert [message[3] for message in seen.messages] == [b"written later"]
+
+
+async def test_what_is_written_raw_and_what_nats_py_writes_keep_their_order(
+    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    subject = unique_name("order")
+    peer = await raw_peer(await servers.url("2.15.1"))
+    seen = await peer.collect(subject)
+    for number in range(0, 40, 2):
+        peer.publish(subject.encode(), b"%d" % number)
+        await peer.client.publish(subject, b"%d" % (number + 1))
+        await peer.client.flush()
+    assert [message[3] for message in await seen.count(40)] == [b"%d" % number for number in range(40)]
+
+
 async def test_flushed_is_behind_subscribing_and_unsubscribing(
     servers: SharedServers, twin_version: str, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:

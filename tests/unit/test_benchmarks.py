@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import engine, latency, load, processes
+from benchmarks import engine, latency, load, plots, processes, republish_arm, rules
 from benchmarks.errors import BenchmarkError
 from benchmarks.figures import Ratio, Report, median_of, percentile, table
+from benchmarks.go_copier import build
 from benchmarks.processes import Program
 from benchmarks.spark.figures import Figure, slope
 from benchmarks.workers import Send, worker
+from bridge.settings.loading import load as load_configuration
 
 
 @pytest.fixture(autouse=True)
@@ -97,6 +102,7 @@ def test_all_benchmarks_run_when_none_is_named() -> None:
     options = command.arguments([])
     assert options.names == [
         *("engine", "throughput", "latency", "memory"),
+        *("sizes", "subjects", "rules", "peers"),
         *("catch-up", "live-copying", "copy-latency", "copy-memory", "telemetry"),
     ]
     assert (options.quick, options.server_version, options.json) == (False, "2.15.1", None)
@@ -113,9 +119,7 @@ def test_an_unknown_benchmark_is_refused_with_the_names_there_are(capsys: pytest
     with pytest.raises(SystemExit) as stopped:
         command.arguments(["speed"])
     assert stopped.value.code == 2
-    assert (
-        "unknown benchmark 'speed': there are engine, throughput, latency, memory, catch-up" in capsys.readouterr().err
-    )
+    assert "unknown benchmark 'speed': there are engine, throughput, latency, memory, sizes" in capsys.readouterr().err
 
 
 def test_help_names_the_benchmarks_and_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -254,3 +258,55 @@ def test_cost_against_size_compares_the_fastest_runs_of_the_largest_and_the_smal
     assert slope(sizes[:2]) is None
     assert sizes[0].rate == 500
     assert sizes[2].as_dict()["rate"] == 667
+
+
+def test_pieces_are_of_a_thousand_messages_or_of_a_megabyte() -> None:
+    assert [piece.count(b"PUB ") for piece in load.chunks(2_500)] == [1_000, 1_000, 500]
+    assert [piece.count(b"PUB ") for piece in load.chunks(40, size=65_536)] == [16, 16, 8]
+    assert all(piece.count(b"_stored ") == 1 for piece in load.chunks(2_500, 7))
+
+
+def test_the_load_of_many_rules_changes_the_rule_with_every_message() -> None:
+    (piece,) = load.chunks(4, groups=3)
+    assert [line.split()[1] for line in piece.split(b"\r\n") if line.startswith(b"PUB")] == [
+        *(b"bench.0.0", b"bench.1.1", b"bench.2.2", b"bench.0.3")
+    ]
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_many_rules_are_a_configuration_that_the_sidecar_takes(streams: bool, tmp_path: Path) -> None:
+    file = tmp_path / "bench.yaml"
+    file.write_text(rules.bridge_config("nats://127.0.0.1:1", 100, streams=streams), "utf-8")
+    found = load_configuration(file, {}).rules
+    assert len(found) == 100
+    assert len({rule.stream for rule in found}) == (100 if streams else 1)  # type: ignore[union-attr]
+
+
+def test_points_are_told_as_numbers() -> None:
+    arm = republish_arm.Arm("128 bytes: native", lambda _: nullcontext(None), rates=[1.0, 3.0, 2.0], server_cpu=[4.0])
+    point = arm.point("native", 128)
+    assert point.values == {"rate": 2.0, "lowest": 1.0, "highest": 3.0, "server_cpu": 4.0}
+    found = json.loads(json.dumps(Report(("what",), [("a",)], [], points=[point]).as_dict()))
+    assert found["points"] == [{"series": "native", "at": 128, "values": point.values}]
+
+
+def _run_of(benchmark: str, **environment: str) -> dict[str, Any]:
+    known = {"nats-server": "2.15.1", "python": "3.11", "machine": "Linux", "cores": "2"}
+    return {"environment": known | environment, "benchmarks": {benchmark: {"points": []}}}
+
+
+def test_runs_of_one_machine_and_the_same_versions_are_put_together() -> None:
+    assert set(plots.merged([_run_of("sizes"), _run_of("rules")])["benchmarks"]) == {"sizes", "rules"}
+    with pytest.raises(ValueError, match="do not belong together"):
+        plots.merged([_run_of("sizes"), _run_of("rules", cores="8")])
+
+
+def test_the_version_of_the_go_client_is_that_of_its_module() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+", build.client_version())
+
+
+def test_where_there_is_no_go_it_is_said_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NATS_BRIDGE_CACHE", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BenchmarkError, match="install it, or leave out 'peers'"):
+        build.built()

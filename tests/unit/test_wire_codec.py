@@ -163,3 +163,46 @@ def test_garbage_is_refused_or_waited_for_and_nothing_else(
     place = data.draw(st.integers(0, len(stream)))
     with contextlib.suppress(ProtocolError):
         asyncio.run(_feed([stream[:place] + garbage, stream[place:]]))
+
+
+@dataclass
+class Turns:
+    """Which subscription was handed how many messages, turn by turn."""
+
+    turns: list[tuple[bytes, int]] = field(default_factory=list)
+
+    def parser(self, *sids: bytes) -> _BatchParser:
+        parser = WireClient()._batches
+        for sid in sids:
+            parser.routes[sid] = _Route(
+                lambda batch, sid=sid: self.turns.append((sid, len(batch))),  # type: ignore[misc]
+                lambda _, __, sid=sid: self.turns.append((sid, 0)),  # type: ignore[misc]
+            )
+        return parser
+
+
+def _delivery(sid: bytes, number: int, payload: bytes = b"plain") -> bytes:
+    return b"MSG orders.%d %b $JS.ACK.S.c.1.%d.1.1.0 %d\r\n%b\r\n" % (number, sid, number, len(payload), payload)
+
+
+@pytest.mark.parametrize("payload", [b"plain", b"two\r\nlines"])
+async def test_a_read_is_one_batch_for_each_subscription_whatever_their_order(payload: bytes) -> None:
+    told = Turns()
+    await told.parser(b"1", b"2").parse(b"".join(_delivery(b"12"[n % 2 :][:1], n, payload) for n in range(10)))
+    assert told.turns == [(b"1", 5), (b"2", 5)]
+
+
+async def test_what_the_server_says_of_one_subscription_comes_behind_its_messages_and_waits_for_no_other() -> None:
+    told = Turns()
+    heartbeat = _operation((b"beat", b"", b"NATS/1.0 100 Idle Heartbeat\r\n\r\n", b"", b"1"))
+    await told.parser(b"1", b"2").parse(_delivery(b"2", 1) + _delivery(b"1", 1) + heartbeat + _delivery(b"1", 2))
+    assert told.turns == [(b"1", 1), (b"1", 0), (b"2", 1), (b"1", 1)]
+
+
+@pytest.mark.parametrize("size", [0, 1, 5, 128, 2_000, 5_000])
+async def test_messages_that_are_cut_by_a_read_come_in_order_whatever_their_size(size: int) -> None:
+    stream = b"".join(_delivery(b"1", n, b"%d" % (n % 10) * size) for n in range(40))
+    for read in (1_000, 1_023, 7_777):
+        ears = await _feed([stream[n : n + read] for n in range(0, len(stream), read)])
+        assert [message[0] for message in ears.heard[b"1"]] == [b"orders.%d" % n for n in range(40)]
+        assert [message[3] for message in ears.heard[b"1"]] == [b"%d" % (n % 10) * size for n in range(40)]

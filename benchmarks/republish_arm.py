@@ -1,0 +1,175 @@
+"""One way to republish, what each round measured of it, and how a round goes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+from benchmarks.figures import Point, median_of
+from benchmarks.load import Arrivals, arrivals, publish_chunks
+from benchmarks.processes import (
+    Program,
+    bench_stream,
+    cpu_seconds,
+    memory_of,
+    running_copier,
+    running_go_copier,
+    running_sidecar,
+)
+from conformance.servers import NativeServer
+
+__all__ = ["HEADER", "Arm", "copier", "go_copier", "measure", "native", "sidecar"]
+
+HEADER = (
+    "median of the rounds",
+    "messages/s",
+    "lowest",
+    "highest",
+    "µs CPU per message",
+    "of the server",
+)
+
+_Launch = Callable[[str], AbstractContextManager[Program | None]]
+
+
+@dataclass(slots=True)
+class Arm:
+    """One way to republish.
+
+    Attributes:
+        name: for the table.
+        launch: starts the program beside a server, given its URL; None where the server itself republishes.
+        stored_first: whether the messages are stored before the program starts.
+        share: of the messages, for what is slow.
+        rates: messages per second; one figure per round, as in the others.
+        cpu: microseconds of the program per message; stays empty where there is none.
+        server_cpu: microseconds of the server per message.
+        peak: the most bytes of memory that the program held.
+        whole: seconds from the launch of the program to the last message.
+    """
+
+    name: str
+    launch: _Launch
+    is_native: bool = False
+    stored_first: bool = False
+    share: float = 1.0
+    rates: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    server_cpu: list[float] = field(default_factory=list)
+    peak: list[float] = field(default_factory=list)
+    whole: list[float] = field(default_factory=list)
+
+    @property
+    def rate(self) -> float:
+        """The median of the rounds.
+
+        Raises:
+            statistics.StatisticsError: there were none.
+        """
+        return median_of(self.rates)
+
+    @property
+    def used(self) -> float:
+        """Microseconds of the program per message, the median of the rounds.
+
+        Raises:
+            statistics.StatisticsError: there were none, or there is no program.
+        """
+        return median_of(self.cpu)
+
+    def row(self) -> tuple[str, ...]:
+        """As `HEADER` says."""
+        rates = self.rate, min(self.rates), max(self.rates)
+        cpu = [f"{median_of(used):.1f}" if used else "-" for used in (self.cpu, self.server_cpu)]
+        return self.name, *(f"{rate:,.0f}" for rate in rates), *cpu
+
+    def point(self, series: str, at: float) -> Point:
+        """The medians as numbers.
+
+        Args:
+            series: what the arm is called in a picture.
+            at: its place there.
+        """
+        values = {"rate": self.rate, "lowest": min(self.rates), "highest": max(self.rates)}
+        for name, found in (("cpu", self.cpu), ("server_cpu", self.server_cpu), ("peak", self.peak)):
+            if found:
+                values[name] = median_of(found)
+        return Point(series, at, values)
+
+
+def native(name: str = "native republish") -> Arm:
+    """The server's own republish, and no other program."""
+    return Arm(name, lambda _: nullcontext(None), is_native=True)
+
+
+def sidecar(name: str, options: str = "", *, stored_first: bool = False) -> Arm:
+    """`nats-bridge run` with one rule.
+
+    Args:
+        name: for the table.
+        options: more of the rule, such as `start: first`.
+        stored_first: whether it finds all messages stored.
+    """
+    return Arm(name, lambda url: running_sidecar(url, options), stored_first=stored_first)
+
+
+def copier(name: str, way: str, share: float) -> Arm:
+    """nats-py.
+
+    Args:
+        name: for the table.
+        way: of `benchmarks.nats_py_copier`.
+        share: of the messages.
+    """
+    return Arm(name, lambda url: running_copier(url, way), share=share)
+
+
+def go_copier(name: str, way: str, share: float = 1.0) -> Arm:
+    """nats.go.
+
+    Args:
+        name: for the table.
+        way: of `benchmarks/go_copier`.
+        share: of the messages.
+    """
+    return Arm(name, lambda url: running_go_copier(url, way), share=share)
+
+
+def measure(
+    arm: Arm,
+    messages: int,
+    made: Iterable[bytes],
+    *,
+    version: str = "",
+    place: AbstractContextManager[NativeServer] | None = None,
+) -> None:
+    """Add a round to the arm, on a server of its own.
+
+    Args:
+        arm: what is measured.
+        messages: how many.
+        made: what `publish_chunks` writes for so many.
+        version: of the server, with the stream BENCH.
+        place: another server than that.
+    """
+    with place or bench_stream(version, native=arm.is_native) as server:
+        subject = "native.bench.>" if arm.is_native else "bridge.bench.>"
+        if arm.stored_first:
+            publish_chunks(server.port, made)
+        with arrivals(server.port, subject, messages) as subscriber, arm.launch(server.url) as program:
+            began = time.monotonic()
+            used, server_used = cpu_seconds(program.pid) if program else 0.0, cpu_seconds(server.pid)
+            if not arm.stored_first:
+                publish_chunks(server.port, made)
+            came: Arrivals = subscriber.receive()
+            arm.rates.append(messages / (came.last - (came.first if arm.stored_first else began)))
+            if program:
+                arm.whole.append(came.last - program.launched)
+                arm.peak.append(memory_of(program.pid).peak)
+            if arm.stored_first:
+                return  # part of the work was done before the sidecar was ready
+            arm.server_cpu.append((cpu_seconds(server.pid) - server_used) / messages * 1e6)
+            if program:
+                arm.cpu.append((cpu_seconds(program.pid) - used) / messages * 1e6)
