@@ -17,8 +17,8 @@ CHAOS_REPORT ?= build/chaos
 # Of the smoke run: bounded by messages and faults, not by time.
 SMOKE := --seed smoke --minutes 0 --faults 5 --messages 3000
 
-.PHONY: help install spark demo test spark-test browser-test container-test manifests conform chaos chaos-smoke soak audit lint format types \
-	bench lock clean
+.PHONY: help install spark demo test spark-test browser-test container-test manifests package conform chaos chaos-smoke soak audit lint format \
+	types bench lock clean
 
 help:
 	@echo "make demo    a server, a stream, native republish beside the bridge's, and whether they agree"
@@ -27,6 +27,7 @@ help:
 	@echo "make browser-test    the conformance report's page and the status page, in a headless Chromium that is installed already"
 	@echo "make container-test    the Dockerfile's own steps and its entry point, without a container engine (as root, on Linux)"
 	@echo "make manifests    the Kubernetes manifests rendered, validated, and held against the program (needs kubectl)"
+	@echo "make package    what a release uploads, into dist/: built, checked, and installed into a fresh environment"
 	@echo "make conform the whole catalogue on six server versions, the engine and the bridge; reports are in build/"
 	@echo "make chaos   ten minutes of faults, every kind of rule, on a cluster and on one server; reports are in build/chaos"
 	@echo "make chaos-smoke  the same, about a minute; make soak: memory over ten million messages"
@@ -72,6 +73,11 @@ manifests: install
 	$(BIN)/python -m tests.k8s.validation
 	$(BIN)/python -m pytest tests/k8s
 
+package: install
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/package.lock
+	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
+	$(BIN)/python -m pytest tests/package
+
 conform: install
 	$(BIN)/nats-bridge conform --versions $(MATRIX) --subjects native,engine --report $(REPORT) --differential 20000 $(CONFORM)
 	$(BIN)/nats-bridge conform --versions $(subst $(SPACE),$(COMMA),$(TESTED)) --subjects bridge --report $(REPORT)-bridge $(CONFORM)
@@ -111,9 +117,10 @@ lock: install
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header pyproject.toml -o requirements/run.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group dev pyproject.toml -o requirements/dev.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group dev --group browser pyproject.toml -o requirements/browser.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group dev --group package pyproject.toml -o requirements/package.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --extra spark --group dev pyproject.toml -o requirements/spark.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group dev --group kubernetes pyproject.toml -o requirements/kubernetes.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group build -o requirements/build.lock
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
