@@ -114,6 +114,12 @@ EVENTS: Final[dict[str, LogEvent]] = {
     # -- replicas
     "leadership.ready": LogEvent("info", "Leases can be read and written.", ("replica", "ttl"), always=True),
     "leadership.bucket_made": LogEvent("info", "The bucket of the leases was not there.", ("bucket",), always=True),
+    "leadership.few_servers": LogEvent(
+        "info", "The cluster has too few servers for the bucket, as far as they have met.", ("bucket",), always=True
+    ),
+    "leadership.one_server": LogEvent(
+        "warning", "The bucket was made on one server of a cluster.", ("bucket", "reason"), always=True
+    ),
     "leadership.bucket_gone": LogEvent(
         "warning", "The bucket of the leases was deleted; it is made again.", ("bucket",)
     ),
