@@ -13,16 +13,10 @@ REPEATED = re.compile(r"nats-bridge:(\d+\.\d+\.\d+)|^ARG VERSION=(\S+)|newTag: (
 
 
 def test_what_repeats_the_version() -> None:
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--", "Dockerfile", "k8s", "docs/*.md", "README.md"],
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    listed = _git("ls-files", "-z", "--", "Dockerfile", "k8s", "docs/*.md", "README.md")
     found = {
         (path, "".join(said.groups(default="")))
-        for path in listed.stdout.split("\0")
+        for path in listed.split("\0")
         if path
         for said in REPEATED.finditer((PROJECT / path).read_text("utf-8"))
     }
@@ -30,8 +24,15 @@ def test_what_repeats_the_version() -> None:
     assert {version for _, version in found} == {VERSION}, found
 
 
-def test_the_changelog_has_a_part_for_what_comes_next() -> None:
+def test_the_changelog_has_a_part_for_what_comes_next_and_one_for_each_release() -> None:
     headings = re.findall(r"^## (.+)$", (PROJECT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
-    assert headings[0] == "Unreleased"
-    # Newest first, each with its day.
-    assert all(re.fullmatch(r"\d+\.\d+\.\d+ — \d{4}-\d{2}-\d{2}", heading) for heading in headings[1:])
+    assert headings[0] == "[Unreleased]"
+    assert all(re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d{2}-\d{2}", heading) for heading in headings[1:])
+    # A commit that is tagged as a release is that of the version, and has its part.
+    tags = [tag for tag in _git("tag", "--points-at", "HEAD").split() if tag.startswith("v")]
+    assert tags in ([], [f"v{VERSION}"])
+    assert not tags or headings[1].startswith(f"[{VERSION}] ")
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=PROJECT, capture_output=True, text=True, check=True).stdout
