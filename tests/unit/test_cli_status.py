@@ -30,7 +30,7 @@ LIMIT = 60
 """Seconds until something counts as hung."""
 
 CONFIG = str(Path(__file__).parents[2] / "config" / "republish-monitor.yaml")
-COMMAND = (sys.executable, "-c", "from bridge.cli.entry import main; main()", "status")
+COMMAND = (sys.executable, "-m", "bridge", "status")
 
 
 @pytest.fixture
