@@ -171,6 +171,9 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "intake.recovered": LogEvent(
         "info", "What was missing between two deliveries was read again.", ("consumer", "messages", "upto")
     ),
+    "intake.unbound": LogEvent(
+        "warning", "The server takes the consumer's listener for gone; it subscribes again.", ("consumer",)
+    ),
     "intake.consumer_recreated": LogEvent("warning", "The rule's consumer was gone.", ("consumer", "after")),
     "intake.stream_recreated": LogEvent("warning", "The stream is a new one of the same name.", ("created",)),
     "intake.stream_shorter": LogEvent(
