@@ -12,6 +12,9 @@ COMMA := ,
 SPACE := $(subst ,, )
 REPORT ?= build/conformance
 
+# How many processes the tests share: they mostly wait for servers.
+AT_ONCE ?= 2
+
 CHAOS ?=
 CHAOS_REPORT ?= build/chaos
 # Of the smoke run: bounded by messages and faults, not by time.
@@ -50,7 +53,7 @@ demo: install
 
 test: install
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses $(AT_ONCE) --dist loadfile
 
 spark: install
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/spark.lock
