@@ -36,8 +36,11 @@ _POLL = 0.005
 _READY = b"Server is ready"
 _TAKEN = "address already in use"
 PORTS = range(20000, 30000)
-"""Of which one is taken at random. Who starts servers from several processes gives each a part of its own: to the others
-the port of a server that is away for a moment looks free."""
+"""Of which one is taken at random.
+
+Who starts servers from several processes gives each a part of its own: to the others the port of a server that is away
+for a moment looks free.
+"""
 
 _running: weakref.WeakSet[NativeServer] = weakref.WeakSet()
 
