@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nats.aio.msg import Msg
 
-from bridge.advisory import Advisory, advisory_block, attached_block
+from bridge.advisories.advisory import Advisory, advisory_block, attached_block
 from bridge.copying.message_ids import CopyId, without_earlier
 from bridge.removals import AUDIT_SUBJECT, read_audit
 from bridge.wire import WireClient
