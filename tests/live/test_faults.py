@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bridge import replay, rule_seat, sidecar
+from bridge import rule_seat, sidecar
 from bridge import running as running_module
 from bridge.errors import ApiError
 from bridge.running import run as run_sidecar
@@ -26,15 +26,11 @@ from tests.live.sidecar_process import Load, Scene, Seen, differing, document, s
 from tests.live.sidecars import running
 from tests.live.until import LIMIT, until
 
+pytestmark = pytest.mark.usefixtures("quick_heartbeats")
+
 MODES = ["at_most_once", "at_least_once"]
 Servers = Callable[..., NativeServer]
 Endure = Callable[[str], Awaitable[RawPeer]]
-
-
-@pytest.fixture(autouse=True)
-def quick_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A silent consumer is noticed sooner; nothing else changes."""
-    monkeypatch.setattr(replay, "HEARTBEAT", 0.2)
 
 
 @pytest.fixture
