@@ -59,7 +59,9 @@ def test_a_registry_takes_both(release: Release) -> None:
 
 def test_the_wheel_holds_every_file_of_the_packages_and_no_other(in_wheel: set[str], tracked: set[str]) -> None:
     packages = {name for name in tracked if name.split("/")[0] in PACKAGES}
-    about = {f"nats_bridge-{VERSION}.dist-info/{name}" for name in ("METADATA", "WHEEL", "RECORD", "entry_points.txt")}
+    licences = [f"licenses/{name}" for name in tracked if name.startswith("LICENSE")]
+    files = ["METADATA", "WHEEL", "RECORD", "entry_points.txt", *licences]
+    about = {f"nats_bridge-{VERSION}.dist-info/{name}" for name in files}
     assert in_wheel == packages | about
 
 
@@ -72,6 +74,7 @@ def test_what_is_not_python_is_among_them(in_wheel: set[str]) -> None:
 def test_the_source_archive_holds_what_is_declared_and_tracked(in_sdist: set[str], tracked: set[str]) -> None:
     wanted = DECLARED["tool"]["hatch"]["build"]["targets"]["sdist"]["only-include"]
     chosen = {name for name in tracked for place in wanted if name == place or name.startswith(f"{place}/")}
+    chosen |= {name for name in tracked if name.startswith("LICENSE")}
     assert in_sdist == chosen | {"pyproject.toml", "README.md", ".gitignore", "PKG-INFO"}
 
 
