@@ -173,6 +173,7 @@ async def test_a_server_that_was_just_started_is_not_asked_where_a_consumer_stan
         stays = cluster.nodes[0]
         peer = await raw_peer(stays.url)
         api = JetStreamApi(peer.client, "default")
+        await api.stream_info("S")  # as every rule begins: from then on it is known that servers share the stream
 
         async def told() -> tuple[int, str]:
             """Up to where messages were taken, and who leads the consumer."""
