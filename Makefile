@@ -12,12 +12,15 @@ COMMA := ,
 SPACE := $(subst ,, )
 REPORT ?= build/conformance
 
+# How many processes the tests share: they mostly wait for servers.
+AT_ONCE ?= 2
+
 CHAOS ?=
 CHAOS_REPORT ?= build/chaos
 # Of the smoke run: bounded by messages and faults, not by time.
 SMOKE := --seed smoke --minutes 0 --faults 5 --messages 3000
 
-.PHONY: help install spark demo test spark-test browser-test container-test manifests docs conform chaos chaos-smoke soak audit lint format \
+.PHONY: help install spark demo test spark-test browser-test container-test manifests docs package conform chaos chaos-smoke soak audit lint format \
 	types bench figures lock clean
 
 help:
@@ -28,6 +31,7 @@ help:
 	@echo "make container-test    the Dockerfile's own steps and its entry point, without a container engine (as root, on Linux)"
 	@echo "make manifests    the Kubernetes manifests rendered, validated, and held against the program (needs kubectl)"
 	@echo "make docs    docs/ as a site, in build/docs; a warning is an error"
+	@echo "make package    what a release uploads, into dist/: built, checked, and installed into a fresh environment"
 	@echo "make conform the whole catalogue on six server versions, the engine and the bridge; reports are in build/"
 	@echo "make chaos   ten minutes of faults, every kind of rule, on a cluster and on one server; reports are in build/chaos"
 	@echo "make chaos-smoke  the same, about a minute; make soak: memory over ten million messages"
@@ -51,7 +55,7 @@ demo: install
 
 test: install
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses $(AT_ONCE) --dist loadfile
 
 spark: install
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/spark.lock
@@ -78,6 +82,11 @@ docs: install
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/docs.lock
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --nitpicky --quiet -d build/doctrees docs build/docs
 	@echo build/docs/index.html
+
+package: install
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/package.lock
+	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
+	$(BIN)/python -m pytest tests/package
 
 conform: install
 	$(BIN)/nats-bridge conform --versions $(MATRIX) --subjects native,engine --report $(REPORT) --differential 20000 $(CONFORM)
@@ -125,10 +134,11 @@ lock: install
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group dev pyproject.toml -o requirements/dev.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group dev --group browser pyproject.toml -o requirements/browser.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group dev --group benchmarks pyproject.toml -o requirements/benchmarks.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group dev --group package pyproject.toml -o requirements/package.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --extra spark --group dev pyproject.toml -o requirements/spark.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group dev --group kubernetes pyproject.toml -o requirements/kubernetes.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group dev --group docs pyproject.toml -o requirements/docs.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group build -o requirements/build.lock
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

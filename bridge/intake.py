@@ -148,6 +148,18 @@ class Intake:
         if earlier is not None:
             await earlier.release()
 
+    async def _listen_again(self) -> None:
+        """Let the server see that nobody listens at the inbox, and then that somebody does.
+
+        Where a connection breaks while a server (2.9 to 2.15) sends, and the subscription is back before it has noticed
+        that it could not deliver, it takes the listener for gone and is told of no change: it would never send again.
+        """
+        assert self._subscription is not None
+        await self._subscription.release()
+        self._subscription = await self.link.client.subscribe_batches(
+            self.consumer.inbox, self._on_batch, self._on_control
+        )
+
     async def _open(self, begun: asyncio.Event) -> None:
         await self._begin(seeded=True)
         self._opening = False
@@ -459,8 +471,7 @@ class Intake:
                 async with asyncio.timeout(replay.HEARTBEAT):
                     await self._look.wait()
             except TimeoutError:
-                silence = asyncio.get_running_loop().time() - self._heard
-                if silence < _SILENT_BEATS * replay.HEARTBEAT:
+                if not self._is_silent:
                     continue
             self._look.clear()
             await self.link.connected()
@@ -468,6 +479,11 @@ class Intake:
             await self.idle()
             self._work(self._revive())
             await self.idle()
+
+    @property
+    def _is_silent(self) -> bool:
+        """Whether heartbeats are missing."""
+        return asyncio.get_running_loop().time() - self._heard >= _SILENT_BEATS * replay.HEARTBEAT
 
     async def _revive(self) -> None:
         """Whether consumer and stream are still the ones they were; if not, go on with what is there."""
@@ -525,6 +541,9 @@ class Intake:
                     raise RuleRefusedError(
                         f"consumer '{consumer.name}' of stream '{plan.stream}' was taken over by another process"
                     )
+                if self._is_silent and not info.get("push_bound"):
+                    self._log.warning("intake.unbound", consumer=consumer.name)
+                    await self._listen_again()
                 self._heard = asyncio.get_running_loop().time()
                 return
             self._counters.recreated_consumers += 1

@@ -34,7 +34,6 @@ CONSUMER_NOT_FOUND = 10014
 CONSUMER_IN_USE = 10013
 NOT_ENABLED = 10039
 _MESSAGE_NOT_FOUND = 10037
-_ALONE = {"leader": "a server without a cluster"}
 
 
 def _passing(error: BaseException) -> bool:
@@ -60,6 +59,7 @@ class JetStreamApi:
         self._under_way: dict[asyncio.Task[Msg], str] = {}
         self._refused: set[asyncio.Task[Msg]] = set()
         self._not_to_delete_from: set[str] = set()
+        self._in_clusters: set[str] = set()  # streams
 
     async def request(
         self,
@@ -120,8 +120,7 @@ class JetStreamApi:
                 # Waiting gives a cluster its leader, but no account its JetStream.
                 retriable=code == 503 and error.get("err_code") != NOT_ENABLED,
             )
-        if subject.startswith("$JS.API.CONSUMER.INFO.") and not (reply.get("cluster") or _ALONE).get("leader"):
-            # A server that was just started answers with what it knew when it ended, before it has found the leader.
+        if subject.startswith("$JS.API.CONSUMER.INFO.") and not self._has_leader(subject.split(".")[4], reply):
             raise ApiError(
                 f"connection '{self.connection}': {subject}: the consumer has no leader yet",
                 http_code=503,
@@ -130,6 +129,15 @@ class JetStreamApi:
                 retriable=True,
             )
         return reply
+
+    def _has_leader(self, stream: str, info: Json) -> bool:
+        """Whether the answer about a consumer is its leader's.
+
+        A server that was just started answers with what it knew when it ended: before it has found the leader, and at
+        first as if it were in no cluster.
+        """
+        cluster = info.get("cluster")
+        return stream not in self._in_clusters if cluster is None else bool(cluster.get("leader"))
 
     async def _answer_to(self, subject: str, data: bytes) -> bytes:
         place = f"connection '{self.connection}'"
@@ -176,6 +184,8 @@ class JetStreamApi:
         if subjects:
             body["subjects_filter"] = subjects
         info = await self.request(f"STREAM.INFO.{stream}", body or None)
+        if (info.get("cluster") or {}).get("name"):
+            self._in_clusters.add(stream)
         if deleted:
             # A memory store of 2.9 leaves out the deletes at the end.
             listed, state = info["state"].setdefault("deleted", []), info["state"]

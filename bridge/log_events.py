@@ -124,6 +124,12 @@ EVENTS: Final[dict[str, LogEvent]] = {
     # -- replicas
     "leadership.ready": LogEvent("info", "Leases can be read and written.", ("replica", "ttl"), always=True),
     "leadership.bucket_made": LogEvent("info", "The bucket of the leases was not there.", ("bucket",), always=True),
+    "leadership.few_servers": LogEvent(
+        "info", "The cluster has too few servers for the bucket, as far as they have met.", ("bucket",), always=True
+    ),
+    "leadership.one_server": LogEvent(
+        "warning", "The bucket was made on one server of a cluster.", ("bucket", "reason"), always=True
+    ),
     "leadership.bucket_gone": LogEvent(
         "warning", "The bucket of the leases was deleted; it is made again.", ("bucket",)
     ),
@@ -174,6 +180,9 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "intake.waiting": LogEvent("warning", "The server cannot be asked for a consumer or a range now.", ("reason",)),
     "intake.recovered": LogEvent(
         "info", "What was missing between two deliveries was read again.", ("consumer", "messages", "upto")
+    ),
+    "intake.unbound": LogEvent(
+        "warning", "The server takes the consumer's listener for gone; it subscribes again.", ("consumer",)
     ),
     "intake.consumer_recreated": LogEvent("warning", "The rule's consumer was gone.", ("consumer", "after")),
     "intake.stream_recreated": LogEvent("warning", "The stream is a new one of the same name.", ("created",)),

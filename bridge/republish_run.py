@@ -27,7 +27,6 @@ from bridge.rule_consumer import ConsumerPlan, RuleConsumer, consumer_owner, dur
 from bridge.rule_run import FailingRun, RunState
 from bridge.seeding import Seeding
 from bridge.side_effects import CONSUMER_RETENTIONS, reason_against_watching
-from transforms.dialect import Dialect, dialect
 from transforms.errors import EngineError
 from transforms.republish import Republish, compile_republish
 from transforms.subject import collide, is_valid_filter, matches
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from bridge.settings import RepublishRule
     from bridge.wire import Delivered
 
-__all__ = ["RepublishRun", "rule_dialect"]
+__all__ = ["RepublishRun"]
 
 _log = structlog.get_logger("bridge.rule")
 
@@ -50,11 +49,6 @@ _REFRESH = 1.0  # seconds between two looks at the first sequence, where limits 
 _LOOK_AGAIN = 1.0  # seconds until the next look for a predecessor, when the server cannot tell
 
 _WARNING_PAUSE = 10.0  # seconds between two warnings of the same kind
-
-
-def rule_dialect(text: str, link: Link) -> Dialect:
-    """The dialect that a rule asks for; `native` is that of the server which holds its stream."""
-    return dialect(link.server_version if text == "native" else text)
 
 
 class RepublishRun(FailingRun):
@@ -103,7 +97,7 @@ class RepublishRun(FailingRun):
         config = self._info["config"]
         try:
             self._republish = compile_republish(
-                rule.stream, rule.republish.native(), rule_dialect(self._context.dialect, self._source)
+                rule.stream, rule.republish.native(), self._context.dialect_at(self._source)
             )
         except EngineError as error:
             raise ConfigError(f"rule '{rule.name}': republish: {error}") from None

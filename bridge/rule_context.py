@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from bridge.gate import ALWAYS_OPEN, Gate
 from bridge.measures import Measures
+from transforms.dialect import Dialect, dialect
 
 if TYPE_CHECKING:
+    from bridge.connection import Link
     from bridge.telemetry.tracing import RuleTracing
 
 __all__ = ["RuleContext"]
@@ -34,6 +36,10 @@ class RuleContext:
     gate: Gate = ALWAYS_OPEN
     measures: Measures = field(default_factory=Measures)
     tracing: RuleTracing | None = None
+
+    def dialect_at(self, link: Link) -> Dialect:
+        """The dialect that the rule asks for; `native` is that of the server on this connection."""
+        return dialect(link.server_version if self.dialect == "native" else self.dialect)
 
     @property
     def has_lease(self) -> bool:

@@ -44,11 +44,11 @@ def make_run(rule: Rule, settings: Settings, links: Mapping[str, Link], context:
             open_target = partial(_open_without_echo, settings, rule.target_connection)
             return CopyRun(rule, links, open_target, context)
         case SubjectTransformRule():
-            from bridge.ingress_run import IngressRun
+            from bridge.ingress.run import IngressRun
 
             return IngressRun(rule, links[rule.connection], context)
         case AdvisoriesRule():
-            from bridge.advisories_run import AdvisoriesRun
+            from bridge.advisories.run import AdvisoriesRun
 
             source, target = links[rule.source_connection], links[rule.target_connection]
             return AdvisoriesRun(rule, source, target, context)

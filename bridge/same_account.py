@@ -11,6 +11,7 @@ from bridge.jetstream_api import Json
 __all__ = ["have_stream_in_common", "hear_each_other"]
 
 _PATIENCE = 1.0  # seconds: a cluster tells its servers of a new subscription, which takes a moment
+_ANSWER_LIMIT = 10.0  # seconds: one server needs no such moment, but may be slow to answer
 _AGAIN = 0.05  # seconds between two tries
 
 
@@ -42,12 +43,13 @@ async def _hears(listener: Link, speaker: Link) -> bool | None:
     subscription = await listener.client.subscribe_batches(inbox, lambda _: heard.set(), lambda *_: None)
     try:
         await listener.flush()
-        async with asyncio.timeout(_PATIENCE):
+        same_server = speaker.client.server_id == listener.client.server_id
+        async with asyncio.timeout(_ANSWER_LIMIT if same_server else _PATIENCE):
             while not (heard.is_set() or refused.is_set()):
                 await speaker.client.publish(inbox, b"")
                 # A server hands a message on before it answers the PING behind it, on every connection.
                 certain = await speaker.flush() and await listener.flush()
-                if certain and speaker.client.server_id == listener.client.server_id:
+                if certain and same_server:
                     break
                 try:
                     async with asyncio.timeout(_AGAIN):

@@ -19,7 +19,6 @@ from conformance.servers import free_port
 __all__ = ["Sidecar"]
 
 _ROOT = Path(__file__).resolve().parent.parent
-_COMMAND = "from bridge.cli.entry import main; main()"
 _PAUSE = 0.3  # seconds between the end of a process and the next
 _ASK_LIMIT = 5.0
 
@@ -127,7 +126,7 @@ class Sidecar:
             log = (self._directory / f"sidecar-{self.number}-{self.restarts}.log").open("wb")
             with log:
                 self._process = process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-c", _COMMAND, "run", "-c", str(self.config)),
+                    *(sys.executable, "-m", "bridge", "run", "-c", str(self.config)),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

@@ -13,6 +13,7 @@ from aiohttp import web
 from bridge.http.application import guarded, page_routes
 from bridge.http.probes import Check, probe_answer
 from bridge.settings import Http
+from conformance.servers import free_port
 
 __all__ = ["StatusServer", "status_server"]
 
@@ -33,8 +34,9 @@ class StatusServer:
         self._asked = 0
         self._more = threading.Condition()
         self._runner: web.AppRunner | None = None
-        self._loop = asyncio.new_event_loop()
-        self._port = 0
+        self._port = free_port()  # not of those that outgoing connections get while it is away
+        self._loop: asyncio.AbstractEventLoop
+        self._ending: asyncio.Event
 
     def asked(self, times: int, limit: float) -> bool:
         """Wait until the state was asked for so many more times."""
@@ -73,18 +75,31 @@ class StatusServer:
             await self._runner.cleanup()
             self._runner = None
 
+    async def _serve(self, started: threading.Event) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._ending = asyncio.Event()
+        try:
+            await self._start()
+        finally:
+            started.set()
+        await self._ending.wait()
+        await self._stop()
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._ending.set)
+
 
 @contextmanager
 def status_server(document: dict[str, Any]) -> Iterator[StatusServer]:
     """Serve until the end of the block."""
     server = StatusServer(document)
-    thread = threading.Thread(target=server._loop.run_forever, daemon=True)
+    started = threading.Event()
+    # asyncio.run ends what a connection that came at the last moment left behind.
+    thread = threading.Thread(target=lambda: asyncio.run(server._serve(started)))
     thread.start()
+    started.wait()
     try:
-        server.come_back()
         yield server
     finally:
-        server.go_away()
-        server._loop.call_soon_threadsafe(server._loop.stop)
+        server._end()
         thread.join()
-        server._loop.close()

@@ -27,7 +27,7 @@ from bridge.rule_context import RuleContext
 from bridge.rule_run import FailingRun, RunState
 from bridge.settings import KvSourcesRule, MirrorRule, Source, SourcesRule
 from bridge.stream_events import StreamEvents
-from transforms.dialect import Dialect, dialect
+from transforms.dialect import Dialect
 from transforms.errors import EngineError
 from transforms.sourcing import Sourcing, compile_sourcing
 from transforms.subject import collide, is_subset, matches
@@ -274,8 +274,7 @@ class CopyRun(FailingRun):
         link = self._links[source.connection]
         origin = await existing_stream(link, rule.name, source.name)
         place = f"rule '{rule.name}': source '{source.name}'"
-        version = self._target.server_version if self._context.dialect == "native" else self._context.dialect
-        sourcing = self._compiled(source, dialect(version))
+        sourcing = self._compiled(source, self._context.dialect_at(self._target))
         subjects = [subject.encode() for subject in target["config"]["subjects"]]
         patterns = destinations(sourcing)
         probe = common_subject(patterns, subjects)

@@ -229,7 +229,7 @@ class CopyingHandoff:
             # The bridge made no copy yet: the entry begins as it would have.
             return _Decision(entry.source.native(), f"{name}: nothing was copied yet; the server begins as configured.")
         position = given if given is not None else reached or 0
-        return await self._worded(entry, name, position, newest)
+        return await self._worded(entry, name, position)
 
     def _doubtful(self, entry: EntryAtTarget, name: str, reached: int | None, doubt: Doubt) -> str:
         target, first = self._rule.target_stream, doubt.sequences[0]
@@ -254,7 +254,7 @@ class CopyingHandoff:
             f" the last one copied ({reached} to {doubt.sequences[-1]}), or let the sidecar copy one more message first"
         )
 
-    async def _worded(self, entry: EntryAtTarget, name: str, position: int, newest: Found | None) -> _Decision:
+    async def _worded(self, entry: EntryAtTarget, name: str, position: int) -> _Decision:
         """The first spelling of the entry with which the server begins exactly behind a position."""
         api, stream = self._target.api, self._rule.target_stream
         older: Found | None = None

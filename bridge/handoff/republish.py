@@ -67,7 +67,7 @@ async def republish_handoff(rule: RepublishRule, sidecar: str, links: Mapping[st
     verdict = await examined(source, body, config)
     if verdict.refusals:
         return refused(*verdict.refusals)
-    return Handoff(body, (*await _steps(rule, sidecar, source, body), *(f"Warning: {w}." for w in verdict.warnings)))
+    return Handoff(body, (*await _steps(rule, sidecar, source), *(f"Warning: {w}." for w in verdict.warnings)))
 
 
 async def republish_back(rule: RepublishRule, sidecar: str, links: Mapping[str, Link]) -> Handoff:
@@ -121,7 +121,7 @@ def _same(one: Json, other: Json) -> bool:
     return all((one.get(name) or "") == (other.get(name) or "") for name in ("src", "dest", "headers_only"))
 
 
-async def _steps(rule: RepublishRule, sidecar: str, link: Link, body: Json) -> list[str]:
+async def _steps(rule: RepublishRule, sidecar: str, link: Link) -> list[str]:
     begun = (
         f"Send the update to $JS.API.STREAM.UPDATE.{rule.stream}: server {link.server_version} republishes what is"
         " stored from then on, and nothing that is there already."

@@ -16,11 +16,13 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
 import structlog
+from tenacity import AsyncRetrying, retry_if_result, wait_fixed
 
 from bridge.cancelling import end_tasks
 from bridge.connection import Link
 from bridge.errors import ApiError, ConfigError, NotPermittedError
 from bridge.jetstream_api import STREAM_NOT_FOUND, Json
+from bridge.leadership import clock
 from bridge.leadership.lease import Record, Sighting, Write
 from bridge.leadership.timing import Timing
 from bridge.raw_requests import RawRequests
@@ -34,10 +36,14 @@ _log = structlog.get_logger("bridge.leadership")
 _MESSAGE_NOT_FOUND = 10037
 _WRONG_SEQUENCE = (10071, 10164)
 _NAME_IN_USE = 10058
-_TOO_FEW_SERVERS = (10005, 10074)  # in the cluster; or there is no cluster
+_NO_CLUSTER = 10074
+_TOO_FEW_SERVERS = 10005  # of those that the cluster has met so far: in its first seconds, that is not all of them
 _BEYOND = 2**62  # a sequence that no stream reaches
 _LONGEST_TTL = 3600.0  # seconds that a record may ask the others to wait
 _MOST_AGES = 10  # times the lease's time that the bucket must at least keep a record
+GATHERING = 10.0
+"""Seconds that a cluster is given to have as many servers as the bucket wants; nobody can ask how many it will have."""
+_ASK_AGAIN = 0.25
 
 
 def lease_subject(bucket: str, sidecar: str, rule: str) -> str:
@@ -120,6 +126,7 @@ class LeaseStore:
         self._refusal = ""
         self._refused = asyncio.Event()
         self._get = f"$JS.API.STREAM.MSG.GET.{bucket.stream}".encode()
+        self._too_few_since: float | None = None
 
     async def open(self, rule: str) -> None:
         """Make sure that leases can be read and written; `rule` is one of those that need one.
@@ -131,7 +138,9 @@ class LeaseStore:
         """
         self._link.on_refusal(self._on_refusal)
         await self._requests.open()
-        await self._ensure(check=True)
+        await AsyncRetrying(retry=retry_if_result(lambda there: not there), wait=wait_fixed(_ASK_AGAIN))(
+            self._ensure, check=True
+        )
         subject = lease_subject(self._bucket.name, self._sidecar, "*")
         self._subscription = await self._link.client.subscribe_batches(subject, self._on_batch, lambda *_: None)
         await self._link.flush()
@@ -221,7 +230,8 @@ class LeaseStore:
         own = lease_subject(self._bucket.name, self._sidecar, "*")
         return own if subject.startswith("$kv.") else self._get.decode()
 
-    async def _ensure(self, *, check: bool) -> None:
+    async def _ensure(self, *, check: bool) -> bool:
+        """Make the bucket if it is not there; False if that is to be tried again."""
         api, bucket = self._link.api, self._bucket
         try:
             info = await api.stream_info(bucket.stream)
@@ -233,23 +243,46 @@ class LeaseStore:
                     f"leadership: there is no bucket '{bucket.name}' on connection '{self._link.name}':"
                     " make it, or set leadership.create: true"
                 ) from None
-            await self._create()
-            return
+            return await self._create()
         if check:
             self._refuse_unfit(info["config"])
+        return True
 
-    async def _create(self) -> None:
-        bucket, api = self._bucket, self._link.api
+    async def _create(self) -> bool:
+        bucket = self._bucket
         try:
-            await api.request(f"STREAM.CREATE.{bucket.stream}", bucket.config(bucket.replicas or 3))
+            await self._request(bucket.replicas or 3)
         except ApiError as error:
-            if bucket.replicas is None and error.err_code in _TOO_FEW_SERVERS:
-                await api.request(f"STREAM.CREATE.{bucket.stream}", bucket.config(1))
-            elif error.err_code == _NAME_IN_USE:
-                return  # another replica was faster, with another number of servers
-            else:
+            if error.err_code == _TOO_FEW_SERVERS and self._gathering():
+                return False
+            if bucket.replicas is not None or error.err_code not in (_NO_CLUSTER, _TOO_FEW_SERVERS):
                 raise
-        _log.info("leadership.bucket_made", bucket=bucket.name)
+            await self._request(1)
+            if error.err_code == _TOO_FEW_SERVERS:
+                meaning = (
+                    f"without that one nobody leads: set num_replicas of stream {bucket.stream} to 3 when it can be"
+                )
+                _log.warning("leadership.one_server", bucket=bucket.name, reason=error.description, meaning=meaning)
+        self._too_few_since = None
+        return True
+
+    async def _request(self, replicas: int) -> None:
+        try:
+            await self._link.api.request(f"STREAM.CREATE.{self._bucket.stream}", self._bucket.config(replicas))
+        except ApiError as error:
+            if error.err_code != _NAME_IN_USE:  # then another replica was faster, with another number of servers
+                raise
+        else:
+            _log.info("leadership.bucket_made", bucket=self._bucket.name)
+
+    def _gathering(self) -> bool:
+        """Whether the cluster may be one whose servers have not all met yet."""
+        now = clock.now()
+        if self._too_few_since is None:
+            self._too_few_since = now
+            meaning = f"it is made when the cluster has enough; after {GATHERING:g} s, on one server"
+            _log.info("leadership.few_servers", bucket=self._bucket.name, meaning=meaning)
+        return now - self._too_few_since < GATHERING
 
     def _refuse_unfit(self, config: dict[str, Any]) -> None:
         reason = ""

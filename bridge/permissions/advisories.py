@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridge.advisories_check import compile_advisories
+from bridge.advisories.check import compile_advisories
 from bridge.landing import covering_filter
 from bridge.permissions.need import ANY_STREAM, Need, api_subject, listen, stream_events, write
 from bridge.queue_group import queue_group

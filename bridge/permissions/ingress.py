@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridge.ingress_check import compile_ingress
+from bridge.ingress.check import compile_ingress
 from bridge.landing import covering_filter
 from bridge.permissions.need import Need, api_subject, listen, stream_events, write
 from bridge.permissions.reading import existing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
@@ -178,14 +179,14 @@ class CopyingRule(Part):
     dialect: str | None = Field(default=None, description=_DIALECT)
 
     @property
+    @abstractmethod
     def target_stream(self) -> str:
         """The stream that receives."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def entries(self) -> tuple[Source, ...]:
         """What is copied, as entries of `sources`."""
-        raise NotImplementedError
 
     @property
     def connections(self) -> tuple[str, ...]:

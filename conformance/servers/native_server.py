@@ -35,21 +35,26 @@ _TRIES = 20
 _POLL = 0.005
 _READY = b"Server is ready"
 _TAKEN = "address already in use"
-_PORTS = range(20000, 30000)
+PORTS = range(20000, 30000)
+"""Of which one is taken at random.
+
+Who starts servers from several processes gives each a part of its own: to the others the port of a server that is away
+for a moment looks free.
+"""
 
 _running: weakref.WeakSet[NativeServer] = weakref.WeakSet()
 
 
 def free_port() -> int:
     """A loopback port that nobody listens on now. Another process may take it yet: be ready to try again."""
-    for port in random.sample(_PORTS, 200):
+    for port in random.sample(PORTS, 200):
         with socket.socket() as probe:
             try:
                 probe.bind((HOST, port))
             except OSError:
                 continue
             return port
-    raise ServersError(f"no free port between {_PORTS.start} and {_PORTS.stop} on {HOST}")
+    raise ServersError(f"no free port between {PORTS.start} and {PORTS.stop} on {HOST}")
 
 
 class NativeServer(Lifetime):

@@ -6,11 +6,11 @@ import inspect
 import re
 from typing import Final
 
-from bridge.advisories_counters import AdvisoriesCounters
+from bridge.advisories.counters import AdvisoriesCounters
 from bridge.copying.counters import CopyCounters
 from bridge.counter_meanings import MEANINGS, RECEIVED, Meanings
 from bridge.counters import RuleCounters
-from bridge.ingress_loop import IngressCounters
+from bridge.ingress.loop import IngressCounters
 from bridge.telemetry.names import (
     DROPPED,
     EVENTS,

@@ -71,7 +71,7 @@ def test_a_command_of_the_page(command: str, tmp_path: Path) -> None:
             assert mounted == [name] == [secret["metadata"]["name"]]
             assert list(secret["data"]) == [key] == ["nats.creds"]
         case ["nats-bridge", *arguments]:
-            program = [sys.executable, "-c", "from bridge.cli import main; main()", *arguments]
+            program = [sys.executable, "-m", "bridge", *arguments]
             assert "good" in run(program, PROJECT)
         case ["make", target]:
             assert re.search(rf"^{target}:", (PROJECT / "Makefile").read_text("utf-8"), re.M)

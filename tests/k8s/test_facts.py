@@ -61,7 +61,7 @@ def test_the_configuration_is_good_as_the_command_line_says(manifests: tuple[Man
     (pod,) = pods(manifests)
     assert settings_of(manifests, tmp_path).rules
     done = subprocess.run(
-        [sys.executable, "-c", "from bridge.cli import main; main()", "check", "-c", str(tmp_path / "config.yaml")],
+        [sys.executable, "-m", "bridge", "check", "-c", str(tmp_path / "config.yaml")],
         env={**variables(pod), "PYTHONPATH": str(PROJECT)},
         capture_output=True,
         text=True,

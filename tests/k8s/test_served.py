@@ -83,7 +83,7 @@ class PodHere:
         given["BRIDGE_HTTP__LISTEN"] = f":{self.port}"
         arguments = [word.replace("/etc/nats-bridge", str(self._folder)) for word in container["args"]]
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", "from bridge.cli.entry import main; main()", *arguments),
+            *(sys.executable, "-m", "bridge", *arguments),
             env={**given, "PYTHONPATH": str(Path.cwd())},
             stdin=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from nats.aio.client import Client
 
+from bridge import replay
 from conformance.servers import TWIN_VERSIONS, NativeServer, SharedServers, fetch
 from tests.live.raw_messages import RawPeer
 from tests.live.until import LIMIT
@@ -54,6 +55,12 @@ def native_server() -> Iterator[Callable[..., NativeServer]]:
     yield make
     for server in made:
         server.close()
+
+
+@pytest.fixture
+def quick_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A silent consumer is noticed sooner; nothing else changes."""
+    monkeypatch.setattr(replay, "HEARTBEAT", 0.2)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -15,10 +14,11 @@ from typing import Any
 from bridge.settings import KvSourcesRule, Settings, SourcesRule, load
 from bridge.sidecar import Sidecar
 from conformance.servers import NativeServer
+from tests.live.commands import Ran, command
 from tests.live.raw_messages import RawPeer
 from tests.live.sidecars import running
 from tests.live.stored_messages import stored_messages
-from tests.live.until import LIMIT, until
+from tests.live.until import until
 from transforms.dialect import NEWEST
 from transforms.republish import StoredMessage
 from transforms.sourcing import compile_sourcing
@@ -109,22 +109,6 @@ CASES: dict[str, Case] = {
         target=_BUCKET,
     ),
 }
-
-
-@dataclass
-class Ran:
-    """What the command printed and ended with."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def update(self) -> dict[str, Any]:
-        """The body that it printed."""
-        assert self.code == 0, self.err
-        body: dict[str, Any] = json.loads(self.out)
-        return body
 
 
 class Scene:
@@ -246,17 +230,7 @@ class Scene:
 
 async def handoff(config: Path, *options: str) -> Ran:
     """`nats-bridge handoff` as a process."""
-    command = "from bridge.cli.entry import main; main()"
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", command, "handoff", "-c", str(config), *options),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    async with asyncio.timeout(LIMIT):
-        out, err = await process.communicate()
-    assert process.returncode is not None
-    return Ran(process.returncode, out.decode(), err.decode())
+    return await command("handoff", "-c", str(config), *options)
 
 
 async def everything(peer: RawPeer, stream: str) -> list[StoredMessage]:

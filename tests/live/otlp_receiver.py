@@ -22,7 +22,6 @@ class OtlpReceiver:
     Attributes:
         url: the endpoint.
         metrics: the newest export of metrics, by name; empty before the first one.
-        metric_exports: how many exports of metrics came.
         spans: all spans.
         resource: who exported last.
         instances: everybody who has exported metrics.
@@ -32,7 +31,6 @@ class OtlpReceiver:
     def __init__(self) -> None:
         self.url = ""
         self.metrics: dict[str, Metric] = {}
-        self.metric_exports = 0
         self.spans: list[Span] = []
         self.resource: dict[str, Any] = {}
         self.instances: set[str] = set()
@@ -45,7 +43,6 @@ class OtlpReceiver:
         self.resource = attributes(resource.resource.attributes)
         self.instances.add(self.resource["service.instance.id"])
         self.metrics = {metric.name: metric for scope in resource.scope_metrics for metric in scope.metrics}
-        self.metric_exports += 1
         return web.Response(status=self.answer)
 
     async def take_traces(self, request: web.Request) -> web.Response:

@@ -29,9 +29,8 @@ class SidecarProcess:
     @classmethod
     async def start(cls, config: Path) -> Self:
         """Start, without waiting until it is ready."""
-        command = "from bridge.cli import main; main()"
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", command, "run", "-c", str(config)),
+            *(sys.executable, "-m", "bridge", "run", "-c", str(config)),
             stdin=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
         )

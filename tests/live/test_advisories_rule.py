@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from bridge import advisories_run, rule_seat
+from bridge import rule_seat
+from bridge.advisories import run as advisories_run
 from bridge.errors import ConfigError
 from bridge.sidecar import Sidecar
 from conformance.servers import NativeServer, SharedServers

@@ -97,15 +97,12 @@ async def _losing_leaders_and_servers(
             await caught_up()  # the other two go on, and so does a rule whose consumer was on this one
             assert bridge.runs[2].counters.as_dict()["recreated_consumers"] >= 1
 
-            # A restarted 2.10.27 now and then never hears of the leader that the others know.
-            if version != "2.10.27":
-                for node in cluster.nodes:
-                    await asyncio.to_thread(node.kill)
-                await until(lambda: not any(run.ready for run in bridge.runs))
-                _forget_the_end_for_a_moment(bridge)
-                for node in cluster.nodes:
-                    await asyncio.to_thread(node.start)
-                await caught_up()
+            for node in cluster.nodes:
+                await asyncio.to_thread(node.kill)
+            await until(lambda: not any(run.ready for run in bridge.runs))
+            _forget_the_end_for_a_moment(bridge)
+            await asyncio.to_thread(cluster.start)
+            await caught_up()
             await until(lambda: all(run.ready for run in bridge.runs))
             for run in bridge.runs:
                 counted = run.counters.as_dict()
@@ -176,22 +173,31 @@ async def test_a_server_that_was_just_started_is_not_asked_where_a_consumer_stan
         stays = cluster.nodes[0]
         peer = await raw_peer(stays.url)
         api = JetStreamApi(peer.client, "default")
+        await api.stream_info("S")  # as every rule begins: from then on it is known that servers share the stream
+
+        async def told() -> tuple[int, str]:
+            """Up to where messages were taken, and who leads the consumer."""
+            info = await api.consumer_info("S", "c")
+            assert info is not None
+            return int(info["delivered"]["stream_seq"]), str(info["cluster"]["leader"])
 
         async def stands_at(taken: int) -> bool:
-            info = await api.consumer_info("S", "c")
-            assert info is not None
-            return bool(info["delivered"]["stream_seq"] == taken)
+            return (await told())[0] == taken
 
         for taken in (3, 6, 9):
-            info = await api.consumer_info("S", "c")
-            assert info is not None
-            goes = next(node for node in cluster.nodes if node is not stays and node.name != info["cluster"]["leader"])
+            _, leader = await told()
+            goes = next(node for node in cluster.nodes if node is not stays and node.name != leader)
             await asyncio.to_thread(goes.kill)
             arrived = await peer.collect(f"taken{taken}")
             body = b'{"batch": 3, "expires": 60000000000}'
             peer.publish(b"$JS.API.CONSUMER.MSG.NEXT.S.c", body, b"", b"taken%d" % taken)
             await arrived.count(3)
             await until(lambda taken=taken: stands_at(taken))  # type: ignore[misc]  # its servers agree a little later
-            await asyncio.to_thread(goes.start)
-            for _ in range(1000):  # until it has found the leader, and longer
-                assert await stands_at(taken)
+            back = asyncio.create_task(asyncio.to_thread(cluster.bring_back, goes))
+            asked = 0
+            while asked < 1000 or not back.done():  # until it has found the leader, and longer
+                answer, leader = await told()
+                # On a busy machine one of the others may lead anew, and have to take in first what it has.
+                assert answer == taken or leader in {node.name for node in cluster.nodes} - {goes.name}
+                asked += 1
+            await back

@@ -103,6 +103,7 @@ async def test_what_only_the_server_can_refuse_is_asked_alone(
     del origin
 
 
+@pytest.mark.usefixtures("quick_heartbeats")
 @pytest.mark.parametrize("running_meanwhile", [True, False])
 async def test_an_origin_that_was_made_anew_is_noticed(
     running_meanwhile: bool,

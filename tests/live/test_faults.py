@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bridge import replay, rule_seat, sidecar
+from bridge import rule_seat, sidecar
 from bridge import running as running_module
 from bridge.errors import ApiError
 from bridge.running import run as run_sidecar
@@ -26,15 +26,11 @@ from tests.live.sidecar_process import Load, Scene, Seen, differing, document, s
 from tests.live.sidecars import running
 from tests.live.until import LIMIT, until
 
+pytestmark = pytest.mark.usefixtures("quick_heartbeats")
+
 MODES = ["at_most_once", "at_least_once"]
 Servers = Callable[..., NativeServer]
 Endure = Callable[[str], Awaitable[RawPeer]]
-
-
-@pytest.fixture(autouse=True)
-def quick_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A silent consumer is noticed sooner; nothing else changes."""
-    monkeypatch.setattr(replay, "HEARTBEAT", 0.2)
 
 
 @pytest.fixture
@@ -288,6 +284,31 @@ async def test_connections_cut_at_any_moment(
         assert first == list(range(1, end + 1))
         assert (await here.durable())["ack_floor"]["stream_seq"] == end
     assert differing(kept, here.native) == []
+
+
+@pytest.mark.parametrize("promise", [{"delivery": "at_most_once"}, {"delivery": "at_least_once"}, {"durable": False}])
+async def test_a_listener_that_the_server_takes_for_gone_is_heard_of_again(
+    promise: dict[str, Any],
+    twin_version: str,
+    servers: SharedServers,
+    unique_name: Callable[[str], str],
+    raw_peer: OpenPeer,
+) -> None:
+    """As after a cut at the worst moment: for the bridge the subscription is there, and nothing is delivered."""
+    url = await servers.url(twin_version)
+    here = await Scene.make(await raw_peer(url), unique_name("unbound"))
+    async with running(settings_of(url, here.rule(**promise))) as bridge:
+        await here.load.burst(10)
+        await here.bridged.count(10)
+        link = bridge.links["default"]
+        subscription = bridge.runs[0]._intake._subscription  # type: ignore[attr-defined]
+        link.client.write_raw(b"UNSUB %b\r\n" % subscription.sid)
+        await link.flush()
+        await here.load.burst(10)
+        await here.bridged.count(20)
+        counters = bridge.runs[0].counters.as_dict()
+        assert (counters["lost"], counters["recreated_consumers"]) == (0, 0)
+    assert here.bridged.sequences == list(range(1, 21))
 
 
 @pytest.mark.parametrize("delivery", MODES)

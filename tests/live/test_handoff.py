@@ -65,8 +65,8 @@ async def test_an_upgrade_in_place(case: str, versions: tuple[str, str], scene: 
     await here.publish(2)
     ran = await here.handoff()
     # The header is the server's own, so the server finds the place by itself.
-    assert all("opt_start_seq" not in source for source in ran.update["sources"]), ran.out
-    await here.apply(ran.update)
+    assert all("opt_start_seq" not in source for source in ran.document["sources"]), ran.out
+    await here.apply(ran.document)
     await natively_exact(here)
     with pytest.raises(RuleRefusedError, match="natively already"):
         async with here.sidecar():
@@ -82,12 +82,12 @@ async def test_a_live_handoff(case: str, version: str, scene: OpenScene) -> None
     await bridged(here)
     await here.publish(3)
     ran = await here.handoff()
-    starts = [source.get("opt_start_seq") for source in ran.update["sources"]]
+    starts = [source.get("opt_start_seq") for source in ran.document["sources"]]
     assert all(starts) if version == "2.15.1" else not any(starts), ran.out
-    await here.apply(ran.update)
+    await here.apply(ran.document)
     await natively_exact(here)
     # What has done its work is taken out by a second update.
-    again = (await here.handoff()).update
+    again = (await here.handoff()).document
     assert all("opt_start_seq" not in source for source in again["sources"])
     await here.apply(again)
     await natively_exact(here)
@@ -98,8 +98,8 @@ async def test_a_live_handoff_to_2_9(case: str, scene: OpenScene) -> None:
     here = await scene(case, "2.9.10")
     await bridged(here)
     ran = await here.handoff()
-    assert ran.update["sources"][0]["opt_start_seq"]
-    await here.apply(ran.update)
+    assert ran.document["sources"][0]["opt_start_seq"]
+    await here.apply(ran.document)
     await natively_exact(here)
 
 
@@ -112,7 +112,7 @@ async def test_the_bridge_went_on_after_the_upgrade(scene: OpenScene) -> None:
     await here.publish(2)
     ran = await here.handoff()
     assert "in other words" in ran.err
-    await here.apply(ran.update)
+    await here.apply(ran.document)
     await natively_exact(here)
 
 
@@ -171,7 +171,7 @@ async def test_the_last_copy_deleted(version: str, scene: OpenScene) -> None:
     assert "the newest copy left in 'T' is of 5, and 1 messages behind it are gone" in ran.err
     assert "--after S=SEQUENCE, the last one copied (5 to 6)" in ran.err
     await here.publish(2)
-    await here.apply((await here.handoff("--after", "S=6")).update)
+    await here.apply((await here.handoff("--after", "S=6")).document)
     await here.complete()
     stored = [(m.subject, m.payload) for m in await _all(here)]
     assert stored == [copy for copy in (await here.expected())["S"] if copy != deleted]
@@ -192,7 +192,7 @@ async def test_the_target_purged(version: str, scene: OpenScene) -> None:
     assert ran.code == 1
     assert "'T' was purged and holds no copy any more, so nothing tells which message is next" in ran.err
     await here.publish(6)
-    await here.apply((await here.handoff("--after", f"S={last}")).update)
+    await here.apply((await here.handoff("--after", f"S={last}")).document)
     await here.complete()
     await here.change_server(here.server.restart)
     await here.publish(4)
@@ -213,7 +213,7 @@ async def test_a_local_put_over_the_last_key(version: str, scene: OpenScene) -> 
     ran = await here.handoff()
     assert ran.code == 1
     assert "may have been copied, too, and put again locally on '$KV.B.size'" in ran.err
-    await here.apply((await here.handoff("--after", "KV_A=2")).update)
+    await here.apply((await here.handoff("--after", "KV_A=2")).document)
     await here.away.store(b"$KV.A.name", b"KV_A new")
     await here.newest_is(b"$KV.B.name", b"KV_A new")
     assert {m.subject: m.payload for m in await _all(here)} == {
@@ -249,9 +249,9 @@ async def test_copies_out_of_order_at_the_end(version: str, scene: OpenScene) ->
         await here.home.store(message.subject.replace(b"a.", b"b."), message.payload, block)
     await here.publish(2)
     ran = await here.handoff()
-    assert ran.update["sources"][0]["opt_start_seq"] == 8
+    assert ran.document["sources"][0]["opt_start_seq"] == 8
     assert ("in other words" in ran.err) == (version == "2.10.27")
-    await here.apply(ran.update)
+    await here.apply(ran.document)
     await here.complete()
     await here.change_server(here.server.restart)
     await here.publish(2)
@@ -273,7 +273,7 @@ async def test_copies_left_out_by_an_interruption(scene: OpenScene) -> None:
     assert "1 messages in front of the newest copy are not in 'T'" in ran.err
     async with here.sidecar():
         await until(lambda: _holds(here, 6))
-    await here.apply((await here.handoff()).update)
+    await here.apply((await here.handoff()).document)
     await here.publish(1)
     await here.complete()
     payloads = sorted(m.payload for m in await _all(here))
@@ -304,7 +304,7 @@ async def test_a_filter_into_a_stream_that_renames(version: str, scene: OpenScen
     async with here.sidecar():
         await here.publish(8)
         await renamed_are_complete(here)
-    await here.apply((await here.handoff()).update)
+    await here.apply((await here.handoff()).document)
     for _ in range(2):
         await here.change_server(here.server.restart)
         await here.publish(4)
@@ -361,7 +361,7 @@ async def test_a_mirror_rule_goes_on_as_sources(scene: OpenScene) -> None:
     assert "cannot become a native mirror: servers refuse that (10055)" in ran.err
     del here.rule["mirror"]
     here.configure(kind="sources", sources=sources)
-    await here.apply((await here.handoff()).update)
+    await here.apply((await here.handoff()).document)
     await natively_exact(here)
 
 
@@ -374,7 +374,7 @@ async def test_back_and_forth(case: str, version: str, scene: OpenScene) -> None
     here = await scene(case, version)
     await bridged(here)
     for _ in range(2):
-        await here.apply((await here.handoff()).update)
+        await here.apply((await here.handoff()).document)
         await here.publish(3)
         await here.complete()
         back = await here.handoff("--back")
@@ -384,8 +384,8 @@ async def test_back_and_forth(case: str, version: str, scene: OpenScene) -> None
             native = (await here.home.api(f"STREAM.INFO.{here.target_name}"))["config"]["sources"]
             here.configure(**in_words_of(here.rule, native))
             back = await here.handoff("--back")
-        assert "sources" not in back.update
-        await here.apply(back.update)
+        assert "sources" not in back.document
+        await here.apply(back.document)
         await here.publish(2)
         async with here.sidecar():
             await here.publish(2)
@@ -412,7 +412,7 @@ def in_words_of(rule: dict[str, Any], native: list[dict[str, Any]]) -> dict[str,
 async def test_back_needs_the_servers_words(scene: OpenScene) -> None:
     here = await scene(RENAMED, "2.10.27")
     await bridged(here, 2)
-    await here.apply((await here.handoff()).update)
+    await here.apply((await here.handoff()).document)
     here.configure(sources=[{"name": "S", "subject_transforms": [{"src": "a.*", "dest": "b.{{wildcard(1)}}"}]}])
     ran = await here.handoff("--back")
     assert ran.code == 1
@@ -422,11 +422,11 @@ async def test_back_needs_the_servers_words(scene: OpenScene) -> None:
 async def test_back_to_a_stream_without_subjects(scene: OpenScene) -> None:
     here = await scene(RENAMED, "2.10.27")
     await bridged(here, 2)
-    update = (await here.handoff()).update
+    update = (await here.handoff()).document
     del update["subjects"]
     await here.apply(update)
     await natively_exact(here)
-    back = (await here.handoff("--back")).update
+    back = (await here.handoff("--back")).document
     assert back["subjects"] == ["b.*"]
     await here.apply(back)
     async with here.sidecar():
@@ -441,7 +441,7 @@ async def test_headers_of_local_messages_stay_what_they_are(scene: OpenScene) ->
     await bridged(here, 2)
     await here.home.store(b"local", b"mine", b"NATS/1.0\r\nA: 1\r\n\r\n")
     here.local.append(b"mine")
-    await here.apply((await here.handoff()).update)
+    await here.apply((await here.handoff()).document)
     await natively_exact(here)
     (mine,) = [m for m in await _all(here) if m.payload == b"mine"]
     assert header_block.read(mine.header_block, b"A") == b"1"

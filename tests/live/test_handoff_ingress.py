@@ -12,7 +12,8 @@ import pytest
 
 from bridge.settings import load
 from conformance.servers import NativeServer
-from tests.live.handoffs import Ran, everything, handoff
+from tests.live.commands import Ran
+from tests.live.handoffs import everything, handoff
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecars import running
 
@@ -48,7 +49,7 @@ def wanted(last: int) -> list[tuple[bytes, bytes]]:
 
 
 async def applied(peer: RawPeer, ran: Ran) -> None:
-    answer = await peer.api("STREAM.UPDATE.S", ran.update)
+    answer = await peer.api("STREAM.UPDATE.S", ran.document)
     assert "error" not in answer, answer
 
 
@@ -80,7 +81,7 @@ async def test_an_upgrade_in_place_and_back(
     await publish(peer, 21, 25)
     assert "is handed over" in (await handoff(config, "rule")).err
     back = await handoff(config, "rule", "--back")
-    assert back.update["subjects"] == ["events.*.*"]
+    assert back.document["subjects"] == ["events.*.*"]
     await applied(peer, back)
     async with running(load(config)):
         await publish(peer, 26, 30)

@@ -12,7 +12,8 @@ import pytest
 
 from bridge.settings import load
 from conformance.servers import NativeServer, SharedServers
-from tests.live.handoffs import Ran, handoff
+from tests.live.commands import Ran
+from tests.live.handoffs import handoff
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Load, Seen
 from tests.live.sidecars import running
@@ -138,7 +139,7 @@ async def test_with_publishers_stopped_and_back(
         await seen.until_sequence(20)
         ran = await place.handoff()
         assert "Stop the publishers for a moment" in ran.err
-    answer = await peer.api(f"STREAM.UPDATE.{stream}", ran.update)
+    answer = await peer.api(f"STREAM.UPDATE.{stream}", ran.document)
     assert "error" not in answer, answer
     await load_on.burst(20)
     await seen.until_sequence(40)
@@ -147,7 +148,7 @@ async def test_with_publishers_stopped_and_back(
     back = await place.handoff("--back")
     assert "nats-bridge clean" in back.err
     assert "start: {sequence: 41}" in back.err
-    answer = await peer.api(f"STREAM.UPDATE.{stream}", back.update)
+    answer = await peer.api(f"STREAM.UPDATE.{stream}", back.document)
     assert "error" not in answer, answer
     await peer.api(f"CONSUMER.DELETE.{stream}.nats-bridge_rule")
     place.configure(start={"sequence": 41})
@@ -189,7 +190,7 @@ async def test_what_cannot_be_handed_over(
     ran = await place.handoff()
     assert "forms a cycle (10052)" in ran.err
     place.configure(republish={"src": ">", "dest": f"o{stream}.>"})
-    await (await raw_peer(new)).api(f"STREAM.UPDATE.{stream}", (await place.handoff()).update)
+    await (await raw_peer(new)).api(f"STREAM.UPDATE.{stream}", (await place.handoff()).document)
     place.configure(republish={"src": ">", "dest": f"other{stream}.>"})
     assert "a stream has only one republish" in (await place.handoff()).err
     assert "write the rule's republish as the server's" in (await place.handoff("--back")).err

@@ -14,8 +14,8 @@ import pytest
 from nats.aio.client import Client
 from structlog.testing import capture_logs
 
-from bridge import ingress_run
 from bridge.errors import BridgeError, ConfigError, RuleRefusedError
+from bridge.ingress import run as ingress_run
 from bridge.sidecar import Sidecar
 from conformance.servers import NativeServer, SharedServers
 from tests.live.raw_messages import OpenPeer, RawPeer

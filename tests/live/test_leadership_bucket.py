@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,18 +15,19 @@ from structlog.testing import capture_logs
 
 from bridge.clean import clean
 from bridge.errors import ConfigError, NotPermittedError, RuleRefusedError
+from bridge.leadership import lease_store
 from bridge.permissions import grants_of
 from bridge.rule_consumer import marker_name
 from bridge.rule_run import RuleRun
 from bridge.settings import Settings
 from bridge.sidecar import Sidecar
-from conformance.servers import NativeServer, SharedServers
+from conformance.servers import NativeCluster, NativeServer, SharedServers
 from tests.live.copies import Copies
 from tests.live.leases import LONG, free
 from tests.live.raw_messages import Collected, OpenPeer, RawPeer
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for
-from tests.live.until import until
+from tests.live.until import LIMIT, until
 
 Name = Callable[[str], str]
 TTL = 3.0
@@ -121,6 +124,40 @@ async def test_a_bucket_that_is_deleted_is_made_again_by_the_leader(
         await until(is_back)
         await here.load.burst(100)
         await here.bridged.count(100)
+
+
+async def test_a_bucket_waits_for_servers_that_a_cluster_has_not_met_yet(
+    native_server: Callable[..., NativeServer], raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster of three of which two have met answers as one of two does, and nobody can ask which of them it is."""
+    async with NativeCluster("2.10.27", size=2) as cluster:
+        here = await Scene.make(await raw_peer(cluster.urls[0]), "S")
+
+        async def started(bucket: str) -> int:
+            """How many servers have the bucket that a sidecar makes at its start."""
+            async with running(settings(cluster.urls[0], bucket, here.rule())):
+                config = (await here.peer.api(f"STREAM.INFO.KV_{bucket}"))["config"]
+            return int(config["num_replicas"])
+
+        with capture_logs() as log:
+            monkeypatch.setattr(lease_store, "GATHERING", 0.0)
+            assert await started("alone") == 1
+            (warning,) = [entry for entry in log if entry["event"] == "leadership.one_server"]
+            assert warning["reason"] == "no suitable peers for placement"
+
+        with capture_logs() as log:
+            monkeypatch.setattr(lease_store, "GATHERING", 1000.0)
+            together = asyncio.create_task(started("together"))
+            await until(lambda: any(entry["event"] == "leadership.few_servers" for entry in log))
+            routes = ", ".join(f'"nats://127.0.0.1:{_route_port(node)}"' for node in cluster.nodes)
+            joins = f'cluster {{ name: "{cluster.name}", listen: "127.0.0.1:-1", routes: [{routes}] }}'
+            await asyncio.to_thread(native_server("2.10.27", name="third", config=joins).start)
+            assert await together == 3
+
+
+def _route_port(node: NativeServer) -> int:
+    with urllib.request.urlopen(f"{node.monitor_url}/varz", timeout=LIMIT) as answer:
+        return int(json.load(answer)["cluster"]["cluster_port"])
 
 
 async def test_a_bucket_that_must_not_be_made(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:

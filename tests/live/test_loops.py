@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from bridge.account_graph import AccountGraph, Outlook
 from bridge.links import close_links, connections_of, open_links
 from bridge.settings import Settings
 from conformance.servers import TWIN_VERSIONS, NativeCluster, NativeServer, SharedServers, fetch
+from tests.live.commands import command
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import SidecarProcess, document
 from tests.live.sidecars import running, settings_for
@@ -48,17 +48,8 @@ async def checked(directory: Path, written: dict[str, Any], *more: str) -> tuple
     """`nats-bridge check --server config`: exit code, standard output, standard error."""
     config = directory / "checked.yaml"
     config.write_text(json.dumps(written), "utf-8")
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", "from bridge.cli.entry import main; main()"),
-        *("check", "-c", str(config), "--server", "config", *more),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    async with asyncio.timeout(LIMIT):
-        out, err = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()
+    ran = await command("check", "-c", str(config), "--server", "config", *more)
+    return ran.code, ran.out, ran.err
 
 
 async def test_the_two_streams_that_adr_28_warns_of(

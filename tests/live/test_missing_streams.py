@@ -42,6 +42,7 @@ async def test_a_rule_waits_for_its_stream_while_others_work(
         assert await process.stop() == 0, process.log
 
 
+@pytest.mark.usefixtures("quick_heartbeats")
 @pytest.mark.parametrize("kind", ["republish", "sources"])
 async def test_a_sidecar_whose_stream_was_deleted_drains_at_once(
     kind: str, twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer

@@ -13,8 +13,6 @@ from conformance.servers import SharedServers
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Scene, SidecarProcess, document
 
-COMMAND = "from bridge.cli.entry import main; main()"
-
 
 def _no_file_may_grow() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -29,7 +27,7 @@ async def test_a_sidecar_that_can_write_nothing_does_its_work(
     config.write_text(json.dumps(document(url, here.rule(), http={"listen": "127.0.0.1:0"})), "utf-8")
     process = SidecarProcess(
         await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", COMMAND, "run", "-c", str(config)),
+            *(sys.executable, "-m", "bridge", "run", "-c", str(config)),
             stdin=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
             cwd="/",

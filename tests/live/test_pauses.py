@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bridge import connection, links, replay
+from bridge import connection, links
 from bridge.jetstream_api import JetStreamApi
 from conformance.servers import NativeServer, SharedServers
 from tests.live.cut_wire import cut_wire
@@ -19,6 +19,8 @@ from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Scene, Seen, sidecar_processes
 from tests.live.sidecars import running, settings_for
 from tests.live.until import LIMIT, until
+
+pytestmark = pytest.mark.usefixtures("quick_heartbeats")
 
 Servers = Callable[..., NativeServer]
 Name = Callable[[str], str]
@@ -28,12 +30,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "atleast": {"delivery": "at_least_once"},
     "fleeting": {"durable": False},
 }
-
-
-@pytest.fixture(autouse=True)
-def quick_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A silent consumer is noticed sooner; nothing else changes."""
-    monkeypatch.setattr(replay, "HEARTBEAT", 0.2)
 
 
 class Three:

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from conformance.servers import SharedServers
+from tests.live.commands import Ran, command
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Load, Scene, differing, sidecar_processes
-from tests.live.until import LIMIT, until
+from tests.live.until import until
 
 KILLS = {"at_most_once": 12, "at_least_once": 16}
 
@@ -183,27 +184,13 @@ async def test_clean_removes_the_durables_of_the_named_rules(
         assert await process.stop() == 0
         assert {c["name"] for c in await here.consumers()} == {f"nats-bridge_{r['name']}" for r in rules}
         config = str(tmp_path / "sidecar-0.yaml")
-        cleaned = await _command("clean", "-c", config, "two")
-        assert cleaned == (0, f"rule 'two': removed consumer 'nats-bridge_two' of stream '{here.name}'\n", "")
+        cleaned = await command("clean", "-c", config, "two")
+        assert cleaned == Ran(0, f"rule 'two': removed consumer 'nats-bridge_two' of stream '{here.name}'\n", "")
         assert {c["name"] for c in await here.consumers()} == {"nats-bridge_one", "nats-bridge_three"}
-        code, out, _ = await _command("clean", "-c", config)
-        assert (code, out.count("removed"), out.count("nothing to remove")) == (0, 2, 1)
+        ran = await command("clean", "-c", config)
+        assert (ran.code, ran.out.count("removed"), ran.out.count("nothing to remove")) == (0, 2, 1)
         assert await here.consumers() == []
 
 
 async def _nothing_left(here: Scene) -> bool:
     return not await here.consumers()
-
-
-async def _command(*arguments: str) -> tuple[int, str, str]:
-    import sys
-
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", "from bridge.cli.entry import main; main()", *arguments),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    async with asyncio.timeout(LIMIT):
-        out, err = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()

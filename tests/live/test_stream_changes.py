@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from bridge import replay
 from conformance.servers import SharedServers
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
@@ -84,16 +83,11 @@ async def test_a_sealed_target_stops_the_rule_and_nothing_is_taken_for_rejected(
     assert (await here.peer.api(f"STREAM.INFO.{letters}"))["state"]["messages"] == 0
 
 
+@pytest.mark.usefixtures("quick_heartbeats")
 @pytest.mark.parametrize("kind", ["republish", "sources"])
 async def test_an_ephemeral_consumer_that_is_deleted_is_made_again(
-    kind: str,
-    twin_version: str,
-    servers: SharedServers,
-    unique_name: Name,
-    raw_peer: OpenPeer,
-    monkeypatch: pytest.MonkeyPatch,
+    kind: str, twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
-    monkeypatch.setattr(replay, "HEARTBEAT", 0.2)
     url = await servers.url(twin_version)
     peer = await raw_peer(url)
     here = await Copies.make(peer, unique_name("fleeting"))

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bridge.advisory import Advisory, advisory_block, attached_block
+from bridge.advisories.advisory import Advisory, advisory_block, attached_block
 from transforms import header_block
 from transforms.republish import StoredMessage
 

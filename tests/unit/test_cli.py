@@ -273,12 +273,11 @@ def test_control_c_ends_with_130(run: Any, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_console_command_and_a_closed_pipe() -> None:
-    program_text = "from bridge.cli import main; main()"
     closed, stdout = os.pipe()
     os.close(closed)  # before anything can be written
     try:
         done = subprocess.run(
-            [sys.executable, "-c", program_text, "schema"], stdout=stdout, stderr=subprocess.PIPE, check=False
+            [sys.executable, "-m", "bridge", "schema"], stdout=stdout, stderr=subprocess.PIPE, check=False
         )
     finally:
         os.close(stdout)

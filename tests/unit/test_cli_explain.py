@@ -126,14 +126,14 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_bytes_that_are_not_utf8_are_shown_escaped() -> None:
-    command = [sys.executable, "-c", "from bridge.cli import main; main()", "explain", "a.*", "b.$1"]
+    command = [sys.executable, "-m", "bridge", "explain", "a.*", "b.$1"]
     done = subprocess.run([*command, b"a.\xff"], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"a.\\xff \xe2\x86\x92 b.\\xff\n" in done.stdout
 
 
 def test_output_is_plain_when_it_is_no_terminal() -> None:
-    command = [sys.executable, "-c", "from bridge.cli import main; main()", "explain", "a.*", "b.$1", "a.x"]
+    command = [sys.executable, "-m", "bridge", "explain", "a.*", "b.$1", "a.x"]
     assert b"\x1b" not in subprocess.run(command, capture_output=True, check=True).stdout
 
 
@@ -209,7 +209,7 @@ def test_answers_come_as_soon_as_a_line_is_complete() -> None:
 
 def test_a_conversation_over_pipes() -> None:
     process = subprocess.Popen(
-        [sys.executable, "-c", "from bridge.cli import main; main()", "explain", "--jsonl", "--dialect", "2.10"],
+        [sys.executable, "-m", "bridge", "explain", "--jsonl", "--dialect", "2.10"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=os.environ | {"PYTHONUNBUFFERED": "1"},

@@ -30,7 +30,7 @@ LIMIT = 60
 """Seconds until something counts as hung."""
 
 CONFIG = str(Path(__file__).parents[2] / "config" / "republish-monitor.yaml")
-COMMAND = (sys.executable, "-c", "from bridge.cli.entry import main; main()", "status")
+COMMAND = (sys.executable, "-m", "bridge", "status")
 
 
 @pytest.fixture
@@ -47,10 +47,12 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
     return ended.value.code, printed.out, printed.err
 
 
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+@pytest.fixture
+def refusing() -> Iterator[str]:
+    """An address that refuses connections, and is nobody else's meanwhile."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # and does not listen
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
 
 
 def test_it_says_what_is_wrong_and_ends_with_1(server: StatusServer, capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,11 +85,10 @@ def test_the_configuration_says_where(
     assert (code, err) == (2, "http.listen is empty, so this sidecar tells nobody its state: give it an address\n")
 
 
-def test_nobody_is_there(capsys: pytest.CaptureFixture[str]) -> None:
-    url = f"http://127.0.0.1:{free_port()}"
-    code, out, err = run(capsys, "--url", url)
+def test_nobody_is_there(refusing: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "--url", refusing)
     assert (code, out) == (3, "")
-    assert err.startswith(f"{url}/status: no sidecar answers (connection refused): is nats-bridge running")
+    assert err.startswith(f"{refusing}/status: no sidecar answers (connection refused): is nats-bridge running")
     assert len(err.splitlines()) == 1
 
 
@@ -110,9 +111,9 @@ def test_somebody_else_is_there(server: StatusServer, capsys: pytest.CaptureFixt
 
 
 def test_proxies_of_the_environment_are_not_asked(
-    server: StatusServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    server: StatusServer, refusing: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setenv("http_proxy", refusing)
     assert run(capsys, "--url", server.url)[0] == 1
 
 

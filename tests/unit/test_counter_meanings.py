@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.advisories_counters import AdvisoriesCounters
+from bridge.advisories.counters import AdvisoriesCounters
 from bridge.copying.counters import CopyCounters
 from bridge.counter_meanings import MEANINGS, RECEIVED
 from bridge.counters import RuleCounters
-from bridge.ingress_loop import IngressCounters
+from bridge.ingress.loop import IngressCounters
 from bridge.settings.rules import KINDS
 
 COUNTERS = {

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridge.advisory import Advisory, advisory_block, attached_block
+from bridge.advisories.advisory import Advisory, advisory_block, attached_block
 from bridge.copying.message_ids import CopyId, without_earlier
 from bridge.removals import read_audit
 from transforms import header_block

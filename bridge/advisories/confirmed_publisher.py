@@ -15,12 +15,12 @@ from typing import Literal, Protocol, TypeAlias
 
 import structlog
 
+from bridge.advisories.target_streams import TargetStreams
 from bridge.connection import Link
 from bridge.gate import ALWAYS_OPEN, Gate
 from bridge.measures import Measures
 from bridge.pacing import Pace
 from bridge.raw_requests import RawRequests, publication
-from bridge.target_streams import TargetStreams
 from bridge.wire import Delivered
 
 __all__ = ["ConfirmedPublisher", "Outgoing", "PublisherCounters"]

@@ -20,13 +20,12 @@ import structlog
 from bridge.cancelling import end_tasks
 from bridge.delivery import Delivery
 from bridge.errors import ApiError, BridgeError, NotPermittedError, RuleRefusedError
-from bridge.ingress_check import IngressTarget, compile_ingress, look_at_stream
-from bridge.ingress_loop import IngressCounters, IngressLoop
+from bridge.ingress.check import IngressTarget, compile_ingress, look_at_stream
+from bridge.ingress.loop import IngressCounters, IngressLoop
 from bridge.measures import InFlight
 from bridge.pacing import Pace
 from bridge.queue_group import queue_group
 from bridge.refused_subjects import refused_publication, refused_subscription
-from bridge.republish_run import rule_dialect
 from bridge.rule_run import FailingRun, RunState
 from bridge.stream_events import StreamEvents
 from transforms.subject import matches
@@ -91,7 +90,7 @@ class IngressRun(FailingRun):
             RuleRefusedError: the stream does not take the destination, or a stream takes the source already.
         """
         inboxes = self._link.client.new_inbox().rpartition(".")[0]
-        self._transform = compile_ingress(self.rule, rule_dialect(self._context.dialect, self._link), inboxes)
+        self._transform = compile_ingress(self.rule, self._context.dialect_at(self._link), inboxes)
         self._target = await look_at_stream(self.rule, self._transform, self._link)
 
     async def start(self) -> None:

@@ -14,20 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from bridge.advisories_check import compile_advisories
-from bridge.advisories_counters import AdvisoriesCounters
-from bridge.advisory import Advisory, advisory_block, attached_block
+from bridge.advisories.advisory import Advisory, advisory_block, attached_block
+from bridge.advisories.check import compile_advisories
+from bridge.advisories.confirmed_publisher import ConfirmedPublisher, Outgoing
+from bridge.advisories.counters import AdvisoriesCounters
+from bridge.advisories.message_fetch import MessageFetch
+from bridge.advisories.target_streams import TargetStreams
 from bridge.cancelling import end_tasks
-from bridge.confirmed_publisher import ConfirmedPublisher, Outgoing
 from bridge.errors import ApiError, BridgeError, RuleRefusedError
 from bridge.measures import InFlight
-from bridge.message_fetch import MessageFetch
 from bridge.pacing import Pace
 from bridge.queue_group import queue_group
 from bridge.refused_subjects import refused_publication, refused_subscription
-from bridge.republish_run import rule_dialect
 from bridge.rule_run import FailingRun, RunState
-from bridge.target_streams import TargetStreams
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -86,7 +85,7 @@ class AdvisoriesRun(FailingRun):
         Raises:
             ConfigError: the transform, or what it would listen to.
         """
-        self._republish = compile_advisories(self.rule, rule_dialect(self._context.dialect, self._source))
+        self._republish = compile_advisories(self.rule, self._context.dialect_at(self._source))
 
     async def start(self) -> None:
         """Listen. After `check`."""

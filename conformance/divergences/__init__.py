@@ -1,0 +1,12 @@
+"""What an outside process cannot know or do: taken out of both sides before they are compared again.
+
+Theory of operation: a table of normalisers, by the id under which ``docs/known-divergences.md`` explains what they take
+out. Each gets what is expected and what was seen, and gives both back without it. A verdict names the fewest that leave
+nothing to explain. What no normaliser can express, a case may name itself; an id that has one explains no more than it.
+"""
+
+from __future__ import annotations
+
+from conformance.divergences.reconciling import NORMALISERS, reconciled
+
+__all__ = ["NORMALISERS", "reconciled"]

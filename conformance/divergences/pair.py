@@ -1,0 +1,116 @@
+"""What is expected beside what was seen, and how a part of either is taken out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+from conformance.catalogue.case import Case, Create, Expectation, ExpectedMessage, Message, Update
+from conformance.observation import Observation, Stored
+from conformance.subjects.identity import Identity
+from transforms.subject import is_valid_publish
+
+__all__ = [
+    "FIRST_WITH_TRANSFORMS",
+    "Normaliser",
+    "Pair",
+    "expected_blocks",
+    "message_with",
+    "seen_blocks",
+    "stored_with",
+    "without_unpublishable",
+]
+
+FIRST_WITH_TRANSFORMS: Final = (2, 10, 0)
+"""The first server that transforms what streams copy and take in."""
+_NO_LINES: Final = b"NATS/1.0\r\n\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What is expected and what was seen, of a case and a subject of test."""
+
+    case: Case
+    subject: Identity
+    expectation: Expectation
+    observation: Observation
+
+    @property
+    def refusals(self) -> tuple[str, ...]:
+        """The bridge's own words on the rules that it refuses."""
+        return tuple(str(text) for fact, text in self.observation.facts.items() if fact.startswith("refused "))
+
+    @property
+    def configs(self) -> tuple[Mapping[str, Any], ...]:
+        """All configurations of the case."""
+        steps = (step.config for step in self.case.steps if isinstance(step, Create | Update))
+        return (*self.case.streams, *steps)
+
+    def streams(self, member: str) -> frozenset[str]:
+        """The streams of the case that have a member in some configuration."""
+        return frozenset(str(config.get("name")) for config in self.configs if config.get(member))
+
+    @property
+    def copies(self) -> frozenset[str]:
+        """The streams of the case that copy from others."""
+        return self.streams("sources") | self.streams("mirror")
+
+
+Normaliser: TypeAlias = Callable[[Pair], Pair]
+"""Gives back both sides without what it takes out; the very same where there is nothing of it."""
+
+
+def without_unpublishable(pair: Pair, streams: frozenset[str]) -> Pair:
+    """Without expected messages that no client could publish; later ones have the sequences that are left."""
+    stored: dict[str, tuple[ExpectedMessage, ...]] = {}
+    for stream, messages in (pair.expectation.stored or {}).items():
+        kept: list[ExpectedMessage] = []
+        for at, each in enumerate(messages):
+            if stream not in streams or is_valid_publish(each.subject):
+                gone = at - len(kept)
+                kept.append(each if each.sequence is None else replace(each, sequence=each.sequence - gone))
+        stored[stream] = tuple(kept)
+    return replace(pair, expectation=replace(pair.expectation, stored=stored)) if stored else pair
+
+
+def expected_blocks(pair: Pair, change: Callable[[bytes], bytes], streams: frozenset[str] | None = None) -> Pair:
+    """With every expected header block changed, of these streams alone if they are given."""
+
+    def changed(each: ExpectedMessage) -> ExpectedMessage:
+        if each.header_block is None:
+            return each
+        return replace(each, header_block=_tidy(change(each.header_block)))
+
+    found = pair.expectation
+    stored = None
+    if found.stored is not None:
+        stored = {
+            stream: tuple(map(changed, messages)) if streams is None or stream in streams else messages
+            for stream, messages in found.stored.items()
+        }
+    received = None if found.received is None else tuple(map(changed, found.received))
+    return replace(pair, expectation=replace(found, stored=stored, received=received))
+
+
+def seen_blocks(pair: Pair, change: Callable[[bytes], bytes]) -> Pair:
+    """With every header block changed that was seen."""
+    seen = pair.observation
+    stored = {stream: tuple(stored_with(each, change) for each in messages) for stream, messages in seen.stored.items()}
+    received = tuple(message_with(message, change) for message in seen.received)
+    return replace(pair, observation=replace(seen, stored=stored, received=received))
+
+
+def stored_with(stored: Stored, change: Callable[[bytes], bytes]) -> Stored:
+    """A stored message with its header block changed."""
+    return replace(stored, message=message_with(stored.message, change))
+
+
+def message_with(message: Message, change: Callable[[bytes], bytes]) -> Message:
+    """A message with its header block changed."""
+    return replace(message, header_block=_tidy(change(message.header_block)))
+
+
+def _tidy(block: bytes) -> bytes:
+    """A block whose last line was taken out is none."""
+    return b"" if block == _NO_LINES else block

@@ -1,0 +1,70 @@
+"""Which known divergences explain a difference, and what is left that none does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import combinations
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+from conformance.catalogue.case import Case, Expectation
+from conformance.divergences import copies, ingress, old_servers, refused, republished
+from conformance.divergences.pair import Normaliser, Pair
+from conformance.observation import Observation
+from conformance.outcome import Mismatch
+from conformance.subjects.identity import Identity
+
+__all__ = ["NORMALISERS", "reconciled"]
+
+Compare: TypeAlias = Callable[[Expectation, Observation], Iterable[Mismatch]]
+
+NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(
+    {
+        name: normalise
+        for room in (refused, old_servers, copies, ingress, republished)
+        for name, normalise in room.NORMALISERS.items()
+    }
+)
+"""Every normaliser by its id, in the order in which they are applied."""
+
+_NAMED_TOO: Final = frozenset(
+    {"kd/transforms/before-2.10", "kd/older-server/ingest", "kd/copy/record-name", "kd/order/two-rules"}
+)
+"""Ids that a case may name although they have a normaliser, as that sees a part of them only.
+
+A case that is about servers before 2.10 alone says nothing of what 2.10 does. What newer servers cut out of a block
+with odd line ends sticks its first line to the next one. The other name of a record also lets
+copies into streams that a server keeps them out of. Of two messages of one id, that of the faster rule is stored.
+"""
+
+
+def reconciled(
+    case: Case, subject: Identity, expectation: Expectation, observation: Observation, compare: Compare
+) -> tuple[tuple[str, ...], tuple[Mismatch, ...]]:
+    """The ids of the known divergences that were met, and what is left that none explains."""
+    raw = Pair(case, subject, expectation, observation)
+    before = tuple(compare(expectation, observation))
+    if not before:
+        return (), ()
+    possible = [name for name, normalise in NORMALISERS.items() if normalise(raw) != raw]
+    for count in range(1, len(possible) + 1):
+        for names in combinations(possible, count):
+            pair = raw
+            for name in names:
+                pair = NORMALISERS[name](pair)
+            if not any(compare(pair.expectation, pair.observation)):
+                return names, ()
+    named = tuple(name for name in case.kd if name not in NORMALISERS or name in _NAMED_TOO)
+    return (named, ()) if named and _may_be_named(before, expectation, observation) else ((), before)
+
+
+def _may_be_named(found: Iterable[Mismatch], expectation: Expectation, observation: Observation) -> bool:
+    """Whether a case's own word can explain what was found.
+
+    It is about messages that are other ones. A wrong or missing answer to a configuration is none of that, and a bridge
+    of which no message at all was seen did nothing.
+    """
+    is_about_messages = all(mismatch.where.startswith(("received", "stored", "acks")) for mismatch in found)
+    expects = bool(expectation.received) or any((expectation.stored or {}).values())
+    shows = bool(observation.received) or any(observation.stored.values())
+    return is_about_messages and (shows or not expects)

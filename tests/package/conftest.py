@@ -1,0 +1,82 @@
+"""The package as a release has it: built once into dist/, and installed where nothing of this folder can be found."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from conformance.servers.cache import default_root
+
+PROJECT: Final = Path(__file__).resolve().parents[2]
+DECLARED: Final[dict[str, Any]] = tomllib.loads((PROJECT / "pyproject.toml").read_text("utf-8"))
+PACKAGES: Final[list[str]] = DECLARED["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+_STEP: Final = 280.0  # seconds; a bound for hangs
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The two files of a release."""
+
+    sdist: Path
+    wheel: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """An environment that has the wheel, and what the lock file names, and nothing else."""
+
+    python: Path
+    folder: Path
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run a program of the environment in a folder of its own, with no variable of ours but the servers' cache."""
+        program, *arguments = command
+        return subprocess.run(
+            [str(self.python.with_name(program)), *arguments],
+            cwd=self.folder,
+            env={"PATH": os.defpath, "HOME": str(self.folder), "NATS_BRIDGE_CACHE": str(default_root())},
+            capture_output=True,
+            text=True,
+            timeout=_STEP,
+            check=False,
+        )
+
+
+def build(source: Path, into: Path, *what: str) -> None:
+    """Build with what the lock file names."""
+    command = [sys.executable, "-m", "build", "--no-isolation", *what, "--outdir", str(into), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_STEP, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="session")
+def release() -> Release:
+    """A source archive, and a wheel that is built from the archive."""
+    folder = PROJECT / "dist"
+    for old in (*folder.glob("*.whl"), *folder.glob("*.tar.gz")):
+        old.unlink()
+    build(PROJECT, folder)
+    (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
+    return Release(sdist, wheel)
+
+
+@pytest.fixture(scope="session")
+def installed(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """As somebody installs it who was given the wheel and the lock file."""
+    folder = tmp_path_factory.mktemp("installed")
+    environment = folder / "environment"
+    subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True, timeout=_STEP)
+    pip = [str(environment / "bin" / "python"), "-m", "pip", "install", "--quiet"]
+    locked = ["--require-hashes", "--requirement", str(PROJECT / "requirements" / "run.lock")]
+    for what in (locked, ["--no-deps", "--no-index", str(release.wheel)]):
+        subprocess.run([*pip, *what], check=True, timeout=_STEP)
+    empty = folder / "elsewhere"
+    empty.mkdir()
+    return Installed(environment / "bin" / "python", empty)

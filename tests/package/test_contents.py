@@ -1,0 +1,105 @@
+"""What is in the two files of a release: all that the program needs, and nothing that merely lay about."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email.message import Message
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.package.conftest import DECLARED, PACKAGES, PROJECT, Release, build
+
+VERSION = DECLARED["project"]["version"]
+
+
+@pytest.fixture(scope="module")
+def tracked() -> set[str]:
+    """The files of the last commit and of the next one."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=PROJECT, capture_output=True, text=True, check=True)
+    return set(listed.stdout.split("\0")) - {""}
+
+
+@pytest.fixture(scope="module")
+def in_wheel(release: Release) -> set[str]:
+    with zipfile.ZipFile(release.wheel) as archive:
+        return set(archive.namelist())
+
+
+@pytest.fixture(scope="module")
+def in_sdist(release: Release) -> set[str]:
+    with tarfile.open(release.sdist) as archive:
+        return {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
+
+
+@pytest.fixture(scope="module")
+def metadata(release: Release) -> Message:
+    with zipfile.ZipFile(release.wheel) as archive:
+        return Parser().parsestr(archive.read(f"nats_bridge-{VERSION}.dist-info/METADATA").decode())
+
+
+def _locked(lock: str) -> dict[str, str]:
+    lines = (PROJECT / "requirements" / lock).read_text("utf-8").splitlines()
+    pins = [line.split()[0].rstrip(";") for line in lines if "==" in line and not line.startswith((" ", "#"))]
+    return {canonicalize_name(name.partition("[")[0]): pin for name, _, pin in (pin.partition("==") for pin in pins)}
+
+
+def test_a_registry_takes_both(release: Release) -> None:
+    command = [sys.executable, "-m", "twine", "check", "--strict", str(release.sdist), str(release.wheel)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("PASSED") == 2
+
+
+def test_the_wheel_holds_every_file_of_the_packages_and_no_other(in_wheel: set[str], tracked: set[str]) -> None:
+    packages = {name for name in tracked if name.split("/")[0] in PACKAGES}
+    licences = [f"licenses/{name}" for name in tracked if name.startswith("LICENSE")]
+    files = ["METADATA", "WHEEL", "RECORD", "entry_points.txt", *licences]
+    about = {f"nats_bridge-{VERSION}.dist-info/{name}" for name in files}
+    assert in_wheel == packages | about
+
+
+def test_what_is_not_python_is_among_them(in_wheel: set[str]) -> None:
+    assert {f"{package}/py.typed" for package in PACKAGES} <= in_wheel
+    assert {"bridge/http/page/page.js", "conformance/reports/page/page.html"} <= in_wheel
+    assert {"conformance/catalogue/adr28/headers.yaml", "conformance/catalogue/case-file.schema.json"} <= in_wheel
+
+
+def test_the_source_archive_holds_what_is_declared_and_tracked(in_sdist: set[str], tracked: set[str]) -> None:
+    wanted = DECLARED["tool"]["hatch"]["build"]["targets"]["sdist"]["only-include"]
+    chosen = {name for name in tracked for place in wanted if name == place or name.startswith(f"{place}/")}
+    chosen |= {name for name in tracked if name.startswith("LICENSE")}
+    assert in_sdist == chosen | {"pyproject.toml", "README.md", ".gitignore", "PKG-INFO"}
+
+
+def test_the_same_bytes_come_from_the_tree(release: Release, tmp_path: Path) -> None:
+    # So anybody can build the wheel from the tag and compare it with what was uploaded.
+    build(PROJECT, tmp_path, "--wheel")
+    (again,) = tmp_path.glob("*.whl")
+    assert again.name == release.wheel.name
+    assert again.read_bytes() == release.wheel.read_bytes()
+
+
+def test_the_metadata(metadata: Message) -> None:
+    project = DECLARED["project"]
+    assert (metadata["Name"], metadata["Version"]) == ("nats-bridge", VERSION)
+    assert metadata["Requires-Python"] == project["requires-python"]
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert str(metadata.get_payload()).startswith("# nats-bridge\n")
+    assert metadata.get_all("Provides-Extra") == list(project["optional-dependencies"])
+
+
+@pytest.mark.parametrize(("extra", "lock"), [("", "run.lock"), ("spark", "spark.lock")])
+def test_the_lock_files_satisfy_it(extra: str, lock: str, metadata: Message) -> None:
+    locked = _locked(lock)
+    wanted = [Requirement(text) for text in metadata.get_all("Requires-Dist") or ()]
+    wanted = [one for one in wanted if one.marker is None or one.marker.evaluate({"extra": extra})]
+    assert len(wanted) >= len(DECLARED["project"]["dependencies"])
+    for one in wanted:
+        assert one.specifier.contains(locked[canonicalize_name(one.name)]), one

@@ -1,0 +1,75 @@
+"""The wheel at work, installed beside nothing but its locked dependencies, away from this folder."""
+
+from __future__ import annotations
+
+import json
+
+import click
+import pytest
+
+from bridge.cli.entry import program
+from conformance.servers import TWIN_VERSIONS
+from tests.package.conftest import DECLARED, PACKAGES, PROJECT, Installed
+
+IMPORT_ALL = """
+import importlib, pkgutil, sys
+for package in sys.argv[1:]:
+    module = importlib.import_module(package)
+    assert module.__file__.startswith(sys.prefix), module.__file__
+    for found in pkgutil.walk_packages(module.__path__, package + "."):
+        if not found.name.endswith("__main__"):
+            importlib.import_module(found.name)
+"""
+
+
+def test_what_it_needs_is_there(installed: Installed) -> None:
+    done = installed.run("python", "-m", "pip", "check")
+    assert done.returncode == 0, done.stdout
+
+
+def test_every_module_can_be_imported_without_what_only_tests_have(installed: Installed) -> None:
+    # The rooms for Spark need PySpark, which is an extra.
+    packages = [package for package in PACKAGES if package not in {"pipeline", "pyspark_jetstream"}]
+    done = installed.run("python", "-W", "error", "-c", IMPORT_ALL, *packages)
+    assert done.returncode == 0, done.stderr
+
+
+def test_it_tells_its_version(installed: Installed) -> None:
+    done = installed.run("nats-bridge", "--version")
+    assert done.stdout == f"nats-bridge, version {DECLARED['project']['version']}\n"
+
+
+@pytest.mark.parametrize("command", ["", *program.list_commands(click.Context(program))])
+def test_every_command_has_help(command: str, installed: Installed) -> None:
+    done = installed.run("nats-bridge", *command.split(), "--help")
+    assert done.returncode == 0, done.stderr
+    assert "Example:" in done.stdout
+
+
+def test_the_schema_is_the_published_one(installed: Installed) -> None:
+    done = installed.run("nats-bridge", "schema")
+    assert json.loads(done.stdout) == json.loads((PROJECT / "config" / "schema.json").read_text("utf-8"))
+
+
+def test_a_transform_is_explained(installed: Installed) -> None:
+    done = installed.run("nats-bridge", "explain", "orders.*.*", "o.{{partition(3,1,2)}}.$2", "orders.eu.42", "--json")
+    assert done.returncode == 0, done.stderr
+    assert '"o.0.42"' in done.stdout
+
+
+def test_a_job_on_spark_says_what_to_install(installed: Installed) -> None:
+    done = installed.run("python", "-c", "from pipeline.session import spark_session; spark_session('orders')")
+    assert done.stderr.rstrip().endswith("install the extra: pip install 'nats-bridge[spark]'")
+
+
+def test_the_demo_agrees_with_native_republish(installed: Installed) -> None:
+    done = installed.run("nats-bridge", "demo")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("6 of 6 republished messages agree: subject, header bytes, payload, order.\n")
+
+
+def test_cases_of_the_catalogue_pass_on_servers_engine_and_bridge(installed: Installed) -> None:
+    version = TWIN_VERSIONS[-1]
+    done = installed.run("nats-bridge", "conform", "--versions", version, "--select", "adr28/headers/", "--report", "r")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {found.name for found in (installed.folder / "r").iterdir()} >= {"index.html", "history.jsonl"}
