@@ -41,6 +41,8 @@ def _insert(text: str, chance: random.Random) -> str:
 
 def _replace_token(text: str, chance: random.Random) -> str:
     tokens = list(re.finditer(r"[^\s,:\[\]{}\"]+", text))
+    if not tokens:  # an earlier mutation left nothing but separators
+        return _insert(text, chance)
     token = chance.choice(tokens)
     other = chance.choice((chance.choice(_WORDS), chance.choice(tokens)[0]))
     return text[: token.start()] + other + text[token.end() :]
