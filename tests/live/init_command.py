@@ -16,7 +16,7 @@ from tests.live.until import LIMIT
 
 __all__ = ["Ran", "init", "on_a_terminal"]
 
-_COMMAND = (sys.executable, "-c", "from bridge.cli import main; main()", "init")
+_COMMAND = (sys.executable, "-m", "bridge", "init")
 
 
 @dataclass(frozen=True, slots=True)
