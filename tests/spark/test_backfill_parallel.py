@@ -91,7 +91,7 @@ async def test_strict_order_takes_one_writer(spark: SparkSession, url: str, peer
         await backfilled(spark, settings_for(url, here.rule(strict_order=True)), parallel=2)
 
 
-@pytest.mark.parametrize("version", ["2.9.10", "2.15.1"])
+@pytest.mark.parametrize("version", ["2.9.10"])
 async def test_until_it_has_come_to_its_end_nothing_else_goes_on(
     spark: SparkSession, url: str, peer: RawPeer, unique_name: Name
 ) -> None:
@@ -125,6 +125,7 @@ async def test_until_it_has_come_to_its_end_nothing_else_goes_on(
     assert sorted(await here.origin_sequences()) == list(range(1, 42))
 
 
+@pytest.mark.parametrize("version", ["2.15.1"])
 async def test_a_target_that_was_made_anew_has_nothing_unfinished(
     spark: SparkSession, url: str, peer: RawPeer, unique_name: Name
 ) -> None:
