@@ -35,6 +35,9 @@ CONSUMER_IN_USE = 10013
 NOT_ENABLED = 10039
 _MESSAGE_NOT_FOUND = 10037
 
+_DOUBTS = (0.1, 0.3)
+"""Seconds between the questions after a consumer that a cluster may have."""
+
 
 def _passing(error: BaseException) -> bool:
     """Whether waiting can help: no answer yet, or a cluster without a leader for the moment."""
@@ -231,8 +234,19 @@ class JetStreamApi:
                 return listed
 
     async def consumer_info(self, stream: str, consumer: str, *, patience: float | None = None) -> Json | None:
-        """`CONSUMER.INFO`; None if there is no such consumer; `patience` as in `request`."""
-        return await self._unless(CONSUMER_NOT_FOUND, f"CONSUMER.INFO.{stream}.{consumer}", patience=patience)
+        """`CONSUMER.INFO`; None if there is no such consumer; `patience` as in `request`.
+
+        A cluster's server that has just started answers for a moment as if it were in no cluster, also that there is no
+        such consumer, and before the others do. Of a stream in a cluster that is believed when it is said repeatedly.
+        """
+        subject = f"CONSUMER.INFO.{stream}.{consumer}"
+        info = await self._unless(CONSUMER_NOT_FOUND, subject, patience=patience)
+        for pause in _DOUBTS if stream in self._in_clusters else ():
+            if info is not None:
+                break
+            await asyncio.sleep(pause)
+            info = await self._unless(CONSUMER_NOT_FOUND, subject, patience=patience)
+        return info
 
     async def create_durable(self, stream: str, config: Json, *, gate: Gate = ALWAYS_OPEN) -> Json:
         """Create or update a durable consumer."""
