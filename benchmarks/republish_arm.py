@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
-from benchmarks.figures import Point, median_of
+from benchmarks.figures import median_of
 from benchmarks.load import Arrivals, arrivals, publish_chunks
 from benchmarks.processes import (
     Program,
@@ -18,6 +18,7 @@ from benchmarks.processes import (
     running_go_copier,
     running_sidecar,
 )
+from benchmarks.rounds import Rounds
 from conformance.servers import NativeServer
 
 __all__ = ["HEADER", "Arm", "copier", "go_copier", "measure", "native", "sidecar"]
@@ -35,7 +36,7 @@ _Launch = Callable[[str], AbstractContextManager[Program | None]]
 
 
 @dataclass(slots=True)
-class Arm:
+class Arm(Rounds):
     """One way to republish.
 
     Attributes:
@@ -43,11 +44,7 @@ class Arm:
         launch: starts the program beside a server, given its URL; None where the server itself republishes.
         stored_first: whether the messages are stored before the program starts.
         share: of the messages, for what is slow.
-        rates: messages per second; one figure per round, as in the others.
-        cpu: microseconds of the program per message; stays empty where there is none.
-        server_cpu: microseconds of the server per message.
-        peak: the most bytes of memory that the program held.
-        whole: seconds from the launch of the program to the last message.
+        whole: of each round, seconds from the launch of the program to the last message.
     """
 
     name: str
@@ -55,20 +52,7 @@ class Arm:
     is_native: bool = False
     stored_first: bool = False
     share: float = 1.0
-    rates: list[float] = field(default_factory=list)
-    cpu: list[float] = field(default_factory=list)
-    server_cpu: list[float] = field(default_factory=list)
-    peak: list[float] = field(default_factory=list)
     whole: list[float] = field(default_factory=list)
-
-    @property
-    def rate(self) -> float:
-        """The median of the rounds.
-
-        Raises:
-            statistics.StatisticsError: there were none.
-        """
-        return median_of(self.rates)
 
     @property
     def used(self) -> float:
@@ -81,22 +65,7 @@ class Arm:
 
     def row(self) -> tuple[str, ...]:
         """As `HEADER` says."""
-        rates = self.rate, min(self.rates), max(self.rates)
-        cpu = [f"{median_of(used):.1f}" if used else "-" for used in (self.cpu, self.server_cpu)]
-        return self.name, *(f"{rate:,.0f}" for rate in rates), *cpu
-
-    def point(self, series: str, at: float) -> Point:
-        """The medians as numbers.
-
-        Args:
-            series: what the arm is called in a picture.
-            at: its place there.
-        """
-        values = {"rate": self.rate, "lowest": min(self.rates), "highest": max(self.rates)}
-        for name, found in (("cpu", self.cpu), ("server_cpu", self.server_cpu), ("peak", self.peak)):
-            if found:
-                values[name] = median_of(found)
-        return Point(series, at, values)
+        return self.name, *self.rate_cells, *self.cpu_cells
 
 
 def native(name: str = "native republish") -> Arm:
