@@ -279,25 +279,24 @@ class BridgeStage:
             consumers = [
                 each for each in answer.get("consumers") or () if f"/{name}:" in each["config"].get("description", "")
             ]
-            found[stream] = sorted(
-                [(await self._delivered(account, stream, each), each["num_pending"]) for each in consumers]
-            )
+            found[stream] = sorted([await self._delivered(account, stream, each) for each in consumers])
             if not consumers and "error" not in answer:
                 found[stream] = await self._unlisted(account, stream, rule)
         return found
 
-    async def _delivered(self, account: int, stream: str, consumer: Mapping[str, Any]) -> int:
-        """The sequence of the last message that a consumer has delivered.
+    async def _delivered(self, account: int, stream: str, consumer: Mapping[str, Any]) -> tuple[int, int]:
+        """The sequence of the last message that a consumer has delivered, and how many are to come, or 1 for some.
 
-        Some servers (2.10) count those behind it in, too, that are deleted or that its filters leave out.
+        Some servers (2.10) count those behind it in, too, that are deleted or that its filters leave out. A message
+        that was stored a moment ago may not be counted as pending yet: servers tell consumers behind the answer to
+        the publisher. So the newest message of the stream is looked at, too.
         """
-        if not consumer["delivered"]["consumer_seq"]:
-            return 0
-        delivered = int(consumer["delivered"]["stream_seq"])
         config = consumer["config"]
         filters = config.get("filter_subjects") or [config.get("filter_subject") or ">"]
-        newest = [await self._newest(account, stream, pattern) for pattern in filters]
-        return min(delivered, max(newest))
+        newest = max([await self._newest(account, stream, pattern) for pattern in filters])
+        delivered = int(consumer["delivered"]["stream_seq"])
+        to_come = max(consumer["num_pending"], int(delivered < newest))
+        return min(delivered, newest) if consumer["delivered"]["consumer_seq"] else 0, to_come
 
     async def _newest(self, account: int, stream: str, pattern: str) -> int:
         """The sequence of a stream's newest message of some subjects; 0 for none."""
