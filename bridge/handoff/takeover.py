@@ -146,8 +146,13 @@ async def _last(link: Link, stream: str) -> int:
 
 
 async def _delivered(link: Link, stream: str, consumer: str, sequence: int) -> None:
-    """Wait until a consumer has sent everything up to a sequence that it has to send."""
+    """Wait until a consumer has sent everything up to a sequence that it has to send.
+
+    `num_pending` does not tell: servers count a message as pending a moment behind the answer to its publisher.
+    """
     while info := await link.api.consumer_info(stream, consumer):
-        if int(info["delivered"]["stream_seq"]) >= sequence or not int(info.get("num_pending", 0)):
+        delivered = int(info["delivered"]["stream_seq"])
+        following = await link.api.next_message(stream, info["config"].get("filter_subject") or ">", delivered + 1)
+        if following is None or following[0] > sequence:
             return
         await asyncio.sleep(_POLL)
