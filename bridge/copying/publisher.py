@@ -1,14 +1,19 @@
 """Publishing copies: pipelined, in order, and nothing taken for stored that the target has not accounted for.
 
-Operations are written as they come, up to a window of unconfirmed ones. Two ways to know that they are stored:
+Operations are written as they come, up to a window of unconfirmed ones. Three ways to know that they are stored:
 
-* every message asks for an answer (a reply subject that ends in the message's sequence in the origin);
-* or only the last of a group does, while nobody else writes to the target: its answer tells a sequence, and if that
+* every message asks for an answer with a reply subject of its own, which ends in its sequence in the origin;
+* the messages of a group ask with one reply subject: as many answers that say "stored" mean that all of them are. A
+  reply subject that it has not seen just before costs a server much: 9.2 µs a message instead of 6.9 (2.10.27). Which
+  message another answer is about cannot be told, so then everything under way is asked for again, each by itself;
+* or only the last of a group asks, while nobody else writes to the target: its answer tells a sequence, and if that
   has advanced by exactly the size of the group, all of them are stored. Answers cost the server and us as much as the
   messages. That nobody else writes is heard: the connection, which gets no echo of its own messages, subscribes to the
   target's subjects. When somebody does, or the numbers do not fit, the whole pipeline and the groups just before are
-  asked for one by one, and everything from then on; message ids keep what was stored from being stored twice. Used for
-  streams with one replica that take everything, by rules with one source.
+  asked for one by one, and every message asks from then on. Used for streams with one replica that take everything,
+  by rules with one source.
+
+Message ids keep what is asked for again from being stored twice.
 
 What can go wrong within a connection is handled here:
 
@@ -58,8 +63,16 @@ _GROUP = 64  # messages per answer, while nobody else writes
 _KEPT_GROUPS = 16  # confirmed groups that are asked for again when the numbers stop fitting
 _LONGEST_REMEMBERED = 30.0  # seconds for which messages may be sent again
 
-_Group: TypeAlias = tuple[bytes, int, float]
-"""The sequence that is asked for, how many messages it stands for, and when they were sent."""
+_SHARED = b"g"
+"""Begins the name of a group whose messages all ask; the name of its last message is that message's own."""
+
+_Group: TypeAlias = tuple[bytes, int, float, int]
+"""Its name in the reply subject, how many messages it is, when they were sent, and how many of them ask."""
+
+_Heard: TypeAlias = tuple[int, int, int]
+"""Of a group: its answers so far, how many of them say "duplicate", and the last sequence that they tell."""
+
+_NOTHING: _Heard = (0, 0, 0)
 
 Refused = Callable[[Operation, Verdict], Awaitable[None]]
 """Called with an operation that the target refused for good; raises what ends the rule, or returns to go on."""
@@ -121,6 +134,7 @@ class Publisher:
         self._left: Collection[Operation] = ()  # of a batch that waits
         self._groups: deque[_Group] = deque()
         self._grouping = alone and target.counts_copies
+        self._apart = False  # whether every message has a reply subject of its own, while something is sorted out
         self._subjects = target.subjects
         self._bounded = target.full_is_refused
         self._room_left = target.room
@@ -132,6 +146,10 @@ class Publisher:
         self._counted: set[bytes] = set()  # sequences that are no new copies: counted before, or fillers
         self._doubted: set[bytes] = set()  # sequences asked for again: a duplicate is what was stored at first
         self._verdicts: dict[bytes, Verdict] = {}
+        # Where what is asked for by mistake is not asked for again in time, each message asks by itself.
+        self._shares = not keeps_sequence and self._remembered >= _ANSWER_WAIT
+        self._heard = _NOTHING  # of the first group
+        self._ahead: dict[bytes, _Heard] = {}  # of other groups that all ask, by name
         self._good = b"\0"  # how an answer begins that says "stored"; learned from the first
         self._answers = 0
         self._answered = asyncio.Event()
@@ -241,8 +259,16 @@ class Publisher:
     # -- sending -----------------------------------------------------------------------------------------------------
 
     def _write(self, operations: list[Operation]) -> None:
+        if not self._pending:
+            self._apart = False
+            self._doubted.clear()
         self._pending.extend(operations)
-        data = self._grouped(operations) if self._grouping else self._each_asking(operations)
+        if self._grouping:
+            data = self._grouped(operations)
+        elif self._apart or not self._shares or len(operations) == 1:
+            data = self._each_asking(operations)
+        else:
+            data = self._all_asking(operations)
         size = sum([len(operation) for _, operation in operations])
         self._pending_bytes += size
         if self._bounded:
@@ -263,14 +289,28 @@ class Publisher:
         now = asyncio.get_running_loop().time()
         for start in range(0, len(operations), _GROUP):
             group = operations[start : start + _GROUP]
-            self._groups.append((group[-1][0], len(group), now))
+            self._groups.append((group[-1][0], len(group), now, 1))
             parts += [operation for _, operation in group[:-1]]
             parts.append(self._asking(group[-1]))
         return b"".join(parts)
 
+    def _all_asking(self, operations: list[Operation]) -> bytes:
+        """The bytes to write where the messages of each group ask with one reply subject."""
+        parts = []
+        now = asyncio.get_running_loop().time()
+        for start in range(0, len(operations), _GROUP):
+            group = operations[start : start + _GROUP]
+            name = _SHARED + group[-1][0]
+            self._groups.append((name, len(group), now, len(group)))
+            reply = self._inbox + name
+            for _, data in group:
+                subject_end = data.index(b" ", 5) + 1
+                parts.append(b"%b%b %b" % (data[:subject_end], reply, data[subject_end:]))
+        return b"".join(parts)
+
     def _each_asking(self, operations: list[Operation]) -> bytes:
         now = asyncio.get_running_loop().time()
-        self._groups.extend([(sequence, 1, now) for sequence, _ in operations])
+        self._groups.extend([(sequence, 1, now, 1) for sequence, _ in operations])
         return b"".join([self._asking(operation) for operation in operations])
 
     def _asking(self, operation: Operation) -> bytes:
@@ -335,25 +375,35 @@ class Publisher:
         if self._mending is None and not self._verdicts:
             digits = len(good)
             stored = 0  # answered for; groups are kept one by one, messages are forgotten together
+            heard, repeats, before = self._heard
+            before = before or self._last
             for subject, _, _, payload in answers:
                 if not groups or not payload.startswith(good):
                     break
-                asked, count, _ = groups[0]
+                asked, count, _, asking = groups[0]
                 number = payload[digits:-1]
                 if subject[start:] != asked or not number.isdigit():
                     break
                 last = int(number)
-                if last <= self._last or (count > 1 and last - self._last != count):
+                if last <= before or (asking < count and last - before != count):
                     break
                 if self._keeps and last != int(asked):
                     break
+                before = last
+                done += 1
+                heard += 1
+                if heard < asking:
+                    continue
                 self._last = last
                 groups.popleft()
+                self._count_repeats(repeats)
+                heard, repeats, ahead = self._ahead.pop(groups[0][0], _NOTHING) if self._ahead and groups else _NOTHING
+                before = max(before, ahead)
                 if self._grouping:
                     self._confirm(count)
                 else:
                     stored += count
-                done += 1
+            self._heard = (heard, repeats, before if heard else 0)
             if stored:
                 self._confirm(stored)
         if done < len(answers):
@@ -400,6 +450,7 @@ class Publisher:
         start = len(self._inbox)
         expected = {asked for asked, *_ in self._groups}
         told: dict[bytes, Verdict] = {}
+        unclear = False
         for subject, _, block, payload in answers:
             asked = subject[start:]
             if asked not in expected:
@@ -424,9 +475,17 @@ class Publisher:
                 return
             if verdict.kind == "stored":
                 self._good = payload[: payload.rindex(b":") + 1]
-            told[asked] = verdict
+            if not asked.startswith(_SHARED):
+                told[asked] = verdict
+            elif verdict.kind in ("stored", "duplicate"):
+                self._hear(asked, verdict)
+            else:
+                unclear = True
         self._verdicts |= told
         self._take_off()
+        if unclear:
+            self._ask_again([])
+            return
         if self._grouping and self._verdicts:
             self.ask_for_all()
         if self._mending is None and any(verdict.kind in ("later", "refused") for verdict in told.values()):
@@ -447,39 +506,73 @@ class Publisher:
         """Forget what is stored, as far as nothing unknown is before it."""
         groups, verdicts = self._groups, self._verdicts
         while groups:
-            asked, count, _ = groups[0]
-            verdict = verdicts.get(asked)
-            if verdict is None or verdict.kind not in ("stored", "duplicate"):
-                return
-            if count > 1 and (verdict.kind != "stored" or verdict.sequence - self._last != count):
-                return
-            del verdicts[asked]
-            groups.popleft()
-            if verdict.kind == "stored":
-                self._last = verdict.sequence
-            elif asked in self._doubted:
-                self._doubted.discard(asked)
+            asked, count, _, asking = groups[0]
+            if asked.startswith(_SHARED):
+                heard, repeats, last = self._heard
+                if heard < asking:
+                    return
+                self._last = max(self._last, last)
+                self._count_repeats(repeats)
             else:
-                self._counters.duplicates += 1
-                self._counted.add(asked)
+                verdict = verdicts.get(asked)
+                if verdict is None or verdict.kind not in ("stored", "duplicate"):
+                    return
+                if count > 1 and (verdict.kind != "stored" or verdict.sequence - self._last != count):
+                    return
+                del verdicts[asked]
+                if verdict.kind == "stored":
+                    self._last = verdict.sequence
+                elif asked in self._doubted:
+                    self._doubted.discard(asked)
+                    if verdict.sequence < self._last:
+                        self._counters.out_of_order += 1
+                    self._last = max(verdict.sequence, self._last)
+                else:
+                    self._counters.duplicates += 1
+                    self._counted.add(asked)
+            groups.popleft()
+            self._heard = self._ahead.pop(groups[0][0], _NOTHING) if groups else _NOTHING
             self._confirm(count)
 
+    def _hear(self, asked: bytes, verdict: Verdict) -> None:
+        """Count an answer to one of a group that all ask."""
+        first = asked == self._groups[0][0]
+        heard, repeats, last = self._heard if first else self._ahead.get(asked, _NOTHING)
+        repeated = verdict.kind == "duplicate"
+        counted = (heard + 1, repeats + repeated, last if repeated else verdict.sequence)
+        if first:
+            self._heard = counted
+        else:
+            self._ahead[asked] = counted
+
+    def _count_repeats(self, repeats: int) -> None:
+        self._counters.duplicates += repeats
+        self._counters.copied -= repeats  # they are among the group's, which are all counted as copied
+
     def ask_for_all(self) -> None:
-        """Somebody else writes, or something was not stored: ask for every message, from the newest groups on."""
+        """Somebody else writes, or something was not stored: every message asks, from the newest groups on."""
         if not self._grouping:
             return
         self._grouping = False
         since = asyncio.get_running_loop().time() - self._remembered
-        if self._groups and self._groups[0][2] < since:
-            self.interrupt("the target's count does not fit, and it may have forgotten the ids of what is under way")
-            return
         known = [operation for sent, group in self._confirmed if sent > since for operation in group]
         self._confirmed.clear()
+        self._ask_again(known)
+
+    def _ask_again(self, known: list[Operation]) -> None:
+        """Ask for everything that is under way once more, and for what was confirmed just before, each by itself."""
+        since = asyncio.get_running_loop().time() - self._remembered
+        if self._groups and self._groups[0][2] < since:
+            self.interrupt("what the target has stored cannot be told, and it may have forgotten the ids of it")
+            return
         self._counted |= {sequence for sequence, _ in known}
         self._pending.extendleft(reversed(known))
         self._doubted = {sequence for sequence, _ in self._pending}
         self._groups.clear()
         self._verdicts.clear()
+        self._ahead.clear()
+        self._heard = _NOTHING
+        self._apart = bool(self._pending)
         self._pending_bytes = sum([len(operation) for _, operation in self._pending])
         self._counters.asked_again += len(self._pending)
         if self._usable and self._pending:
