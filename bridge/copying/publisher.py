@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection
 from typing import TypeAlias
@@ -66,8 +67,8 @@ _LONGEST_REMEMBERED = 30.0  # seconds for which messages may be sent again
 _SHARED = b"g"
 """Begins the name of a group whose messages all ask; the name of its last message is that message's own."""
 
-_Group: TypeAlias = tuple[bytes, int, float, int]
-"""Its name in the reply subject, how many messages it is, when they were sent, and how many of them ask."""
+_Group: TypeAlias = tuple[bytes, int, float]
+"""Its name in the reply subject, how many messages it is, and when they were sent."""
 
 _Heard: TypeAlias = tuple[int, int, int]
 """Of a group: its answers so far, how many of them say "duplicate", and the last sequence that they tell."""
@@ -151,6 +152,7 @@ class Publisher:
         self._heard = _NOTHING  # of the first group
         self._ahead: dict[bytes, _Heard] = {}  # of other groups that all ask, by name
         self._good = b"\0"  # how an answer begins that says "stored"; learned from the first
+        self._all_stored = re.compile(b"\0")  # matches any number of such answers
         self._answers = 0
         self._answered = asyncio.Event()
         self._one_by_one = one_by_one
@@ -265,7 +267,7 @@ class Publisher:
         self._pending.extend(operations)
         if self._grouping:
             data = self._grouped(operations)
-        elif self._apart or not self._shares or len(operations) == 1:
+        elif self._apart or not self._shares:
             data = self._each_asking(operations)
         else:
             data = self._all_asking(operations)
@@ -289,7 +291,7 @@ class Publisher:
         now = asyncio.get_running_loop().time()
         for start in range(0, len(operations), _GROUP):
             group = operations[start : start + _GROUP]
-            self._groups.append((group[-1][0], len(group), now, 1))
+            self._groups.append((group[-1][0], len(group), now))
             parts += [operation for _, operation in group[:-1]]
             parts.append(self._asking(group[-1]))
         return b"".join(parts)
@@ -301,7 +303,7 @@ class Publisher:
         for start in range(0, len(operations), _GROUP):
             group = operations[start : start + _GROUP]
             name = _SHARED + group[-1][0]
-            self._groups.append((name, len(group), now, len(group)))
+            self._groups.append((name, len(group), now))
             reply = self._inbox + name
             for _, data in group:
                 subject_end = data.index(b" ", 5) + 1
@@ -310,7 +312,7 @@ class Publisher:
 
     def _each_asking(self, operations: list[Operation]) -> bytes:
         now = asyncio.get_running_loop().time()
-        self._groups.extend([(sequence, 1, now, 1) for sequence, _ in operations])
+        self._groups.extend([(sequence, 1, now) for sequence, _ in operations])
         return b"".join([self._asking(operation) for operation in operations])
 
     def _asking(self, operation: Operation) -> bytes:
@@ -369,48 +371,72 @@ class Publisher:
         if self._over:
             return
         self._answers += len(answers)
-        groups, good, start = self._groups, self._good, len(self._inbox)
+        groups = self._groups
         confirmed, sent = self._last_confirmed, groups[0][2] if groups else 0.0
         done = 0
-        if self._mending is None and not self._verdicts:
-            digits = len(good)
-            stored = 0  # answered for; groups are kept one by one, messages are forgotten together
-            heard, repeats, before = self._heard
-            before = before or self._last
-            for subject, _, _, payload in answers:
-                if not groups or not payload.startswith(good):
-                    break
-                asked, count, _, asking = groups[0]
-                number = payload[digits:-1]
-                if subject[start:] != asked or not number.isdigit():
-                    break
-                last = int(number)
-                if last <= before or (asking < count and last - before != count):
-                    break
-                if self._keeps and last != int(asked):
-                    break
-                before = last
-                done += 1
-                heard += 1
-                if heard < asking:
-                    continue
-                self._last = last
-                groups.popleft()
-                self._count_repeats(repeats)
-                heard, repeats, ahead = self._ahead.pop(groups[0][0], _NOTHING) if self._ahead and groups else _NOTHING
-                before = max(before, ahead)
-                if self._grouping:
-                    self._confirm(count)
-                else:
-                    stored += count
-            self._heard = (heard, repeats, before if heard else 0)
-            if stored:
-                self._confirm(stored)
+        if groups and self._mending is None and not self._verdicts:
+            done = self._take_shared(answers) if groups[0][0].startswith(_SHARED) else self._take_single(answers)
         if done < len(answers):
             self._sort_out(answers[done:])
         if self._last_confirmed != confirmed:
             self._tell_stored(sent)
         self._answered.set()
+
+    def _take_single(self, answers: list[Delivered]) -> int:
+        """Forget messages or groups of which one asks, as long as all is as it should be; the answers looked at."""
+        groups, good, start = self._groups, self._good, len(self._inbox)
+        digits = len(good)
+        done = stored = 0  # groups are kept one by one, messages are forgotten together
+        for subject, _, _, payload in answers:
+            if not groups or not payload.startswith(good):
+                break
+            asked, count, *_ = groups[0]
+            number = payload[digits:-1]
+            if subject[start:] != asked or not number.isdigit():
+                break
+            last = int(number)
+            if last <= self._last or (count > 1 and last - self._last != count):
+                break
+            if self._keeps and last != int(asked):
+                break
+            self._last = last
+            groups.popleft()
+            if self._grouping:
+                self._confirm(count)
+            else:
+                stored += count
+            done += 1
+        if stored:
+            self._confirm(stored)
+        return done
+
+    def _take_shared(self, answers: list[Delivered]) -> int:
+        """The same for groups of which all ask: nothing is looked at one by one if every answer says "stored"."""
+        if self._all_stored.fullmatch(b"".join([payload for *_, payload in answers])) is None:
+            return 0
+        groups, digits = self._groups, len(self._good)
+        subjects = [subject for subject, *_ in answers]
+        done = stored = 0
+        while groups and done < len(answers):
+            asked, count, *_ = groups[0]
+            heard, repeats, before = self._heard
+            take = min(count - heard, len(answers) - done)
+            if subjects[done : done + take] != [self._inbox + asked] * take:
+                break
+            last = int(answers[done + take - 1][3][digits:-1])
+            if last - max(before, self._last) < take:
+                break
+            done += take
+            if heard + take < count:
+                self._heard = (heard + take, repeats, last)
+                break
+            self._last = last
+            self._count_repeats(repeats)
+            self._next_group()
+            stored += count
+        if stored:
+            self._confirm(stored)
+        return done
 
     def _tell_stored(self, sent: float) -> None:
         """Measure what was sent at that time, of the loop, and is known to be stored now."""
@@ -474,7 +500,7 @@ class Publisher:
                 self.interrupt("the target is a new stream, or lost the end of its store")
                 return
             if verdict.kind == "stored":
-                self._good = payload[: payload.rindex(b":") + 1]
+                self._learn(payload)
             if not asked.startswith(_SHARED):
                 told[asked] = verdict
             elif verdict.kind in ("stored", "duplicate"):
@@ -506,10 +532,10 @@ class Publisher:
         """Forget what is stored, as far as nothing unknown is before it."""
         groups, verdicts = self._groups, self._verdicts
         while groups:
-            asked, count, _, asking = groups[0]
+            asked, count, _ = groups[0]
             if asked.startswith(_SHARED):
                 heard, repeats, last = self._heard
-                if heard < asking:
+                if heard < count:
                     return
                 self._last = max(self._last, last)
                 self._count_repeats(repeats)
@@ -530,9 +556,19 @@ class Publisher:
                 else:
                     self._counters.duplicates += 1
                     self._counted.add(asked)
-            groups.popleft()
-            self._heard = self._ahead.pop(groups[0][0], _NOTHING) if groups else _NOTHING
+            self._next_group()
             self._confirm(count)
+
+    def _next_group(self) -> None:
+        groups = self._groups
+        groups.popleft()
+        self._heard = self._ahead.pop(groups[0][0], _NOTHING) if groups else _NOTHING
+
+    def _learn(self, answer: bytes) -> None:
+        """See how the target says "stored"."""
+        good = answer[: answer.rindex(b":") + 1]
+        if good != self._good:
+            self._good, self._all_stored = good, re.compile(b"(?:%b[0-9]+})*" % re.escape(good))
 
     def _hear(self, asked: bytes, verdict: Verdict) -> None:
         """Count an answer to one of a group that all ask."""

@@ -38,6 +38,11 @@ class RowLayout:
         """Whether rows can have ids of their own."""
         return self.message_id is not None or self.headers is not None or self.header_block is not None
 
+    @property
+    def brings_only_ids(self) -> bool:
+        """Whether all rows have ids of their own, and no headers."""
+        return self.message_id is not None and self.headers is None and self.header_block is None
+
     @classmethod
     def of(cls, schema: StructType, id_column: str | None) -> RowLayout:
         """Read a schema.

@@ -28,7 +28,7 @@ _MOST_SUBJECTS = 65_536
 _MOST_NAMES = 4096
 _ID = b"Nats-Msg-Id"
 _ID_LINE = b"\nNats-Msg-Id:"
-_END = b"\r\n"
+_ID_BLOCK = len(b"NATS/1.0\r\nNats-Msg-Id: \r\n\r\n")
 
 _Known: TypeAlias = tuple[bytes, int]
 """An operation's beginning, and the subject's checksum."""
@@ -97,6 +97,10 @@ class OperationBuilder:
         layout = self._layout
         subjects = self._column(batch, layout.subject, first, "subject")
         payloads = self._column(batch, layout.data, first, "data")
+        if layout.message_id is not None and layout.brings_only_ids and self.stored is None:
+            ids = self._column(batch, layout.message_id, first, "id")
+            if _are_plain(ids):
+                return self._build_identified(first, subjects, payloads, ids)
         if layout.brings_ids:
             return self._build_any(batch, first, subjects, payloads)
         known, prefix, stored, limit = self._known, self._prefix, self.stored, self._limit
@@ -115,6 +119,26 @@ class OperationBuilder:
             if total > limit:
                 raise self._too_large(total, row, subject)
             out.append((b"%d" % (row + 1), b"%b%d %d\r\n%b%b\r\n" % (head, size, total, block, payload)))
+        return out
+
+    def _build_identified(
+        self, first: int, subjects: Sequence[bytes], payloads: Sequence[bytes], ids: Sequence[bytes]
+    ) -> list[Operation]:
+        """The same for rows with ids of their own, and nothing else."""
+        self.saw_ids = True
+        known, limit = self._known, self._limit
+        out: list[Operation] = []
+        for name, (subject, payload, own) in enumerate(zip(subjects, payloads, ids, strict=True), first + 1):
+            try:
+                head, _ = known[subject]
+            except KeyError:
+                head, _ = self._learn(subject, name - 1)
+            size = _ID_BLOCK + len(own)
+            total = size + len(payload)
+            if total > limit:
+                raise self._too_large(total, name - 1, subject)
+            data = b"%b%d %d\r\nNATS/1.0\r\nNats-Msg-Id: %b\r\n\r\n%b\r\n" % (head, size, total, own, payload)
+            out.append((b"%d" % name, data))
         return out
 
     def _build_any(
@@ -252,6 +276,12 @@ class OperationBuilder:
 
     def _named(self, row: int) -> str:
         return f"row {row} of partition {self._place.partition}"
+
+
+def _are_plain(ids: Sequence[bytes]) -> bool:
+    """Whether all of them can be message ids without a closer look: not empty, no line ends, no spaces."""
+    lines = b"\n".join((b"", *ids, b""))
+    return lines.count(b"\n") == len(ids) + 1 and not any(text in lines for text in (b"\n\n", b"\r", b" ", b"\t"))
 
 
 def _bytes(column: Any) -> list[Any]:
