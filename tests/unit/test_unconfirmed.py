@@ -1,0 +1,231 @@
+"""What answers say about the messages under way: every way to ask, and what is done when an answer is another one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bridge.copying.copy_loop import Operation
+from bridge.copying.counters import CopyCounters
+from bridge.copying.target import Target
+from bridge.copying.unconfirmed import LostTrackError, Unconfirmed
+from bridge.errors import RuleRefusedError
+from bridge.wire import Delivered
+
+INBOX = b"_INBOX.x."
+SECOND = 1_000_000_000
+
+
+def under_way(*, alone: bool = False, keeps_sequence: bool = False, window: float = 120, last: int = 0) -> Unconfirmed:
+    config: dict[str, Any] = {"name": "T", "subjects": ["t.>"], "duplicate_window": int(window * SECOND)}
+    info = {"config": config, "created": "2026-01-01T00:00:00Z", "state": {"messages": 0, "bytes": 0}}
+    found = Unconfirmed(Target.of(info, "2.10.27"), INBOX, CopyCounters(), alone=alone, keeps_sequence=keeps_sequence)
+    found.last = last
+    return found
+
+
+def operations(*numbers: int) -> list[Operation]:
+    return [(b"%d" % number, b"PUB t.%d 1\r\nx\r\n" % number) for number in numbers]
+
+
+def asked(data: bytes) -> list[tuple[int, bytes]]:
+    """Of each written message: its number, and the end of its reply subject; empty where it has none."""
+    found = []
+    for line in data.split(b"\r\n")[0::2][:-1]:
+        fields = line.split(b" ")
+        found.append((int(fields[1][2:]), fields[2].removeprefix(INBOX) if len(fields) == 4 else b""))
+    return found
+
+
+def answer(name: bytes, rest: bytes) -> Delivered:
+    return (INBOX + name, b"", b"", rest)
+
+
+def stored(name: bytes, *sequences: int) -> list[Delivered]:
+    return [answer(name, b'{"stream":"T", "seq":%d}' % sequence) for sequence in sequences]
+
+
+def duplicate(name: bytes, sequence: int) -> Delivered:
+    return answer(name, b'{"stream":"T", "seq":%d,"duplicate": true}' % sequence)
+
+
+def refused(name: bytes, code: int = 400, err_code: int = 10054) -> Delivered:
+    said = b'{"error":{"code":%d,"err_code":%d,"description":"no"},"stream":"T","seq":0}'
+    return answer(name, said % (code, err_code))
+
+
+def hear(unconfirmed: Unconfirmed, answers: list[Delivered], now: float = 1.0) -> tuple[bool, bool]:
+    """As a publisher does with a read."""
+    done = unconfirmed.take(answers, now)
+    return unconfirmed.sort_out(answers[done:], now) if done < len(answers) else (False, False)
+
+
+def numbers(unconfirmed: Unconfirmed) -> list[int]:
+    return [int(name) for name, _ in unconfirmed.operations]
+
+
+def test_the_messages_of_a_group_ask_with_one_reply_subject() -> None:
+    unconfirmed = under_way()
+    names = asked(unconfirmed.add(operations(*range(1, 71)), 1.0))
+    assert [number for number, _ in names] == list(range(1, 71))
+    assert [name for _, name in names] == [b"g64"] * 64 + [b"g70"] * 6
+    assert unconfirmed.size == sum(len(data) for _, data in operations(*range(1, 71)))
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_a_group_is_confirmed_by_its_last_answer_however_reads_are_cut(learned: bool) -> None:
+    unconfirmed = under_way(last=10)
+    before = 0
+    if learned:
+        unconfirmed.add(operations(1), 1.0)
+        assert hear(unconfirmed, stored(b"g1", 11)) == (False, False)
+        before = 1
+    unconfirmed.add(operations(2, 3, 4), 1.0)
+    unconfirmed.add(operations(5, 6), 1.0)
+    assert hear(unconfirmed, stored(b"g4", 12, 15)) == (False, False)
+    assert (unconfirmed.last_confirmed, unconfirmed.last) == ((1, 11) if learned else (0, 10))
+    assert hear(unconfirmed, [*stored(b"g4", 16), *stored(b"g6", 17)]) == (False, False)
+    assert (unconfirmed.last_confirmed, unconfirmed.last) == (4, 16)
+    assert numbers(unconfirmed) == [5, 6]
+    assert hear(unconfirmed, stored(b"g6", 99)) == (False, False)
+    assert (unconfirmed.last_confirmed, unconfirmed.last, unconfirmed.size) == (6, 99, 0)
+    counters = unconfirmed._counters
+    assert (counters.copied, counters.duplicates, counters.asked_again) == (5 + before, 0, 0)
+
+
+def test_duplicates_in_a_group_are_counted_and_no_reason_to_ask_again() -> None:
+    unconfirmed = under_way(last=50)
+    unconfirmed.add(operations(1, 2, 3), 1.0)
+    assert hear(unconfirmed, [duplicate(b"g3", 7), *stored(b"g3", 51), duplicate(b"g3", 8)]) == (False, False)
+    counters = unconfirmed._counters
+    assert (counters.copied, counters.duplicates) == (1, 2)
+    assert (unconfirmed.last_confirmed, unconfirmed.last) == (3, 51)
+
+
+def test_duplicates_only() -> None:
+    unconfirmed = under_way(last=50)
+    unconfirmed.add(operations(1, 2), 1.0)
+    hear(unconfirmed, [duplicate(b"g2", 7), duplicate(b"g2", 8)])
+    assert (unconfirmed._counters.copied, unconfirmed._counters.duplicates) == (0, 2)
+    assert (unconfirmed.last_confirmed, unconfirmed.last) == (2, 50)
+
+
+def test_a_later_group_may_hear_first() -> None:
+    # In a cluster, a duplicate is answered for before what is being replicated.
+    unconfirmed = under_way()
+    unconfirmed.add(operations(1, 2), 1.0)
+    unconfirmed.add(operations(3, 4), 1.0)
+    hear(unconfirmed, [duplicate(b"g4", 1), duplicate(b"g4", 2)])
+    assert numbers(unconfirmed) == [1, 2, 3, 4]
+    hear(unconfirmed, stored(b"g2", 3, 4))
+    assert numbers(unconfirmed) == []
+    assert (unconfirmed._counters.copied, unconfirmed._counters.duplicates, unconfirmed.last) == (2, 2, 4)
+
+
+def test_after_a_refusal_each_message_is_asked_for_by_itself() -> None:
+    unconfirmed = under_way()
+    unconfirmed.add(operations(1, 2), 1.0)
+    unconfirmed.add(operations(3, 4, 5), 1.0)
+    assert hear(unconfirmed, [*stored(b"g2", 1, 2), *stored(b"g5", 3), refused(b"g5")]) == (True, True)
+    assert asked(unconfirmed.ask_again(2.0)) == [(3, b"3"), (4, b"4"), (5, b"5")]
+    assert unconfirmed._counters.asked_again == 3
+    # The rest of the first answers are nobody's: which message is stored they do not tell.
+    assert hear(unconfirmed, stored(b"g5", 4)) == (False, False)
+    assert numbers(unconfirmed) == [3, 4, 5]
+    # While something is under way, what follows asks for itself, too.
+    assert asked(unconfirmed.add(operations(6), 2.0)) == [(6, b"6")]
+    assert not unconfirmed.all_told
+    hear(unconfirmed, [duplicate(b"3", 3), refused(b"4"), duplicate(b"5", 4), *stored(b"6", 5)])
+    assert unconfirmed.all_told
+    assert numbers(unconfirmed) == [4, 5, 6]
+    assert unconfirmed.verdicts[b"4"].kind == "refused"
+    unconfirmed.verdicts.pop(b"4")
+    unconfirmed.skip()
+    unconfirmed.take_off(2.0)
+    assert numbers(unconfirmed) == []
+    counters = unconfirmed._counters
+    assert (counters.copied, counters.duplicates, counters.out_of_order) == (5, 0, 0)
+    assert (unconfirmed.last_confirmed, unconfirmed.last, unconfirmed.size) == (6, 5, 0)
+    # With nothing under way, groups begin again.
+    assert asked(unconfirmed.add(operations(7, 8), 3.0)) == [(7, b"g8"), (8, b"g8")]
+
+
+def test_what_was_stored_behind_later_ones_is_counted() -> None:
+    unconfirmed = under_way()
+    unconfirmed.add(operations(1, 2, 3), 1.0)
+    assert hear(unconfirmed, [refused(b"g3", 503, 10023), *stored(b"g3", 1, 2)]) == (True, True)
+    unconfirmed.ask_again(1.0)
+    hear(unconfirmed, [*stored(b"1", 3), duplicate(b"2", 1), duplicate(b"3", 2)])
+    assert numbers(unconfirmed) == []
+    assert (unconfirmed._counters.out_of_order, unconfirmed._counters.copied, unconfirmed.last) == (1, 3, 3)
+
+
+@pytest.mark.parametrize("options", [{"window": 10}, {"keeps_sequence": True}])
+def test_where_asking_again_could_come_too_late_each_message_asks_for_itself(options: dict[str, Any]) -> None:
+    unconfirmed = under_way(**options)
+    assert asked(unconfirmed.add(operations(1, 2), 1.0)) == [(1, b"1"), (2, b"2")]
+    assert hear(unconfirmed, [*stored(b"1", 1), *stored(b"2", 2)]) == (False, False)
+    assert (unconfirmed.last_confirmed, unconfirmed._counters.copied) == (2, 2)
+
+
+def test_what_could_be_stored_twice_is_not_asked_for_again() -> None:
+    unconfirmed = under_way()
+    unconfirmed.add(operations(1, 2), 1.0)
+    assert hear(unconfirmed, [refused(b"g2")]) == (True, True)
+    with pytest.raises(LostTrackError, match="may have forgotten the ids"):
+        unconfirmed.ask_again(32.0)
+
+
+def test_alone_only_the_last_of_a_group_asks() -> None:
+    unconfirmed = under_way(alone=True)
+    names = asked(unconfirmed.add(operations(*range(1, 67)), 1.0))
+    assert [(number, name) for number, name in names if name] == [(64, b"64"), (66, b"66")]
+    assert hear(unconfirmed, stored(b"64", 64)) == (False, False)
+    assert numbers(unconfirmed) == [65, 66]
+    # Somebody else has stored one: then it must be asked what is stored, also of what was confirmed.
+    assert hear(unconfirmed, stored(b"66", 67)) == (True, False)
+    again = asked(unconfirmed.ask_again(2.0))
+    assert again == [(number, b"%d" % number) for number in range(1, 67)]
+    hear(unconfirmed, [duplicate(b"%d" % number, number) for number in range(1, 65)])
+    hear(unconfirmed, [duplicate(b"65", 65), duplicate(b"66", 67)])
+    counters = unconfirmed._counters
+    assert (counters.copied, counters.duplicates, counters.out_of_order) == (66, 0, 0)
+    assert (unconfirmed.last_confirmed, unconfirmed.last) == (66, 67)
+    assert asked(unconfirmed.add(operations(67, 68), 3.0)) == [(67, b"g68"), (68, b"g68")]
+
+
+@pytest.mark.parametrize("known", [0, 1])
+def test_a_stream_that_begins_anew_is_noticed(known: int) -> None:
+    unconfirmed = under_way(last=9)
+    if known:
+        unconfirmed.add(operations(1), 1.0)
+        hear(unconfirmed, stored(b"g1", 10))
+    unconfirmed.add(operations(2, 3), 1.0)
+    with pytest.raises(LostTrackError, match="new stream"):
+        hear(unconfirmed, stored(b"g3", 1, 2))
+    assert numbers(unconfirmed) == [2, 3]
+
+
+def test_nobody_there_and_somebody_else() -> None:
+    unconfirmed = under_way()
+    unconfirmed.add(operations(1, 2), 1.0)
+    with pytest.raises(LostTrackError, match="503"):
+        hear(unconfirmed, [(INBOX + b"g2", b"", b"NATS/1.0 503\r\n\r\n", b"")])
+    with pytest.raises(RuleRefusedError, match="stream 'OTHER' takes copies meant for 'T'"):
+        hear(unconfirmed, [answer(b"g2", b'{"stream":"OTHER", "seq":1}')])
+
+
+def test_a_kept_sequence_that_is_another_one_ends_the_rule() -> None:
+    unconfirmed = under_way(keeps_sequence=True)
+    unconfirmed.add(operations(1, 2), 1.0)
+    with pytest.raises(RuleRefusedError, match="has message 2 of the origin as 3"):
+        hear(unconfirmed, [*stored(b"1", 1), *stored(b"2", 3)])
+
+
+def test_what_is_no_new_copy_is_not_counted() -> None:
+    unconfirmed = under_way(keeps_sequence=True)
+    unconfirmed.count_no_copies(operations(1))
+    unconfirmed.add(operations(1, 2), 1.0)
+    hear(unconfirmed, [*stored(b"1", 1), *stored(b"2", 2)])
+    assert unconfirmed._counters.copied == 1
