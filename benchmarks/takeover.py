@@ -82,9 +82,8 @@ class _Replica:
 
 
 async def _replica(config: Path) -> _Replica:
-    command = "from bridge.cli.entry import main; main()"
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", command, "run", "-c", str(config)), stderr=asyncio.subprocess.PIPE
+        *(sys.executable, "-m", "bridge", "run", "-c", str(config)), stderr=asyncio.subprocess.PIPE
     )
     replica = _Replica(process)
     await replica.said("sidecar.ready")

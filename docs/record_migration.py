@@ -76,9 +76,8 @@ async def command(*arguments: str) -> tuple[int, str, str]:
 
 
 async def _started(*arguments: str) -> asyncio.subprocess.Process:
-    entry = "from bridge.cli.entry import main; main()"
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", entry, *arguments),
+        *(sys.executable, "-m", "bridge", *arguments),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

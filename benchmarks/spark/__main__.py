@@ -72,11 +72,14 @@ class Measuring:
         self._loop("read, nats-py in a loop", plain.read_loop, self._here.url, min(self._sizes[0], _PLAIN))
 
     def write(self) -> None:
-        """Rows with ids into a stream on disk; nats-py's asynchronous publishing alone."""
+        """Rows with ids into a stream on disk; what the server takes at most; nats-py's asynchronous publishing."""
         for size in self._sizes:
             for cores in self._cores:
-                self._here.empty("ROWS", "rows.*")
-                self._spark("write", size, cores, arms.write, self._here.url, "ROWS", size, cores)
+                for name, in_order in (("write", False), ("write, in order", True)):
+                    self._here.empty("ROWS", "rows.*")
+                    self._spark(name, size, cores, arms.write, self._here.url, "ROWS", size, cores, in_order)
+        self._here.empty("ROWS", "rows.*")
+        self._loop("write, bytes made before", plain.publish_ready_made, self._here.url, self._sizes[0])
         few = min(self._sizes[0], _PLAIN)
         self._here.empty("LOOP", "loop.*")
         self._loop("write, nats-py in a loop", plain.publish_loop, self._here.url, few, "loop")

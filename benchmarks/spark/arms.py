@@ -80,17 +80,16 @@ def read_with_nats_py(send: Send, url: str, messages: int, cores: int) -> None:
     spark.stop()
 
 
-def write(send: Send, url: str, stream: str, messages: int, cores: int) -> None:
-    """Rows with ids that Spark makes up, in as many tasks as there are cores."""
+def write(send: Send, url: str, stream: str, messages: int, cores: int, in_order: bool) -> None:
+    """Rows with ids: of their own, in as many tasks as there are cores; or in order, with ids that the writer gives."""
     spark = _session(cores)
 
     def store(first: int, count: int) -> None:
-        frame = spark.range(first, first + count, 1, cores).selectExpr(
-            f"concat('{stream.lower()}.', id % 1000) as subject",
-            "cast(repeat('x', 128) as binary) as data",
-            "concat('row-', id) as id",
-        )
-        options = {"servers": url, "stream": stream, "ordered": "false"}
+        columns = [f"concat('{stream.lower()}.', id % 1000) as subject", "cast(repeat('x', 128) as binary) as data"]
+        if not in_order:
+            columns.append("concat('row-', id) as id")
+        frame = spark.range(first, first + count, 1, 1 if in_order else cores).selectExpr(*columns)
+        options = {"servers": url, "stream": stream, "ordered": str(in_order).lower()}
         frame.write.format("jetstream").mode("append").options(**options).save()
 
     store(0, _WARM_UP)

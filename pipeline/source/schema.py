@@ -50,11 +50,6 @@ class ReadSchema:
         fields = [pa.field(field.name, _arrow_type(field), nullable=field.nullable) for field in schema.fields]
         return cls(tuple(schema.fieldNames()), pa.schema(fields))
 
-    @property
-    def subject_is_text(self) -> bool:
-        """Whether subjects must be UTF-8."""
-        return "subject" in self.names and bool(pa.types.is_string(self.arrow.field("subject").type))
-
 
 def _arrow_type(field: StructField) -> pa.DataType:
     wanted = COLUMNS.get(field.name)

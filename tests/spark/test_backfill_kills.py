@@ -130,7 +130,7 @@ async def test_a_connection_that_breaks_within_a_task_is_made_anew(
 async def command(config: Path) -> asyncio.subprocess.Process:
     """`nats-bridge backfill`, started."""
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", "from bridge.cli import main; main()", "backfill", "-c", str(config), "rule"),
+        *(sys.executable, "-m", "bridge", "backfill", "-c", str(config), "rule"),
         *("--master", "local[1]", "--spark", "spark.driver.memory=512m", "--quiet", "--json"),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

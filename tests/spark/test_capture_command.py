@@ -31,9 +31,8 @@ ROOT = Path(__file__).parents[2]
 @contextlib.asynccontextmanager
 async def capturing(place: Path, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """The command at work; its files of the moment are below `place`, which so tells its processes from others."""
-    program = "from bridge.cli import main; main()"
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", program, "capture", *arguments, "--spark", "spark.driver.memory=512m"),
+        *(sys.executable, "-m", "bridge", "capture", *arguments, "--spark", "spark.driver.memory=512m"),
         cwd=ROOT,
         env={**os.environ, "TMPDIR": str(place)},
         stdout=asyncio.subprocess.PIPE,

@@ -14,11 +14,9 @@ import pytest
 from bridge.cli import main
 from tests.spark.histories import Stored, history
 
-ENTRY = "from bridge.cli import main; main()"
-
 
 def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-c", ENTRY, *map(str, arguments)]
+    words = [sys.executable, "-m", "bridge", *map(str, arguments)]
     return subprocess.run(words, capture_output=True, text=True, check=False)
 
 

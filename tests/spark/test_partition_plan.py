@@ -247,7 +247,7 @@ def test_bad_input_is_said_before_spark_starts(capsys: pytest.CaptureFixture[str
 def test_the_command(spark: SparkSession, tmp_path: Path) -> None:
     subjects = [(f"orders.{number % 10}.{number}",) for number in range(100)]
     spark.createDataFrame(subjects, "subject string").write.parquet(str(tmp_path / "capture"))
-    command = [sys.executable, "-c", "from bridge.cli import main; main()", "partition", "plan"]
+    command = [sys.executable, "-m", "bridge", "partition", "plan"]
     given = [
         "--src",
         SOURCE,
