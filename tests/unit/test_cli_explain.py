@@ -101,8 +101,27 @@ def test_a_transform_that_a_server_refuses_exits_1(capsys: pytest.CaptureFixture
     assert (code, out) == (1, "")
     assert err == (
         "a 2.10.15 server refuses 'a.*' → 'b.{{left(1,2)}}':"
-        " invalid mapping destination: unknown function in {{left(1,2)}}\n"
+        " invalid mapping destination: unknown function in {{left(1,2)}}; newer servers take it\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("destination", "remedy"),
+    [
+        ("b.$2", "the source has 1 wildcard (*)"),
+        ("b.*", "no '*' can stand there, write $1 or {{wildcard(1)}}"),
+        ("b.{{partiton(3,1)}}", "did you mean 'partition'?"),
+        ("b.{{wildcard(1)}}.{{LEFT(1,2)}}", "did you mean 'left'?"),
+        ("b.{{wildcard}}", "its arguments are missing, {{wildcard(…)}}"),
+        ("b.{{frob(1)}}", "known: wildcard, partition, splitFromLeft, splitFromRight, sliceFromLeft, "),
+    ],
+)
+def test_a_refusal_comes_with_the_remedy_that_check_gives(
+    destination: str, remedy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = _run(capsys, "a.*", destination)
+    assert code == 1
+    assert f"; {remedy}" in err
 
 
 def test_native_defects_and_bad_results_are_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
