@@ -43,7 +43,8 @@ def _head(judged: Judged) -> Iterator[str]:
     for objection in judged.objections():
         yield f"> **Partial.** {plain(objection)}\n\n"
     start = judged.history.start
-    told = [f"suite {start['suite']}"] if start.get("suite") else []
+    told = [plain(judged.choice)] if judged.choice else []
+    told += [f"suite {start['suite']}"] if start.get("suite") else []
     told += [f"running server {code(str(start['server']))}"] if start.get("server") else []
     told += [str(start["time"])] if start.get("time") else []
     told += [f"seed {start['seed']}"] if start.get("seed") is not None else []
