@@ -11,6 +11,7 @@ from bridge.jetstream_api import STREAM_NOT_FOUND, Json
 
 __all__ = ["appeared", "existing_stream"]
 
+_SHOWN = 5  # streams that are named
 _LOOK = 2.0  # seconds until a look without an advisory: those are sent once, to whoever listens at that moment
 
 
@@ -35,8 +36,9 @@ async def _missing(link: Link, rule: str, stream: str) -> StreamMissingError:
     except NotPermittedError:
         known = "which streams there are, the user may not ask"
     else:
-        alike = difflib.get_close_matches(stream, sorted(names), 5, 0.0)
-        known = f"of {len(names)} streams the most alike are {', '.join(alike)}" if names else "the account has none"
+        alike = ", ".join(difflib.get_close_matches(stream, sorted(names), _SHOWN, 0.0)) or "none"
+        few = len(names) <= _SHOWN
+        known = f"the account has {alike}" if few else f"of {len(names)} streams the most alike are {alike}"
     return StreamMissingError(
         f"rule '{rule}': stream '{stream}' does not exist on connection '{link.name}': {known}",
         connection=link.name,

@@ -12,6 +12,7 @@ import base64
 import contextlib
 import json
 import secrets
+import socket
 import ssl
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -100,6 +101,11 @@ class RawClient:
         except ValueError:
             # Not the error's own text: it quotes the address, and what lets somebody in with it.
             raise SubjectError(f"{shown_address(url)}: expected an address such as nats://127.0.0.1:4222") from None
+        except (ConnectionRefusedError, socket.gaierror) as error:
+            why = "connection refused" if isinstance(error, ConnectionRefusedError) else "the name is not known"
+            raise SubjectError(
+                f"no server answers at {shown_address(url)} ({why}): check the address, and that nats-server runs there"
+            ) from None
         except (OSError, asyncio.IncompleteReadError) as error:
             raise SubjectError(f"{shown_address(url)}: {error}") from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,7 +52,7 @@ def check_command(config: Path, server: str | None, permissions: bool, as_json: 
         settings = load(config)
         if permissions:
             return _print_permissions(settings, server, as_json=as_json)
-        findings = _findings(settings, server) if server else []
+        findings = (_findings(settings, server) if server else []) + _literals(settings)
     except BridgeError as error:
         if as_json:
             problems = list(error.problems) if isinstance(error, ConfigError) else [str(error)]
@@ -62,10 +63,10 @@ def check_command(config: Path, server: str | None, permissions: bool, as_json: 
     if as_json:
         told = [finding.as_dict() for finding in findings]
         click.echo(json.dumps({"ok": ok, "problems": [], "findings": told}, indent=2))
-    elif not server:
-        count = len(settings.rules)
-        click.echo(f"{config}: good, {count} rule{'s' if count != 1 else ''}; --server URL looks at the cluster, too")
     else:
+        if not server:
+            rules = f"{len(settings.rules)} rule{'s' if len(settings.rules) != 1 else ''}"
+            click.echo(f"{config}: good, {rules}; --server URL looks at the cluster, too")
         for finding in findings:
             click.echo(finding_line(finding), err=not finding.ok)
     return EXIT_GOOD if ok else EXIT_NO
@@ -87,6 +88,30 @@ def _findings(settings: Settings, server: str) -> list[Finding]:
     from bridge.preflight import check_server
 
     return ask(check_server(settings, _url(server)))
+
+
+def _literals(settings: Settings) -> list[Finding]:
+    from bridge.literal_functions import literal_functions
+    from bridge.preflight import Finding
+
+    return [
+        Finding(rule.name, True, "literal", told)
+        for rule in settings.rules
+        for destination in _destinations(rule)
+        for told in literal_functions(destination.encode("utf-8", "surrogateescape"))
+    ]
+
+
+def _destinations(value: object) -> Iterator[str]:
+    """Every `dest` of a part of a configuration."""
+    from pydantic import BaseModel
+
+    if isinstance(value, BaseModel):
+        yield from (each for name, each in value if name == "dest" and isinstance(each, str))
+        value = tuple(each for _, each in value)
+    if isinstance(value, tuple | list):
+        for each in value:
+            yield from _destinations(each)
 
 
 def _print_permissions(settings: Settings, server: str | None, *, as_json: bool) -> int:

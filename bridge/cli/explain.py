@@ -66,8 +66,10 @@ def explain_command(
         if as_json:
             _print_json({"dialect": version.name, "error": error.reason, "code": error.code})
         else:
+            from bridge.settings.checks.transforming import remedy
+
             text = f"a {version.name} server refuses '{source}' → '{destination}': {error.reason}"
-            click.echo(_printable(text), err=True)
+            click.echo(_printable(text + remedy(error.code, source, destination)), err=True)
         return EXIT_NO
     return _as_json(transform, subjects) if as_json else _for_a_person(transform, subjects)
 

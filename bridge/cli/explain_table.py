@@ -6,6 +6,7 @@ from typing import Final
 
 import click
 
+from bridge.literal_functions import literal_functions
 from transforms.destination import Kind
 from transforms.dialect import Dialect
 from transforms.explanation import Explanation, Input, TokenOrigin
@@ -35,7 +36,9 @@ def heading(transform: Transform) -> list[str]:
         f"destination  {_text(transform.destination) or '(empty: no transform)'}",
         f"server       {transform.dialect.name}",
     ]
-    return lines + [click.style(f"warning      {_DEFECTS.get(d, d)}", fg="yellow") for d in transform.defects]
+    warnings = [_DEFECTS.get(defect, defect) for defect in transform.defects]
+    warnings += literal_functions(transform.destination)
+    return lines + [click.style(f"warning      {warning}", fg="yellow") for warning in warnings]
 
 
 def transform_lines(transform: Transform) -> list[str]:

@@ -107,7 +107,8 @@ class Draft:
         lines = ["", "before it can run, for you to do, since init changes nothing on the cluster:"]
         lines += [f"  {step}" for change in needed for step in change.steps(stream_files or Path())]
         if stream_files is None:
-            lines.append("  # --stream-files . writes these files")
+            force = "" if self.file.is_stdout else " --force"
+            lines.append(f"  # the same command with --stream-files .{force} writes these files")
         return lines
 
     def _needed(self) -> list[StreamChange]:

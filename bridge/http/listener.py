@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Controlled", "Listener", "Told"]
 
+_SERVERS_OWN = 8222  # nats-server's usual port for monitoring, and a sidecar's
+_TWICE = "; a nats-server's own monitoring, or another sidecar, often has this one"
 _CLOSE = 1.0  # seconds for an answer that is being given while the listener closes
 
 
@@ -101,6 +103,7 @@ class Listener:
             raise ConfigError(
                 f"http.listen: cannot listen on {wanted}:{wanted_port} ({reason.lower()}):"
                 ' choose another port, or "" to turn it off'
+                + (_TWICE if (wanted_port, number) == (_SERVERS_OWN, errno.EADDRINUSE) else "")
             ) from None
         host, port = self._runner.addresses[0][:2]
         return str(host), int(port)

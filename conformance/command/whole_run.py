@@ -49,10 +49,12 @@ async def record(plan: Plan, cases: Sequence[Case], servers: Servers, file: Path
                 if isinstance(subject, RunningServer):
                     progress.say(f"{subject.identity.label}: the running server at {subject.address}")
                 subjects.append(subject)
+            if not subjects:
+                # Of a running server that does not answer nobody knows the version, which its label would tell.
+                told = (reason if plan.server else f"{name}: {reason}" for name, reason in missing.items())
+                raise SubjectError("\n".join(told))
             for name, reason in missing.items():
                 progress.say(f"{name}: missing: {reason}")
-            if not subjects:
-                raise SubjectError("\n".join(f"{name}: {reason}" for name, reason in missing.items()))
             identities = {subject.identity.label: subject.identity for subject in subjects}
             with HistoryWriter(file, identities, missing=missing, **_start(plan, cases)) as writer:
                 await play_all(cases, subjects, writer, progress)

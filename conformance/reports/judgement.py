@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from conformance.catalogue.case import Case, Expectation
+from conformance.catalogue.case import Case, Expectation, Level
 from conformance.errors import HistoryError
 from conformance.history import History, Played, Unplayed
 from conformance.judging import judge
@@ -113,6 +113,15 @@ class Judged:
                 cell = self.cell(case, label)
                 if cell is not None:
                     yield case, label, cell
+
+    @property
+    def choice(self) -> str:
+        """Which cases were asked for, such as ``selected by adr28/headers, level must``; empty where all were."""
+        patterns = [str(pattern) for pattern in self.history.start.get("selection") or ()]
+        level = self.history.start.get("level", Level.OBSERVED.value)
+        told = [f"selected by {', '.join(patterns[:3])}{', …' if len(patterns) > 3 else ''}"] if patterns else []
+        told += [f"level {level}"] if level != Level.OBSERVED.value else []
+        return ", ".join(told)
 
     def objections(self) -> list[str]:
         """Why the run is not complete, a sentence each; none, where it is."""

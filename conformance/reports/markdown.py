@@ -43,12 +43,14 @@ def _head(judged: Judged) -> Iterator[str]:
     for objection in judged.objections():
         yield f"> **Partial.** {plain(objection)}\n\n"
     start = judged.history.start
-    told = [f"suite {start['suite']}"] if start.get("suite") else []
+    told = [plain(judged.choice)] if judged.choice else []
+    told += [f"suite {start['suite']}"] if start.get("suite") else []
     told += [f"running server {code(str(start['server']))}"] if start.get("server") else []
     told += [str(start["time"])] if start.get("time") else []
     told += [f"seed {start['seed']}"] if start.get("seed") is not None else []
     told += [f"catalogue {code(str(start['catalogue'])[:12])}"] if start.get("catalogue") else []
-    yield ", ".join([f"{len(judged.cases)} cases", *told]) + ".\n\n"
+    number = len(judged.cases)
+    yield ", ".join([f"{number} case{'s' if number != 1 else ''}", *told]) + ".\n\n"
     yield row("Subject of test", *(f"{sign.sign} {sign.word}" for sign in SIGNS.values()))
     yield row("---", *("---:" for _ in SIGNS))
     for label in judged.subjects:

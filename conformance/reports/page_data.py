@@ -86,6 +86,7 @@ def page_data(judged: Judged, divergences: str = "") -> dict[str, Any]:
     cells = [[cell(judged.cell(case, label)) for label in judged.subjects] for case in judged.cases]
     return {
         "run": {name: start[name] for name in ("suite", "time", "seed", "catalogue", "certified") if name in start},
+        "choice": judged.choice,
         "passed": judged.passed,
         "failures": len(judged.failures),
         "objections": judged.objections(),

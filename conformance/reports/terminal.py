@@ -201,9 +201,10 @@ def _harmless(text: str) -> str:
 def _result(judged: Judged, width: int, paint: _Paint) -> Iterator[str]:
     for objection in judged.objections():
         yield from textwrap.wrap(_harmless(f"PARTIAL: {objection}"), max(width, 40), subsequent_indent="  ")
-    subjects = len(judged.subjects)
+    cases, subjects = len(judged.cases), len(judged.subjects)
     about = (
-        f"{len(judged.cases)} cases, {subjects} subject{'s' if subjects != 1 else ''} of test: {_told(judged.counts())}"
+        f"{cases} case{'s' if cases != 1 else ''}, {subjects} subject{'s' if subjects != 1 else ''} of test:"
+        f" {_told(judged.counts())}"
     )
     if server := judged.history.start.get("server"):
         about += f"; the running server {_harmless(str(server))}"

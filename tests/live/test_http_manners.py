@@ -183,6 +183,14 @@ async def test_an_address_that_cannot_be_used(rule: tuple[str, dict[str, Any]]) 
             await Sidecar(settings_for(rule[0], rule[1], http={"listen": at})).start()
 
 
+async def test_the_port_of_a_server_too(rule: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr("bridge.http.listener._SERVERS_OWN", port)
+        with pytest.raises(ConfigError, match=r"turn it off; a nats-server's own monitoring, or another sidecar,"):
+            await Sidecar(settings_for(rule[0], rule[1], http={"listen": f"127.0.0.1:{port}"})).start()
+
+
 async def test_draining(rule: tuple[str, dict[str, Any]]) -> None:
     async with running(settings(rule)) as bridge:
         answer = await ask(bridge, "POST", "/-/drain")

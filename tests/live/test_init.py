@@ -98,7 +98,10 @@ async def test_what_2_9_ignored_of_a_2_10_configuration_is_done_as_2_15_does_it(
         assert "nothing for a rule to do" in native.out
         assert not (new_folder / "bridge.yaml").exists()
 
-        ran = await init(old_folder, "--server", old_server.url, *files, "--stream-files", ".", "--schema")
+        first = await init(old_folder, "--server", old_server.url, *files)
+        assert "  # the same command with --stream-files . --force writes these files\n" in first.out
+        words = (*files, "--stream-files", ".", "--force", "--schema")
+        ran = await init(old_folder, "--server", old_server.url, *words)
         assert ran.code == 1, "it cannot run yet"
         assert ran.out.count("2.9.10 silently ignores") == 3
         assert "wrote bridge.yaml, ORDERS_EU.update.json, COPY.create.json, EVENTS.update.json" in ran.out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from bridge.errors import StreamMissingError
 from bridge.preflight import check_server
-from conformance.servers import SharedServers
+from conformance.servers import NativeServer, SharedServers
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Scene, Seen, sidecar_processes
@@ -32,7 +33,7 @@ async def test_a_rule_waits_for_its_stream_while_others_work(
         waiting = await process.said("rule.waiting")
         assert waiting["rule"] == "late"
         assert f"rule 'late': stream '{missing}' does not exist on connection 'default'" in waiting["reason"]
-        assert f"the most alike are {here.name}" in waiting["reason"]
+        assert re.search(f"(the most alike are|the account has) {here.name}", waiting["reason"])
         ready = await process.said("sidecar.ready")
         assert (ready["rules"], ready["waiting"]) == (1, 1)
         await here.bridged.until_sequence(await here.end())
@@ -68,7 +69,26 @@ async def test_check_says_that_a_stream_is_missing(
     rule = {"name": "bad", "stream": f"{here.name}s", "republish": {"src": ">", "dest": "out.>"}}
     (finding,) = [each for each in await check_server(settings_for(url, rule), None) if each.rule == "bad"]
     assert (finding.ok, finding.code) == (False, StreamMissingError.code)
-    assert f"the most alike are {here.name}" in finding.text
+    assert re.search(f"(the most alike are|the account has) {here.name}", finding.text)
+
+
+async def test_few_streams_are_all_named(native_server: Callable[..., NativeServer], raw_peer: OpenPeer) -> None:
+    async with native_server("2.15.1") as server:
+        peer = await raw_peer(server.url)
+        rule = {"name": "bad", "stream": "FLEETS", "republish": {"src": ">", "dest": "out.>"}}
+
+        async def told() -> str:
+            (finding,) = await check_server(settings_for(server.url, rule), None)
+            return finding.text.rpartition(": ")[2]
+
+        assert await told() == "the account has none"
+        for name in ("FLEET", "A", "B", "C", "D"):
+            await peer.create_stream(name=name, subjects=[name])
+            if name == "A":
+                assert await told() == "the account has FLEET, A"
+        assert (await told()).startswith("the account has FLEET, ")
+        await peer.create_stream(name="E", subjects=["E"])
+        assert (await told()).startswith("of 6 streams the most alike are FLEET, ")
 
 
 @pytest.mark.parametrize("gone", ["origin", "target"])

@@ -101,8 +101,27 @@ def test_a_transform_that_a_server_refuses_exits_1(capsys: pytest.CaptureFixture
     assert (code, out) == (1, "")
     assert err == (
         "a 2.10.15 server refuses 'a.*' → 'b.{{left(1,2)}}':"
-        " invalid mapping destination: unknown function in {{left(1,2)}}\n"
+        " invalid mapping destination: unknown function in {{left(1,2)}}; newer servers take it\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("destination", "remedy"),
+    [
+        ("b.$2", "the source has 1 wildcard (*)"),
+        ("b.*", "no '*' can stand there, write $1 or {{wildcard(1)}}"),
+        ("b.{{partiton(3,1)}}", "did you mean 'partition'?"),
+        ("b.{{wildcard(1)}}.{{LEFT(1,2)}}", "did you mean 'left'?"),
+        ("b.{{wildcard}}", "its arguments are missing, {{wildcard(…)}}"),
+        ("b.{{frob(1)}}", "known: wildcard, partition, splitFromLeft, splitFromRight, sliceFromLeft, "),
+    ],
+)
+def test_a_refusal_comes_with_the_remedy_that_check_gives(
+    destination: str, remedy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = _run(capsys, "a.*", destination)
+    assert code == 1
+    assert f"; {remedy}" in err
 
 
 def test_native_defects_and_bad_results_are_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,6 +129,18 @@ def test_native_defects_and_bad_results_are_warned_of(capsys: pytest.CaptureFixt
     assert "warning      partition of 0 ends servers of this version at the first matching message\n" in out
     out = _run(capsys, "a.*", "b.{{split(1,-)}}", "a.-", "--dialect", "2.15")[1]
     assert "warning: the result is not a valid subject; republish drops it" in out
+
+
+@pytest.mark.parametrize("token", ["region-$1", "region-{{wildcard(1)}}", "{{wildcard(1)}", "{wildcard(1)}}", "$1x"])
+def test_what_only_looks_like_a_function_is_warned_of(token: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out = _run(capsys, "a.*", f"b.{token}", "a.x")[1]
+    assert f"warning      '{token}' is taken as it is written: a function is a whole token between dots\n" in out
+    assert f"a.x → b.{token}\n" in out
+
+
+@pytest.mark.parametrize("destination", ["b.$1", "$KV.b.{{wildcard(1)}}", "b.{c}.$x"])
+def test_what_does_not_is_not(destination: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "warning" not in _run(capsys, "a.*", destination, "a.x")[1]
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 
 from bridge.settings.checks.patterns import in_bytes
+from bridge.settings.problems import did_you_mean
+from transforms.destination import Kind
 from transforms.dialect import Dialect
 from transforms.errors import TransformError
 from transforms.transform import Transform, compile_transform
 
 __all__ = ["between", "crash", "refusal", "remedy"]
+
+_FUNCTION = re.compile(r"\{\{\s*(\w+)\s*(\(?)")
+_FUNCTIONS = tuple(kind.value for kind in Kind if kind not in (Kind.LITERAL, Kind.REST))
 
 
 def refusal(source: str, destination: str, versions: Iterable[Dialect]) -> str | None:
@@ -69,5 +75,15 @@ def _remedy(code: str, source: str, destination: str, build: Callable[[bytes, by
     try:
         build(in_bytes(source), in_bytes(destination))
     except TransformError:
-        return ""
+        return _other_function(destination) if code == "unknown_function" else ""
     return "newer servers take it"
+
+
+def _other_function(destination: str) -> str:
+    """What may have been meant by the first function that no server knows."""
+    for name, opening in _FUNCTION.findall(destination):
+        if name not in _FUNCTIONS:
+            return did_you_mean(name, _FUNCTIONS)
+        if not opening:
+            return f"its arguments are missing, {{{{{name}(…)}}}}"
+    return ""

@@ -657,7 +657,7 @@ function showPanel(row, column) {
 
 function buildTop() {
   const { run } = report, plural = (number, word) => `${number} ${word}${number === 1 ? "" : "s"}`;
-  const told = [plural(cases.length, "case"), `${plural(subjects.length, "subject")} of test`, run.suite && `suite ${run.suite}`,
+  const told = [plural(cases.length, "case"), report.choice, `${plural(subjects.length, "subject")} of test`, run.suite && `suite ${run.suite}`,
     run.time && String(run.time).replace(/^(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(:\d\d)?(\+00:00|Z)$/, "$1 $2 UTC"),
     run.seed !== undefined && `seed ${run.seed}`, run.catalogue && `catalogue ${run.catalogue.slice(0, 12)}`, run.certified && "certified run"];
   byId("about").textContent = told.filter(Boolean).join(" · ");

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
+
+import pytest
 
 from conformance.reports import judged, write_reports
 from conformance.reports.json_report import as_report
 from conformance.reports.junit import junit
 from conformance.reports.links import divergences_link
 from conformance.reports.markdown import markdown
+from conformance.reports.page_data import page_data
 from conformance.reports.reproduction import reproduction
 from conformance.subjects.identity import Identity
 from tests.unit.conformance import sample_runs
@@ -92,6 +96,22 @@ def test_junit_of_a_partial_run_has_an_error() -> None:
     assert error is not None
     assert "cut short" in (error.get("message") or "")
     assert ElementTree.fromstring(junit(judged(sample_runs.run(), CASES))).find("testsuite[@name='the run']") is None
+
+
+@pytest.mark.parametrize(
+    ("start", "told"),
+    [
+        ({}, "7 cases, suite 0.1.0"),
+        ({"selection": [], "level": "observed"}, "7 cases, suite 0.1.0"),
+        ({"selection": ["adr28/headers"], "level": "must"}, "7 cases, selected by adr28/headers, level must, suite"),
+        ({"selection": ["a", "b", "c", "d"]}, "7 cases, selected by a, b, c, …, suite"),
+    ],
+)
+def test_reports_say_that_a_part_of_the_cases_was_asked_for(start: dict[str, Any], told: str) -> None:
+    result = judged(sample_runs.run(**start), CASES)
+    assert f"\n{told}" in markdown(result)
+    assert page_data(result)["choice"] == result.choice
+    assert result.choice in told
 
 
 def test_markdown_tells_result_failures_differences_and_matrix() -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from conformance.reports import judged
+from conformance.reports.markdown import markdown
 from conformance.reports.terminal import summary, wants_colour
 from tests.unit.conformance import sample_runs
 from tests.unit.conformance.sample_runs import CASES
@@ -39,6 +40,9 @@ def test_the_result_is_the_last_line() -> None:
         "65 pass, 16 difference, 1 divergence, 1 skipped, 1 errored, 5 fail, 2 n/a"
     )
     assert summary(GOOD, 120, colour=False).splitlines()[-1].startswith("PASSED  7 cases")
+    one = judged(sample_runs.run((sample_runs.ORDER,)), (sample_runs.ORDER,))
+    assert summary(one, 120, colour=False).splitlines()[-1].startswith("PASSED  1 case, ")
+    assert "\n1 case, suite" in markdown(one)
 
 
 def test_failures_have_their_mismatches_and_a_command() -> None:
