@@ -1,4 +1,4 @@
-"""Memory of a program and all that it started: Spark is a JVM, and Python workers beside it."""
+"""Memory of a program and all that it started, but servers: Spark is a JVM, and Python workers beside it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 __all__ = ["Peak", "peak_of_tree"]
 
 _EVERY = 0.25  # seconds
+_SERVER = "nats-server"  # started by the same process, and holds what other arms have stored
 
 
 class Peak:
@@ -43,9 +44,12 @@ def _held_by(root: int) -> int:
     pages: dict[int, int] = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            name, _, rest = (entry / "stat").read_text().partition("(")[2].rpartition(")")
         except OSError:
             continue  # it has ended meanwhile
+        if name == _SERVER:
+            continue
+        fields = rest.split()
         parents[int(entry.name)], pages[int(entry.name)] = int(fields[1]), int(fields[21])
     return sum(held for pid, held in pages.items() if _descends(pid, root, parents)) * os.sysconf("SC_PAGE_SIZE")
 
