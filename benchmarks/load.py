@@ -18,6 +18,7 @@ __all__ = [
     "Arrivals",
     "arrivals",
     "chunks",
+    "identified_chunks",
     "publish_all",
     "publish_chunks",
     "publish_paced",
@@ -39,6 +40,7 @@ _SIGN = b"\r\nNats-Stream: "
 _READ = 1 << 20  # bytes
 _ACKNOWLEDGEMENT = b"MSG _stored "
 _REFUSAL = b'"error":'
+_TRACED = b"NATS/1.0\r\nContent-Type: text/plain\r\nTrace: %(number)032x\r\nNats-Msg-Id: order-%(number)d\r\n\r\n"
 _TICK = 0.001  # seconds between two writes of the paced publisher
 _STAMP = 9 + 1 + 19  # bytes: a message's number and the time at which it was published
 
@@ -66,10 +68,7 @@ def publish_all(
         BenchmarkError: the stream refuses one.
     """
     if headers:
-        made = (
-            _identified_chunk(begin, min(_CHUNK, messages - begin), subjects) for begin in range(0, messages, _CHUNK)
-        )
-        publish_chunks(port, made, window=window)
+        publish_chunks(port, identified_chunks(messages, subjects), window=window)
     else:
         publish_chunks(port, chunks(messages, subjects, block=block), window=window)
 
@@ -140,16 +139,28 @@ def _chunk(first: int, count: int, subjects: int, block: bytes = b"", payload: i
     return b"".join(operations)
 
 
-def _identified_chunk(first: int, count: int, subjects: int) -> bytes:
+def identified_chunks(
+    messages: int, subjects: int = SUBJECTS, *, name: bytes = b"bench", block: bytes = _TRACED
+) -> Iterator[bytes]:
+    """What `publish_chunks` writes for messages with ids, 128 bytes each.
+
+    Args:
+        messages: how many.
+        subjects: how many different ones, `NAME.0`, `NAME.1`, ...
+        name: what they begin with.
+        block: their header block, with the message's number as `%(number)d`.
+    """
+    for begin in range(0, messages, _CHUNK):
+        yield _identified_chunk(begin, min(_CHUNK, messages - begin), subjects, name, block)
+
+
+def _identified_chunk(first: int, count: int, subjects: int, name: bytes = b"bench", block: bytes = _TRACED) -> bytes:
     body, operations = b"x" * PAYLOAD, []
     for number in range(first, first + count):
-        block = b"NATS/1.0\r\nContent-Type: text/plain\r\nTrace: %032x\r\nNats-Msg-Id: order-%d\r\n\r\n" % (
-            number,
-            number,
-        )
+        headers = block % {b"number": number}
         answer = b"_stored " if number == first + count - 1 else b""
-        sizes = b"%d %d" % (len(block), len(block) + PAYLOAD)
-        operations.append(b"HPUB bench.%d %b%b\r\n%b%b\r\n" % (number % subjects, answer, sizes, block, body))
+        sizes = b"%d %d" % (len(headers), len(headers) + PAYLOAD)
+        operations.append(b"HPUB %b.%d %b%b\r\n%b%b\r\n" % (name, number % subjects, answer, sizes, headers, body))
     return b"".join(operations)
 
 

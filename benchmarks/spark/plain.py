@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import nats
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
-from benchmarks.load import publish_chunks
+from benchmarks.load import identified_chunks, publish_chunks
 from benchmarks.spark.scene import SOURCE
 from benchmarks.workers import Send
 
@@ -23,7 +23,6 @@ __all__ = ["batches", "publish_loop", "publish_ready_made", "read_loop"]
 
 _FETCH = 500  # messages asked for at once
 _ROWS = 10_000  # rows of a batch for Spark
-_CHUNK = 1000  # messages to an answer
 _UNDER_WAY = 4_000  # messages without an answer, nats-py's default
 
 
@@ -87,20 +86,10 @@ def publish_ready_made(send: Send, url: str, messages: int) -> None:
     """Publish to `rows.N` what was made before, 128 bytes with ids, an answer for every thousand; tells the seconds."""
     port = urlsplit(url).port
     assert port is not None
-    made = [_with_ids(first, min(_CHUNK, messages - first)) for first in range(0, messages, _CHUNK)]
+    made = list(identified_chunks(messages, name=b"rows", block=b"NATS/1.0\r\nNats-Msg-Id: made-%(number)d\r\n\r\n"))
     begin = time.monotonic()
     publish_chunks(port, made)
     send(time.monotonic() - begin)
-
-
-def _with_ids(first: int, count: int) -> bytes:
-    body, operations = b"x" * 128, []
-    for number in range(first, first + count):
-        block = b"NATS/1.0\r\nNats-Msg-Id: made-%d\r\n\r\n" % number
-        answer = b"_stored " if number == first + count - 1 else b""
-        sizes = b"%d %d" % (len(block), len(block) + len(body))
-        operations.append(b"HPUB rows.%d %b%b\r\n%b%b\r\n" % (number % 1000, answer, sizes, block, body))
-    return b"".join(operations)
 
 
 def publish_loop(send: Send, url: str, messages: int, subject: str) -> None:
