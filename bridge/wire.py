@@ -336,18 +336,21 @@ class _BatchParser:
         pieces = data[position:].split(b"\r\n") if position else data.split(b"\r\n")
         del pieces[-1]  # nothing ends it yet
         began = position
-        size, size_text, current, reply = -1, b"", b"", b""
+        size, size_text, current = -1, b"", b""
+        before = kind = subject = sid = reply = b""
         asks = data.count(b" ", position, line_end) == _DELIVERY_SPACES
         batch: list[Delivered] = []
         in_turn = iter(pieces)
         try:
             for line, payload in zip(in_turn, in_turn, strict=False):
-                if asks:
-                    kind, subject, sid, reply, text = line.split(b" ")
-                else:
-                    kind, subject, sid, text = line.split(b" ")
-                if text != size_text:
-                    size, size_text = int(text), text
+                if line != before:  # else one of many answers to one reply subject
+                    if asks:
+                        kind, subject, sid, reply, text = line.split(b" ")
+                    else:
+                        kind, subject, sid, text = line.split(b" ")
+                    if text != size_text:
+                        size, size_text = int(text), text
+                    before = line
                 if len(payload) != size or kind != b"MSG":
                     break
                 if sid != current:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 from benchmarks.load import SUBJECTS, publish_all
 from benchmarks.raw_socket import RawSocket
 from conformance.servers import NativeServer, fetch
 
-__all__ = ["SOURCE", "Scene", "scene"]
+__all__ = ["SOURCE", "Scene", "make_empty", "scene"]
 
 SOURCE = "BENCH"
 
@@ -41,21 +42,36 @@ class Scene:
     def remove(self, stream: str) -> None:
         """Delete a stream, where it is there."""
         with RawSocket(self._server.port) as connection:
-            if stream in (connection.request("$JS.API.STREAM.NAMES", {}).get("streams") or ()):
-                connection.request(f"$JS.API.STREAM.DELETE.{stream}", {})
+            _remove(connection, stream)
 
     def empty(self, stream: str, subject: str) -> None:
         """Make a stream on disk that takes a subject and holds nothing."""
-        self.remove(stream)
-        with RawSocket(self._server.port) as connection:
-            connection.request(
-                f"$JS.API.STREAM.CREATE.{stream}", {"name": stream, "subjects": [subject], "storage": "file"}
-            )
+        make_empty(self.url, stream, subject)
 
     def holds(self, stream: str) -> int:
         """How many messages a stream holds."""
         with RawSocket(self._server.port) as connection:
             return int(connection.request(f"$JS.API.STREAM.INFO.{stream}", {})["state"]["messages"])
+
+
+def make_empty(url: str, stream: str, subject: str) -> None:
+    """Make a stream on disk that takes a subject, holds nothing and remembers no message ids.
+
+    Args:
+        url: of the server on loopback.
+        stream: its name; one that is there is deleted.
+        subject: what it takes.
+    """
+    with RawSocket(urlsplit(url).port or 4222) as connection:
+        _remove(connection, stream)
+        connection.request(
+            f"$JS.API.STREAM.CREATE.{stream}", {"name": stream, "subjects": [subject], "storage": "file"}
+        )
+
+
+def _remove(connection: RawSocket, stream: str) -> None:
+    if stream in (connection.request("$JS.API.STREAM.NAMES", {}).get("streams") or ()):
+        connection.request(f"$JS.API.STREAM.DELETE.{stream}", {})
 
 
 @contextmanager

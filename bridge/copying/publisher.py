@@ -10,8 +10,8 @@ Operations are written as they come, up to a window of unconfirmed ones. Three w
   has advanced by exactly the size of the group, all of them are stored. Answers cost the server and us as much as the
   messages. That nobody else writes is heard: the connection, which gets no echo of its own messages, subscribes to the
   target's subjects. When somebody does, or the numbers do not fit, the whole pipeline and the groups just before are
-  asked for one by one, and every message asks from then on. Used for streams with one replica that take everything,
-  by rules with one source.
+  asked for one by one, and every message asks from then on. Used for streams with one replica that take everything and
+  remember ids for 20 s or more, by rules with one source.
 
 Message ids keep what is asked for again from being stored twice.
 
@@ -37,6 +37,7 @@ import structlog
 
 from bridge.cancelling import end_tasks
 from bridge.connection import Link
+from bridge.copying.bundle import Bundle, operations_of, size_of
 from bridge.copying.copy_loop import Operation
 from bridge.copying.counters import CopyCounters
 from bridge.copying.target import Target
@@ -52,7 +53,8 @@ __all__ = ["MOST_UNCONFIRMED", "Publisher", "Refused"]
 _log = structlog.get_logger("bridge.copying.publisher")
 
 MOST_UNCONFIRMED = 8192
-"""Messages under way at most; what an interruption can leave in doubt."""
+"""Messages under way at most, where nothing else is said and batches are small: what an interruption can leave in
+doubt. Servers of 2.11 drop what comes while more than 10,000 wait for a stream; those of 2.12 and later, 100,000."""
 
 _MOST_BYTES = 16 << 20  # under way at most
 _MOST_UNSENT = 1 << 20  # bytes in the socket's buffer before the next batch waits
@@ -81,6 +83,7 @@ class Publisher:
         keeps_sequence: a copy stored under another sequence than its origin's ends the rule.
         gate: asked before every write. When it is closed, what is under way is given up: until it opens again, the
             target may be another replica's.
+        most_unconfirmed: messages under way at most, as long as each batch is no larger than the one before.
 
     Attributes:
         waiting: whether the target takes nothing at the moment.
@@ -101,8 +104,10 @@ class Publisher:
         one_by_one: bool = False,
         keeps_sequence: bool = False,
         gate: Gate = ALWAYS_OPEN,
+        most_unconfirmed: int = MOST_UNCONFIRMED,
     ) -> None:
         self.waiting = False
+        self._most = most_unconfirmed
         self._gate = gate
         self._inbox = b"%b." % link.client.new_inbox().encode()
         self._link = link
@@ -136,7 +141,7 @@ class Publisher:
     @property
     def has_work(self) -> bool:
         """Whether something is under way."""
-        return bool(self._unconfirmed.operations)
+        return self._unconfirmed.count > 0
 
     async def open(self) -> None:
         """Begin to listen for answers, and for others who write to the target."""
@@ -178,24 +183,27 @@ class Publisher:
     def in_flight(self) -> InFlight:
         """What is to be sent, or sent and not known to be stored."""
         expected = tuple(self._expected)
-        messages = len(self._unconfirmed.operations) + len(self._left)
+        messages = self._unconfirmed.count + len(self._left)
         return InFlight(messages, expected[0][1] if expected and messages else 0)
 
-    def send(self, operations: list[Operation]) -> Awaitable[None] | None:
+    def send(self, messages: list[Operation] | Bundle) -> Awaitable[None] | None:
         """Publish, in order.
+
+        Args:
+            messages: without reply subjects.
 
         Returns:
             None, or something to await before the next operations are sent.
         """
-        if not operations:
+        if not messages:
             return None
         if self._over or self._mending is not None or not self._link.client.is_connected:
-            return self._send_carefully(operations)
-        if self._alone or self._one_by_one or (self._bounded and not self._fit(operations)):
-            return self._send_carefully(operations)
-        self._write(operations)
+            return self._send_carefully(operations_of(messages))
+        if self._alone or self._one_by_one or (self._bounded and not self._fit(len(messages), size_of(messages))):
+            return self._send_carefully(operations_of(messages))
+        self._write(messages)
         if (
-            len(self._unconfirmed.operations) >= MOST_UNCONFIRMED
+            self._unconfirmed.count + len(messages) > self._most  # if as many follow
             or self._unconfirmed.size >= _MOST_BYTES
             or self._link.client.unsent_bytes > _MOST_UNSENT
         ):
@@ -220,6 +228,11 @@ class Publisher:
         return self._unconfirmed.last_confirmed, self._unconfirmed.last
 
     @property
+    def progress(self) -> tuple[int, int]:
+        """Changes whenever an answer says that something is stored."""
+        return self._unconfirmed.last_confirmed, self._unconfirmed.heard
+
+    @property
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
 
@@ -229,12 +242,11 @@ class Publisher:
 
     # -- sending -----------------------------------------------------------------------------------------------------
 
-    def _write(self, operations: list[Operation]) -> None:
-        data = self._unconfirmed.add(operations, self._now)
+    def _write(self, messages: list[Operation] | Bundle) -> None:
+        data = self._unconfirmed.add(messages, self._now)
         if self._bounded:
             # A little more than the bytes is stored; twice as many are reckoned with.
-            size = sum([len(operation) for _, operation in operations])
-            self._room_left = (self._room_left[0] - len(operations), self._room_left[1] - 2 * size)
+            self._room_left = (self._room_left[0] - len(messages), self._room_left[1] - 2 * size_of(messages))
         self._transmit(data)
 
     def _transmit(self, data: bytes) -> None:
@@ -253,7 +265,11 @@ class Publisher:
             if not self._usable:
                 self.interrupt("the connection to the target is lost")
                 return
-            if not self._alone and not self._one_by_one and (not self._bounded or self._fit(left)):
+            if (
+                not self._alone
+                and not self._one_by_one
+                and (not self._bounded or self._fit(len(left), size_of(list(left))))
+            ):
                 self._write(list(left))
                 left.clear()
             else:
@@ -264,9 +280,8 @@ class Publisher:
                     await self._look_for_room()
         # What is left over an interruption is read again from the origin.
 
-    def _fit(self, operations: Collection[Operation]) -> bool:
-        messages, size = self._room_left
-        return len(operations) <= messages and sum([len(data) for _, data in operations]) * 2 <= size
+    def _fit(self, messages: int, size: int) -> bool:
+        return messages <= self._room_left[0] and size * 2 <= self._room_left[1]
 
     async def _look_for_room(self) -> None:
         with contextlib.suppress(ApiError):  # then there is no more room than before
@@ -280,7 +295,7 @@ class Publisher:
             except ConnectionError:
                 return  # which interrupts
         while (
-            len(self._unconfirmed.operations) > MOST_UNCONFIRMED * 7 // 8 or self._unconfirmed.size > _MOST_BYTES // 2
+            self._unconfirmed.count > self._most * 7 // 8 or self._unconfirmed.size > _MOST_BYTES // 2
         ) and not self._over:
             await self._next_answer()
 
@@ -357,13 +372,13 @@ class Publisher:
         unconfirmed = self._unconfirmed
         pause, said_late = _FIRST_PAUSE, b""  # no pause as long as it takes them
         try:
-            while unconfirmed.operations:
+            while unconfirmed.count:
                 if not await self._all_told():
                     return self.interrupt("the target left a message without an answer")
                 unconfirmed.take_off(self._now)
-                if not unconfirmed.operations:
+                if not unconfirmed.count:
                     break
-                operation = unconfirmed.operations[0]
+                operation = unconfirmed.first
                 verdict = unconfirmed.verdicts.pop(operation[0])
                 if verdict.kind == "refused":
                     if not unconfirmed.was_counted(operation[0]):  # else stored before the target changed

@@ -11,6 +11,7 @@ import re
 from collections import deque
 from typing import TypeAlias
 
+from bridge.copying.bundle import Bundle, Messages, Part, operations_of
 from bridge.copying.copy_loop import Operation
 from bridge.copying.counters import CopyCounters
 from bridge.copying.target import Target
@@ -23,14 +24,14 @@ __all__ = ["ANSWER_WAIT", "LostTrackError", "Unconfirmed"]
 ANSWER_WAIT = 5.0
 """Seconds without any answer, after which one is taken for lost."""
 
-_GROUP = 64  # messages per group
+_GROUP = 64  # messages per group, but where all messages of a bundle ask: it is one group
 _KEPT_GROUPS = 16  # confirmed groups that are asked for again when the numbers stop fitting
 _LONGEST_REMEMBERED = 30.0  # seconds for which messages may be sent again
 _SHARED = b"g"
 """Begins the name of a group whose messages all ask; a message that asks for itself or for a group is its name."""
 
-_Group: TypeAlias = tuple[bytes, int, float]
-"""Its name, how many messages it is, and when they were sent."""
+_Group: TypeAlias = tuple[bytes, int, int, float, Messages]
+"""Its name, how many messages it is, their bytes, when they were sent, and they themselves."""
 
 _Heard: TypeAlias = tuple[int, int, int]
 """Of a group: its answers so far, how many of them say "duplicate", and the last sequence that they tell."""
@@ -53,8 +54,8 @@ class Unconfirmed:
         keeps_sequence: whether every message must be stored under the sequence that is its name.
 
     Attributes:
-        operations: what is under way.
-        size: its bytes.
+        count: how many messages are under way.
+        size: their bytes.
         grouping: whether one message of a group asks for all of it.
         last: the target's sequence when the last one was confirmed.
         last_confirmed: the name of the last one that is known to be stored; 0 for none.
@@ -64,9 +65,8 @@ class Unconfirmed:
     def __init__(
         self, target: Target, inbox: bytes, counters: CopyCounters, *, alone: bool, keeps_sequence: bool
     ) -> None:
-        self.operations: deque[Operation] = deque()
+        self.count = 0
         self.size = 0
-        self.grouping = alone and target.counts_copies
         self.last = 0
         self.last_confirmed = 0
         self.verdicts: dict[bytes, Verdict] = {}
@@ -77,10 +77,12 @@ class Unconfirmed:
         # Sent again later than this, a message could be stored twice: the target forgets ids.
         self._remembered = min(target.window_ns / 4e9, _LONGEST_REMEMBERED)
         # Where what is unclear cannot be asked for again in time, each message asks for itself.
-        self._shares = not keeps_sequence and self._remembered >= ANSWER_WAIT
+        in_time = self._remembered >= ANSWER_WAIT
+        self.grouping = alone and target.counts_copies and in_time
+        self._shares = not keeps_sequence and in_time
         self._apart = False  # whether each message asks for itself until something is sorted out
         self._groups: deque[_Group] = deque()
-        self._confirmed: deque[tuple[float, list[Operation]]] = deque(maxlen=_KEPT_GROUPS)
+        self._confirmed: deque[tuple[float, Messages]] = deque(maxlen=_KEPT_GROUPS)
         self._counted: set[bytes] = set()  # names of no new copies: counted before, or fillers
         self._doubted: set[bytes] = set()  # names asked for again: a duplicate is what was stored at first
         self._last_doubted = 0  # where the last confirmed one of them was stored
@@ -90,9 +92,24 @@ class Unconfirmed:
         self._all_stored = re.compile(b"\0")  # any number of such answers
 
     @property
+    def operations(self) -> list[Operation]:
+        """What is under way, made anew each time."""
+        return [operation for *_, messages in self._groups for operation in operations_of(messages)]
+
+    @property
+    def first(self) -> Operation:
+        """The first of what is under way."""
+        return operations_of(self._groups[0][4])[0]
+
+    @property
     def sent_first(self) -> float:
         """When the first of what is under way was sent; 0 where nothing is."""
-        return self._groups[0][2] if self._groups else 0.0
+        return self._groups[0][3] if self._groups else 0.0
+
+    @property
+    def heard(self) -> int:
+        """How many messages of the first group have answers, where all of it ask with one reply subject."""
+        return self._heard[0]
 
     @property
     def all_told(self) -> bool:
@@ -111,23 +128,21 @@ class Unconfirmed:
 
     # -- what is sent ------------------------------------------------------------------------------------------------
 
-    def add(self, operations: list[Operation], now: float) -> bytes:
-        """What to write for operations that follow those under way.
+    def add(self, messages: list[Operation] | Bundle, now: float) -> bytes:
+        """What to write for messages that follow those under way.
 
         Args:
-            operations: with their names, without reply subjects.
+            messages: with their names, without reply subjects.
             now: the loop's time.
         """
-        if not self.operations:
+        if not self.count:
             self._apart = False
             self._doubted.clear()  # what was skipped
-        self.operations.extend(operations)
-        self.size += sum([len(data) for _, data in operations])
         if self.grouping:
-            return self._one_asking(operations, now)
+            return self._one_asking(messages, now) if isinstance(messages, list) else self._one_of(messages, now)
         if self._apart or not self._shares:
-            return self._each_asking(operations, now)
-        return self._all_asking(operations, now)
+            return self._each_asking(operations_of(messages), now)
+        return self._all_asking(messages, now) if isinstance(messages, list) else self._all_of(messages, now)
 
     def asking(self, operation: Operation) -> bytes:
         """What to write for a message that asks by its own name."""
@@ -139,7 +154,7 @@ class Unconfirmed:
         parts = []
         for start in range(0, len(operations), _GROUP):
             group = operations[start : start + _GROUP]
-            self._groups.append((group[-1][0], len(group), now))
+            self._begin_group(group[-1][0], group, now)
             parts += [data for _, data in group[:-1]]
             parts.append(self.asking(group[-1]))
         return b"".join(parts)
@@ -149,7 +164,7 @@ class Unconfirmed:
         for start in range(0, len(operations), _GROUP):
             group = operations[start : start + _GROUP]
             name = _SHARED + group[-1][0]
-            self._groups.append((name, len(group), now))
+            self._begin_group(name, group, now)
             reply = self._inbox + name
             for _, data in group:
                 subject_end = data.index(b" ", 5) + 1
@@ -157,8 +172,41 @@ class Unconfirmed:
         return b"".join(parts)
 
     def _each_asking(self, operations: list[Operation], now: float) -> bytes:
-        self._groups.extend([(name, 1, now) for name, _ in operations])
+        self._groups.extend([(operation[0], 1, len(operation[1]), now, [operation]) for operation in operations])
+        self.count += len(operations)
+        self.size += sum([len(data) for _, data in operations])
         return b"".join([self.asking(operation) for operation in operations])
+
+    def _begin_group(self, name: bytes, operations: list[Operation], now: float) -> None:
+        size = sum([len(data) for _, data in operations])
+        self._groups.append((name, len(operations), size, now, operations))
+        self.count += len(operations)
+        self.size += size
+
+    def _one_of(self, bundle: Bundle, now: float) -> bytes:
+        """The same as `_one_asking`, of a bundle."""
+        count, names = len(bundle), bundle.names
+        replies = [b""] * count
+        rest = bundle.size
+        for start in range(0, count, _GROUP):
+            stop = min(start + _GROUP, count)
+            name = b"%d" % names[stop - 1]
+            replies[stop - 1] = self._inbox + name
+            size = rest * (stop - start) // (count - start)  # the last one's is all that is left
+            rest -= size
+            self._groups.append((name, stop - start, size, now, Part(bundle, start, stop)))
+        self.count += count
+        self.size += bundle.size
+        return bundle.written(replies)
+
+    def _all_of(self, bundle: Bundle, now: float) -> bytes:
+        """The same as `_all_asking`, of a bundle, which is one group."""
+        count = len(bundle)
+        name = b"%b%d" % (_SHARED, bundle.names[-1])
+        self._groups.append((name, count, bundle.size, now, Part(bundle, 0, count)))
+        self.count += count
+        self.size += bundle.size
+        return bundle.written(self._inbox + name)
 
     def ask_again(self, now: float) -> bytes:
         """What to write to learn of everything under way, message by message; with groups, of those before, too.
@@ -170,22 +218,22 @@ class Unconfirmed:
         known: list[Operation] = []
         if self.grouping:
             self.grouping = False
-            known = [operation for sent, group in self._confirmed if sent > since for operation in group]
+            known = [operation for sent, group in self._confirmed if sent > since for operation in operations_of(group)]
             self._confirmed.clear()
-        if self._groups and self._groups[0][2] < since:
+        if self._groups and self.sent_first < since:
             raise LostTrackError("what the target has stored cannot be told, and it may have forgotten the ids of it")
         self._counted |= {name for name, _ in known}
-        self.operations.extendleft(reversed(known))
-        self.size += sum([len(data) for _, data in known])
-        self._doubted = {name for name, _ in self.operations}
+        doubted = known + self.operations
+        self._doubted = {name for name, _ in doubted}
         self._last_doubted = 0
         self._groups.clear()
+        self.count = self.size = 0
         self.verdicts.clear()
         self._heard = _NOTHING
         self._ahead.clear()
         self._apart = True
-        self._counters.asked_again += len(self.operations)
-        return self._each_asking(list(self.operations), now)
+        self._counters.asked_again += len(doubted)
+        return self._each_asking(doubted, now)
 
     # -- what is answered --------------------------------------------------------------------------------------------
 
@@ -198,11 +246,12 @@ class Unconfirmed:
     def _take(self, answers: list[Delivered], now: float) -> int:
         groups, good, start = self._groups, self._good, len(self._inbox)
         digits = len(good)
-        done = stored = 0  # groups are kept one by one, messages are forgotten together
+        stored: list[_Group] = []
         for subject, _, _, payload in answers:
             if not groups or not payload.startswith(good):
                 break
-            name, count, _ = groups[0]
+            group = groups[0]
+            name, count = group[0], group[1]
             number = payload[digits:-1]
             if subject[start:] != name or not number.isdigit():
                 break
@@ -212,15 +261,10 @@ class Unconfirmed:
             if self._keeps and last != int(name):
                 break
             self.last = last
+            stored.append(group)
             groups.popleft()
-            if self.grouping:
-                self._confirm(count, now)
-            else:
-                stored += count
-            done += 1
-        if stored:
-            self._confirm(stored, now)
-        return done
+        self._confirm(stored, now)
+        return len(stored)
 
     def _take_shared(self, answers: list[Delivered], now: float) -> int:
         """Where all ask, nothing is looked at one by one if every answer says "stored"."""
@@ -228,9 +272,11 @@ class Unconfirmed:
             return 0
         groups, digits = self._groups, len(self._good)
         subjects = [subject for subject, *_ in answers]
-        done = stored = 0
+        done = 0
+        stored: list[_Group] = []
         while groups and done < len(answers):
-            name, count, _ = groups[0]
+            group = groups[0]
+            name, count = group[0], group[1]
             heard, repeats, before = self._heard
             take = min(count - heard, len(answers) - done)
             if subjects[done : done + take] != [self._inbox + name] * take:
@@ -245,9 +291,8 @@ class Unconfirmed:
             self.last = last
             self._count_repeats(repeats)
             self._next_group()
-            stored += count
-        if stored:
-            self._confirm(stored, now)
+            stored.append(group)
+        self._confirm(stored, now)
         return done
 
     def sort_out(self, answers: list[Delivered], now: float) -> tuple[bool, bool]:
@@ -306,7 +351,8 @@ class Unconfirmed:
     def take_off(self, now: float) -> None:
         """Confirm what has verdicts, as far as nothing unknown or untaken is before it."""
         while self._groups:
-            name, count, _ = self._groups[0]
+            group = self._groups[0]
+            name, count = group[0], group[1]
             if name.startswith(_SHARED):
                 heard, repeats, last = self._heard
                 if heard < count:
@@ -316,7 +362,7 @@ class Unconfirmed:
             elif not self._take_verdict(name, count):
                 return
             self._next_group()
-            self._confirm(count, now)
+            self._confirm([group], now)
 
     def _take_verdict(self, name: bytes, count: int) -> bool:
         """Whether the first group is stored, by the verdict on the message that asked."""
@@ -340,10 +386,10 @@ class Unconfirmed:
 
     def skip(self) -> None:
         """Leave out the first message, which the target has refused."""
-        self._groups.popleft()
-        name, data = self.operations.popleft()
+        name, _, size, *_ = self._groups.popleft()
         self.last_confirmed = int(name)
-        self.size -= len(data)
+        self.count -= 1
+        self.size -= size
 
     def _next_group(self) -> None:
         self._groups.popleft()
@@ -370,16 +416,18 @@ class Unconfirmed:
         self._counters.duplicates += repeats
         self._counters.copied -= repeats  # they are among the group's, which are all counted as copied
 
-    def _confirm(self, count: int, now: float) -> None:
-        """Forget the first messages: they are stored."""
-        operations = self.operations
-        group = [operations.popleft() for _ in range(count)]
-        self.size -= sum([len(data) for _, data in group])
+    def _confirm(self, stored: list[_Group], now: float) -> None:
+        """Forget groups that were the first ones: they are stored."""
+        if not stored:
+            return
+        count = sum([group[1] for group in stored])
+        self.count -= count
+        self.size -= sum([group[2] for group in stored])
         if self._counted:
-            again = {name for name, _ in group} & self._counted
+            again = {name for *_, messages in stored for name, _ in operations_of(messages)} & self._counted
             self._counted -= again
             count -= len(again)
         self._counters.copied += count
-        self.last_confirmed = int(group[-1][0])
+        self.last_confirmed = int(stored[-1][0].removeprefix(_SHARED))
         if self.grouping:
-            self._confirmed.append((now, group))
+            self._confirmed.extend([(now, messages) for *_, messages in stored])

@@ -16,12 +16,13 @@ from functools import partial
 from typing import Final, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bridge.cancelling import end_tasks
 from bridge.copying.barrier import last_sequence_behind
 from bridge.copying.copy_loop import Operation
 from bridge.copying.counters import CopyCounters
-from bridge.copying.publisher import Publisher
+from bridge.copying.publisher import MOST_UNCONFIRMED, Publisher
 from bridge.copying.target import Target
 from bridge.copying.verdict import Verdict
 from bridge.errors import ApiError, BridgeError
@@ -29,9 +30,10 @@ from bridge.jetstream_api import NOT_ENABLED, STREAM_NOT_FOUND, Json
 from bridge.measures import Measures
 from pipeline.connections import connected
 from pipeline.errors import DataLostError, OptionError, PipelineError, RowError, UnreachableError
+from pipeline.sink.bundling import BundleBuilder, ForeignSubjectError
 from pipeline.sink.earlier_attempts import EarlierAttempts
-from pipeline.sink.operations import ForeignSubjectError, OperationBuilder
 from pipeline.sink.plan import TaskPlace, WritePlan
+from pipeline.sink.row_bundle import RowBundle
 from pipeline.sink.row_ids import RowId, RowPlace, write_key
 from pipeline.sink.stored_rows import StoredRows, read_range
 from pipeline.source.stream_state import state_of
@@ -41,8 +43,10 @@ __all__ = ["PartitionWrite", "Written"]
 
 _Answer = TypeVar("_Answer")
 
-_PIECE: Final = 2048  # rows that become operations together
+_PIECE: Final = 4096  # rows that become messages together
 _PIECE_BYTES: Final = 4 << 20  # of a piece of large rows, about
+_MOST_IN_ORDER: Final = 4 * MOST_UNCONFIRMED  # messages under way of the only task
+_LONG_WINDOW: Final = 60 * 10**9  # nanoseconds
 _DOUBTED: Final = 1024  # messages that a publisher may ask for again after it has told that they are stored
 _PAUSE: Final = 0.1  # seconds until the next try
 _LONGEST_PAUSE: Final = 2.0
@@ -89,14 +93,15 @@ class PartitionWrite:
         self._idle = False  # whether it waits for rows
         self._rows = 0
         self._saw_ids = False
-        self._builder: OperationBuilder | None = None
+        self._builder: BundleBuilder | None = None
         self._publishers: list[Publisher] = []  # the present one last
         self._watcher: asyncio.Task[None] | None = None
         self._stack = contextlib.AsyncExitStack()
-        self._under_way: deque[list[Operation]] = deque()  # sent, and not known to be stored
-        self._confirmed = 0  # the name of the last operation that is known to be stored, beyond doubt
+        self._under_way: deque[RowBundle] = deque()  # sent, and not known to be stored
+        self._confirmed = 0  # the name of the last row that is known to be stored, beyond doubt
         self._behind = 0  # of the target's sequences: what is under way is stored behind it
-        self._told: deque[tuple[int, int]] = deque()  # the same two, as the publisher told them lately
+        self._sent = 0  # rows that the present publisher was given
+        self._told: deque[tuple[int, int, int]] = deque()  # lately: how many of them are stored, and the same two then
 
     @property
     def waits(self) -> bool:
@@ -120,7 +125,7 @@ class PartitionWrite:
         start = 0
         if self._builder is None:
             self._builder, start = await self._begin(batch)
-        step = _step(batch)
+        step = _step(batch, self._most_unconfirmed)
         for at in range(start, batch.num_rows, step):
             await self._send(await self._built(self._builder, batch.slice(at, step), self._rows + at))
         self._rows += batch.num_rows
@@ -161,7 +166,7 @@ class PartitionWrite:
                 ' nothing twice; or .option("ordered", "false"): partitions at the same time, unordered'
             )
 
-    async def _begin(self, batch: pa.RecordBatch) -> tuple[OperationBuilder, int]:
+    async def _begin(self, batch: pa.RecordBatch) -> tuple[BundleBuilder, int]:
         """Ready to send; and how many rows of the batch are sent already."""
         self._refuse_second_partition()
         name = f"nats-bridge-spark-write {self._stream}"
@@ -169,7 +174,7 @@ class PartitionWrite:
         self._link = await self._stack.enter_async_context(opening)
         info = await self._info()
         target = self._target = Target.of(info, self._link.server_version)
-        builder = OperationBuilder(
+        builder = BundleBuilder(
             self._plan.layout,
             self._place,
             target,
@@ -177,7 +182,7 @@ class PartitionWrite:
             check_subjects=self._plan.options.check_subjects,
         )
         first = await self._built(builder, batch.slice(0, 1), 0)
-        self._probe = _subject(first[0])
+        self._probe = first.subjects[0].as_py()
         last = await self._open(target)
         self._watcher = asyncio.create_task(self._watch())
         self._earlier = EarlierAttempts(self._plan, self._task, self._place, self._link)
@@ -193,9 +198,9 @@ class PartitionWrite:
         builder.stored = await self._patiently(self._earlier.stored, info, last)
         return builder, 0
 
-    async def _built(self, builder: OperationBuilder, batch: pa.RecordBatch, first: int) -> list[Operation]:
+    async def _built(self, builder: BundleBuilder, batch: pa.RecordBatch, first: int) -> RowBundle:
         try:
-            operations = builder.build(batch, first)
+            bundle = builder.build(batch, first)
         except ForeignSubjectError as error:
             names = await self._patiently(partial(self._link.api.stream_names, subject=error.subject))
             others = ", ".join(f"'{name}'" for name in names if name != self._stream)
@@ -204,7 +209,7 @@ class PartitionWrite:
             self._saw_ids = True  # a duplicate is told of from now on
             if self._publishers:
                 self._publisher.ask_for_all()
-        return operations
+        return bundle
 
     async def _info(self) -> Json:
         """The stream's `STREAM.INFO`.
@@ -220,6 +225,13 @@ class PartitionWrite:
             )
         return info
 
+    @property
+    def _most_unconfirmed(self) -> int:
+        # With more under way, the server waits for us less often. But many tasks could have too much wait in it; and
+        # what is asked for again must have come to its turn while the ids of the first time are remembered.
+        few = not self._plan.options.ordered or self._link.server_version.startswith("2.11.")
+        return MOST_UNCONFIRMED if few or self._target.window_ns < _LONG_WINDOW else _MOST_IN_ORDER
+
     async def _open(self, target: Target) -> int:
         """A publisher that is ready; the target's last sequence behind everything that this task has sent."""
         self._trouble.clear()
@@ -233,8 +245,9 @@ class PartitionWrite:
             self._failed,
             rule=f"write to {self._stream}",
             alone=self._plan.options.ordered and not self._saw_ids,
+            most_unconfirmed=self._most_unconfirmed,
         )
-        self._publishers = [publisher]
+        self._publishers, self._sent = [publisher], 0
         await publisher.open()
         try:
             async with asyncio.timeout(self._patience):
@@ -249,15 +262,19 @@ class PartitionWrite:
 
     # -- sending -----------------------------------------------------------------------------------------------------
 
-    async def _send(self, operations: list[Operation]) -> None:
-        if not operations:
+    async def _send(self, bundle: RowBundle) -> None:
+        if not bundle:
             return
-        self._under_way.append(operations)
-        waiting = self._publisher.send(operations)
-        if waiting is not None:
-            await waiting
+        self._under_way.append(bundle)
+        await self._publish(bundle)
         self._forget_stored()
         await self._mended()
+
+    async def _publish(self, bundle: RowBundle) -> None:
+        self._sent += len(bundle)
+        waiting = self._publisher.send(bundle)
+        if waiting is not None:
+            await waiting
 
     async def _settled(self) -> None:
         while True:
@@ -270,13 +287,14 @@ class PartitionWrite:
                 return
 
     def _forget_stored(self) -> None:
-        told, point = self._told, self._publisher.confirmed
-        if point[0] > (told[-1][0] if told else self._confirmed):
-            told.append(point)
-        while told and told[0][0] <= point[0] - _DOUBTED:
-            self._confirmed, self._behind = told.popleft()
+        told, (name, behind) = self._told, self._publisher.confirmed
+        stored = self._sent - self._publisher.in_flight.messages
+        if name > (told[-1][1] if told else self._confirmed):
+            told.append((stored, name, behind))
+        while told and told[0][0] <= stored - _DOUBTED:
+            _, self._confirmed, self._behind = told.popleft()
         under_way = self._under_way
-        while under_way and int(under_way[0][-1][0]) <= self._confirmed:
+        while under_way and under_way[0].names[-1] <= self._confirmed:
             under_way.popleft()
 
     async def _mended(self) -> None:
@@ -288,13 +306,10 @@ class PartitionWrite:
             self._interruptions += 1
             await self._publisher.close()
             self._forget_stored()
-            left = [
-                operation for piece in self._under_way for operation in piece if int(operation[0]) > self._confirmed
-            ]
-            self._under_way = deque([left] if left else [])
+            self._keep([bundle.behind(self._confirmed) for bundle in self._under_way])
             self._told.clear()
             try:
-                await self._resume(left)
+                await self._resume()
             except ApiError as error:
                 if not error.passing:
                     raise
@@ -303,25 +318,36 @@ class PartitionWrite:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
 
-    async def _resume(self, left: list[Operation]) -> None:
+    async def _resume(self) -> None:
         await self._connected()
         info = await self._info()
         target = self._target = Target.of(info, self._link.server_version)
+        left = list(self._under_way)
         if self._plan.options.check_subjects:
-            for operation in left:
-                if not target.takes(_subject(operation)):
-                    raise self._wrong(operation, f"stream '{self._stream}' does not store this subject any more")
+            self._check_subjects(target, left)
         last = await self._open(target)
         if left:
             stored = await read_range(
                 self._link.api, info, self._behind + 1, last, self._place, ids=self._plan.layout.brings_ids
             )
-            left = [operation for operation in left if not _is_stored(operation, stored)]
-        self._under_way = deque([left] if left else [])
-        waiting = self._publisher.send(left)
-        if waiting is not None:
-            await waiting
+            left = self._keep([_without(bundle, stored) for bundle in left])
+        for bundle in left:
+            await self._publish(bundle)
         self._forget_stored()
+
+    def _check_subjects(self, target: Target, left: list[RowBundle]) -> None:
+        for bundle in left:
+            for subject in pc.unique(bundle.subjects).to_pylist():
+                if not target.takes(subject):
+                    at = bundle.subjects.to_pylist().index(subject)
+                    (operation,) = bundle.operations(at, at + 1)
+                    raise self._wrong(operation, f"stream '{self._stream}' does not store this subject any more")
+
+    def _keep(self, bundles: list[RowBundle]) -> list[RowBundle]:
+        """Nothing else is under way."""
+        left = [bundle for bundle in bundles if bundle]
+        self._under_way = deque(left)
+        return left
 
     async def _connected(self) -> None:
         try:
@@ -371,10 +397,10 @@ class PartitionWrite:
     async def _watch(self) -> None:
         """End a task that does not move, with what keeps it."""
         loop = asyncio.get_running_loop()
-        moved, at = -1, loop.time()
+        moved, at = (-1, -1), loop.time()
         while True:
             await asyncio.sleep(min(_LOOK, self._patience / 4))
-            now = self._publisher.confirmed[0]
+            now = self._publisher.progress
             if self._idle or now != moved or not (self._publisher.has_work or self._trouble.is_set()):
                 moved, at = now, loop.time()
             elif loop.time() - at > self._patience:
@@ -401,10 +427,10 @@ class PartitionWrite:
         return ", ".join(self._link.servers)
 
 
-def _step(batch: pa.RecordBatch) -> int:
-    """How many rows of a batch become operations together."""
+def _step(batch: pa.RecordBatch, most_unconfirmed: int) -> int:
+    """How many rows of a batch become messages together."""
     each: int = max(batch.nbytes // batch.num_rows, 1)
-    return max(min(_PIECE, _PIECE_BYTES // each), 1)
+    return max(min(_PIECE, most_unconfirmed // 4, _PIECE_BYTES // each), 1)
 
 
 def _subject(operation: Operation) -> bytes:
@@ -412,9 +438,13 @@ def _subject(operation: Operation) -> bytes:
     return data[5 : data.index(b" ", 5)]
 
 
-def _is_stored(operation: Operation, stored: StoredRows) -> bool:
-    line, _, rest = operation[1].partition(b"\r\n")
-    message_id = header_block.read(rest[: int(line.split(b" ")[-2])], b"Nats-Msg-Id")
+def _without(bundle: RowBundle, stored: StoredRows) -> RowBundle:
+    """The rows that are not stored."""
+    return bundle.kept([at for at, block in enumerate(bundle.blocks.to_pylist()) if not _is_stored(block, stored)])
+
+
+def _is_stored(block: bytes, stored: StoredRows) -> bool:
+    message_id = header_block.read(block, b"Nats-Msg-Id")
     known = RowId.parse(message_id)
     if known is None:
         return message_id in stored.ids

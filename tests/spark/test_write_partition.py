@@ -307,6 +307,25 @@ async def test_connections_that_break_lose_and_double_nothing(
     assert sorted(await payloads(peer, stream), key=int) == expected(40_000)
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_somebody_else_who_writes_meanwhile_changes_nothing(
+    url: str, peer: RawPeer, unique_name: Callable[[str], str]
+) -> None:
+    stream = unique_name("SHARED")
+    await peer.create_stream(name=stream, subjects=[f"{stream}.>"])
+    writing = PartitionWrite(plan_of(url, stream), TaskPlace(0, 0))
+    try:
+        for first in range(0, 30_000, 10_000):
+            await writing.add(rows(stream, first, first + 10_000))
+            await peer.store(f"{stream}.9".encode(), b"probe")
+        done = await writing.finish()
+    finally:
+        await writing.close()
+    assert (done.rows, done.already, done.interruptions) == (30_000, 0, 0)
+    assert (await info(peer, stream))["state"]["messages"] == 30_003
+    assert await payloads(peer, stream) == expected(30_000)
+
+
 @pytest.mark.parametrize("kill", [True, False])
 async def test_a_server_that_restarts_in_the_middle_loses_and_doubles_nothing(
     kill: bool, native_server: Callable[..., NativeServer], raw_peer: OpenPeer

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from typing import Any
+from zlib import crc32
 
 import pyarrow as pa
 import pytest
 
+from bridge.copying.bundle import operations_of
 from bridge.copying.target import Target
 from pipeline.errors import RowError
+from pipeline.sink import bundling
+from pipeline.sink.bundling import BundleBuilder
 from pipeline.sink.layout import RowLayout
-from pipeline.sink.operations import OperationBuilder
+from pipeline.sink.partition_write import _step
 from pipeline.sink.row_ids import RowId, RowPlace, write_key
 from pipeline.sink.stored_rows import StoredRows
 
@@ -32,8 +36,8 @@ TARGET = Target.of(
 PLACE = RowPlace(write_key("w"), 0, 3)
 
 
-def builder(layout: RowLayout, stored: StoredRows | None = None, **options: Any) -> OperationBuilder:
-    return OperationBuilder(
+def builder(layout: RowLayout, stored: StoredRows | None = None, **options: Any) -> BundleBuilder:
+    return BundleBuilder(
         layout, PLACE, TARGET, max_payload=options.pop("max_payload", 10_000), stored=stored, **options
     )
 
@@ -85,9 +89,9 @@ def test_two_ids_of_a_row_are_refused() -> None:
 
 
 def test_rows_with_and_without_headers_and_large_types_are_the_same_operation() -> None:
-    plain = builder(RowLayout(0, 1)).build(batch(("s.a", b"x", None)), 4)
+    plain = operations_of(builder(RowLayout(0, 1)).build(batch(("s.a", b"x", None)), 4))
     large = pa.schema([("data", pa.large_string()), ("subject", pa.large_string())])
-    assert builder(RowLayout(1, 0)).build(batch(("x", "s.a"), schema=large), 4) == plain
+    assert operations_of(builder(RowLayout(1, 0)).build(batch(("x", "s.a"), schema=large), 4)) == plain
     ((name, operation),) = plain
     assert name == b"5"
     line, _, rest = operation.partition(b"\r\n")
@@ -104,9 +108,11 @@ def test_rows_with_and_without_headers_and_large_types_are_the_same_operation() 
 
 def test_slices_of_a_batch_have_their_own_headers() -> None:
     rows = batch(*((f"s.{i}", b"", [("N", str(i))] * (i % 3)) for i in range(9)))
-    whole = builder(RowLayout(0, 1, 2)).build(rows, 0)
+    whole = operations_of(builder(RowLayout(0, 1, 2)).build(rows, 0))
     parts = [
-        operation for at in range(0, 9, 2) for operation in builder(RowLayout(0, 1, 2)).build(rows.slice(at, 2), at)
+        operation
+        for at in range(0, 9, 2)
+        for operation in operations_of(builder(RowLayout(0, 1, 2)).build(rows.slice(at, 2), at))
     ]
     assert parts == whole
 
@@ -114,12 +120,81 @@ def test_slices_of_a_batch_have_their_own_headers() -> None:
 def test_rows_that_are_stored_are_left_out_and_others_in_their_place_refused() -> None:
     rows = batch(*((f"s.{i}", b"x", []) for i in range(5)))
     stored = StoredRows()
-    for name, operation in builder(RowLayout(0, 1, 2)).build(rows, 0)[1:3]:
+    for name, operation in operations_of(builder(RowLayout(0, 1, 2)).build(rows, 0))[1:3]:
         known = RowId.parse(operation.split(b"Nats-Msg-Id: ")[1].split(b"\r\n")[0])
         assert known is not None
         stored.add(int(name) - 1, known.check)
     again = builder(RowLayout(0, 1, 2), stored)
-    assert [name for name, _ in again.build(rows, 0)] == [b"1", b"4", b"5"]
+    assert list(again.build(rows, 0).names) == [1, 4, 5]
     assert again.already == 2
     with pytest.raises(RowError, match=r"row 1 of partition 3 .* do not come in the same order"):
         builder(RowLayout(0, 1, 2), stored).build(rows.slice(1), 0)
+
+
+def test_the_bytes_of_many_rows_are_those_of_each() -> None:
+    schema = pa.schema([("subject", pa.string()), ("data", pa.binary()), ("id", pa.string())])
+    rows = batch(*((f"s.{i}", b"\r\n" * i, f"id-{i}") for i in range(12)), schema=schema).slice(2)
+    made = builder(RowLayout(0, 1, message_id=2)).build(rows, 5)
+    one_by_one = operations_of(made)
+    assert [name for name, _ in one_by_one] == [b"%d" % name for name in range(6, 16)]
+    assert one_by_one[1][1] == b"HPUB s.3 31 37\r\nNATS/1.0\r\nNats-Msg-Id: id-3\r\n\r\n\r\n\r\n\r\n\r\n"
+    assert made.written(b"") == b"".join(data for _, data in one_by_one)
+    assert made.written(b"r.x") == b"".join(
+        data.replace(f"s.{i} ".encode(), f"s.{i} r.x ".encode(), 1) for i, (_, data) in enumerate(one_by_one, 2)
+    )
+    replies = [b"", b"r.1"] * 5
+    assert made.written(replies) == b"".join(made.kept([at]).written(reply) for at, reply in enumerate(replies))
+    assert made.operations(3, 5) == one_by_one[3:5]
+    assert list(made.behind(9).names) == [10, 11, 12, 13, 14, 15]
+    assert operations_of(made.kept([0, 9])) == [one_by_one[0], one_by_one[9]]
+    assert made.size == sum(
+        len(part) for row in (made.subjects, made.blocks, made.payloads) for part in row.to_pylist()
+    )
+
+
+def test_an_id_is_the_row_s_place_and_the_checksum_of_what_is_said() -> None:
+    rows = batch(*((f"s.{i}", bytes([i % 256]) * i, None) for i in range(300)))
+    for number, (_, data) in enumerate(operations_of(builder(RowLayout(0, 1)).build(rows, 7)), 7):
+        known = RowId.parse(data.split(b"Nats-Msg-Id: ")[1].split(b"\r\n")[0])
+        subject, payload = b"s.%d" % (number - 7), bytes([(number - 7) % 256]) * (number - 7)
+        assert known == RowId(PLACE, number, crc32(payload, crc32(subject)))
+
+
+def test_more_subjects_than_are_remembered_are_all_the_stream_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundling, "_MOST_SUBJECTS", 4)
+    made = builder(RowLayout(0, 1))
+    for first in range(0, 12, 3):
+        rows = batch(*((f"s.{i}", b"x", None) for i in range(first, first + 3)), ("s.0", b"y", None))
+        assert list(made.build(rows, first).names) == [first + 1, first + 2, first + 3, first + 4]
+    with pytest.raises(RowError, match=r"row 13 of partition 3 \(subject 't.a'\): stream 'S' does not store"):
+        made.build(batch(("s.0", b"", None), ("t.a", b"", None), ("t.a", b"", None)), 12)
+
+
+def test_rows_of_large_types_behind_others_are_taken_as_they_are() -> None:
+    schema = pa.schema([("data", pa.large_binary()), ("subject", pa.large_string())])
+    rows = batch(*((b"%d" % i, f"s.{i}") for i in range(9)), schema=schema)
+    whole = operations_of(builder(RowLayout(1, 0)).build(rows, 0))
+    assert operations_of(builder(RowLayout(1, 0)).build(rows.slice(6), 6)) == whole[6:]
+
+
+def test_of_rows_with_ids_of_their_own_those_that_are_stored_are_left_out_whatever_their_size() -> None:
+    schema = pa.schema([("subject", pa.string()), ("data", pa.binary()), ("id", pa.string())])
+    rows = batch(("s.a", b"x", "one"), ("s.b", bytes(6000), "two"), ("s.c", b"y", "three"), schema=schema)
+    stored = StoredRows()
+    stored.ids.add(b"two")
+    again = builder(RowLayout(0, 1, message_id=2), stored)
+    made = again.build(rows, 3)
+    assert (list(made.names), again.already, again.saw_ids) == ([4, 6], 1, True)
+    assert made.subjects.to_pylist() == [b"s.a", b"s.c"]
+
+
+@pytest.mark.parametrize(("most", "wanted"), [(8192, 2048), (32_768, 4096)])
+def test_a_piece_is_a_part_of_what_may_be_under_way(most: int, wanted: int) -> None:
+    rows = batch(*[("s.a", b"x", None)] * 5000)
+    assert _step(rows, most) == wanted
+
+
+def test_the_first_row_that_is_too_large_is_named() -> None:
+    rows = batch(("s.a", b"x", None), ("s.b", bytes(5000), None), ("s.c", bytes(6000), None))
+    with pytest.raises(RowError, match=r"row 3 of partition 3 \(subject 's.b'\): with its headers it has 50\d\d bytes"):
+        builder(RowLayout(0, 1)).build(rows, 2)

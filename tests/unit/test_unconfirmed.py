@@ -161,7 +161,7 @@ def test_what_was_stored_behind_later_ones_is_counted() -> None:
     assert (unconfirmed._counters.out_of_order, unconfirmed._counters.copied, unconfirmed.last) == (1, 3, 3)
 
 
-@pytest.mark.parametrize("options", [{"window": 10}, {"keeps_sequence": True}])
+@pytest.mark.parametrize("options", [{"window": 10}, {"window": 10, "alone": True}, {"keeps_sequence": True}])
 def test_where_asking_again_could_come_too_late_each_message_asks_for_itself(options: dict[str, Any]) -> None:
     unconfirmed = under_way(**options)
     assert asked(unconfirmed.add(operations(1, 2), 1.0)) == [(1, b"1"), (2, b"2")]

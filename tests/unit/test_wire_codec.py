@@ -192,6 +192,28 @@ async def test_a_read_is_one_batch_for_each_subscription_whatever_their_order(pa
     assert told.turns == [(b"1", 5), (b"2", 5)]
 
 
+@pytest.mark.parametrize("payload", [b"two\r\nlines", b"a\r\nb\r\nc", b"\r\n"])
+@pytest.mark.parametrize("asks", [True, False])
+async def test_no_subscription_is_handed_nothing_wherever_a_read_ends(payload: bytes, asks: bool) -> None:
+    answer = b"MSG inbox.g7 1 %d\r\n%b\r\n" % (len(payload), payload)
+    whole = _delivery(b"1", 1, payload) if asks else answer
+    for end in range(len(whole)):
+        told = Turns()
+        parser = told.parser(b"1")
+        await parser.parse(whole[:end])
+        assert told.turns == []
+        await parser.parse(whole[end:])
+        assert told.turns == [(b"1", 1)]
+
+
+async def test_answers_with_one_reply_subject_are_told_apart_by_what_they_say() -> None:
+    line = b"MSG inbox.g7 %b 3\r\n%b\r\n"
+    said = [(b"1", b"abc"), (b"1", b"def"), (b"2", b"ghi"), (b"1", b"jkl"), (b"1", b"\r\nm"), (b"1", b"nop")]
+    ears = await _feed([b"".join(line % one for one in said)])
+    assert [message[3] for message in ears.heard[b"1"]] == [b"abc", b"def", b"jkl", b"\r\nm", b"nop"]
+    assert ears.heard[b"2"] == [(b"inbox.g7", b"", b"", b"ghi")]
+
+
 async def test_what_the_server_says_of_one_subscription_comes_behind_its_messages_and_waits_for_no_other() -> None:
     told = Turns()
     heartbeat = _operation((b"beat", b"", b"NATS/1.0 100 Idle Heartbeat\r\n\r\n", b"", b"1"))

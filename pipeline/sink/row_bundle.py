@@ -1,0 +1,94 @@
+"""Rows as the messages that they are, still in columns: their bytes are joined by Arrow, all at once."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bridge.copying.copy_loop import Operation
+
+__all__ = ["RowBundle", "as_text", "constant"]
+
+
+@dataclass(frozen=True, slots=True)
+class RowBundle:
+    """Messages with header blocks, a `bridge.copying.bundle.Bundle`.
+
+    Attributes:
+        names: for each row its number in the partition, from 1.
+        subjects: as `pa.BinaryArray`.
+        blocks: the header blocks, likewise.
+        payloads: likewise.
+    """
+
+    names: Sequence[int]
+    subjects: pa.Array
+    blocks: pa.Array
+    payloads: pa.Array
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the messages, without the first lines' sizes and reply subjects."""
+        return sum(pc.sum(pc.binary_length(part)).as_py() for part in (self.subjects, self.blocks, self.payloads))
+
+    def written(self, replies: bytes | list[bytes]) -> bytes:
+        """The protocol's operations, in order.
+
+        Args:
+            replies: the reply subject of all messages, or that of each; empty for none.
+        """
+        joined = self._joined(replies)
+        _, offsets, values = joined.buffers()
+        (end,) = struct.unpack_from("=i", offsets, 4 * len(joined))
+        return bytes(memoryview(values)[:end])
+
+    def operations(self, start: int, stop: int) -> list[Operation]:
+        """Those from one place to before another, one by one, without reply subjects."""
+        part = self._slice(start, stop)
+        written: list[bytes] = part._joined(b"").to_pylist()
+        return [(b"%d" % name, data) for name, data in zip(part.names, written, strict=True)]
+
+    def kept(self, rows: list[int]) -> RowBundle:
+        """Some of the rows, by their places here."""
+        if len(rows) == len(self.names):
+            return self
+        at = pa.array(rows, pa.int64())
+        names = [self.names[row] for row in rows]
+        return RowBundle(names, self.subjects.take(at), self.blocks.take(at), self.payloads.take(at))
+
+    def behind(self, name: int) -> RowBundle:
+        """The rows that follow a name."""
+        return self.kept([place for place, own in enumerate(self.names) if own > name])
+
+    def _slice(self, start: int, stop: int) -> RowBundle:
+        parts = (part.slice(start, stop - start) for part in (self.subjects, self.blocks, self.payloads))
+        return RowBundle(self.names[start:stop], *parts)
+
+    def _joined(self, replies: bytes | list[bytes]) -> pa.Array:
+        sizes = pc.binary_length(self.blocks)
+        totals = pc.add(sizes, pc.binary_length(self.payloads))
+        if isinstance(replies, bytes):
+            between = [constant(b" %b " % replies if replies else b" ")]
+        else:
+            asked = [reply + b" " if reply else b"" for reply in replies]
+            between = [constant(b" "), pa.array(asked, pa.binary())]
+        parts = [constant(b"HPUB "), self.subjects, *between, as_text(sizes), constant(b" "), as_text(totals)]
+        parts += [constant(b"\r\n"), self.blocks, self.payloads, constant(b"\r\n")]
+        return pc.binary_join_element_wise(*parts, constant(b""))
+
+
+def constant(text: bytes) -> pa.Scalar:
+    """The same text for every row."""
+    return pa.scalar(text, pa.binary())
+
+
+def as_text(numbers: pa.Array) -> pa.Array:
+    """Numbers in decimal, as bytes."""
+    return numbers.cast(pa.string()).cast(pa.binary())
