@@ -620,11 +620,7 @@ class WireClient(Client):
 
         Whoever asks while nothing more was written gets the same one.
         """
-        if self._pending:
-            # nats-py keeps SUB and UNSUB until its flusher runs; the PING must not overtake them.
-            self._wide.writelines(self._pending)
-            self._pending = []
-            self._pending_data_size = 0
+        self._write_pending()
         asked, writes = self._asked
         if asked is None or asked.done() or writes != self._wide.writes:
             asked = asyncio.get_running_loop().create_future()
@@ -632,3 +628,15 @@ class WireClient(Client):
             self._wide.gather(b"PING\r\n", ALWAYS_OPEN)
             self._asked = asked, self._wide.writes
         return asked
+
+    async def _send_ping(self, future: asyncio.Future[Any] | None = None) -> None:
+        # What `flush` of nats-py waits for, too.
+        self._write_pending()
+        await super()._send_ping(future)
+
+    def _write_pending(self) -> None:
+        """nats-py keeps SUB and UNSUB until its flusher runs; a PING must not overtake them."""
+        if self._pending:
+            self._wide.writelines(self._pending)
+            self._pending = []
+            self._pending_data_size = 0

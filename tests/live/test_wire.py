@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from nats.aio.transport import TcpTransport
 
 from bridge.wire import Delivered, WireClient
 from conformance.servers import NativeServer, SharedServers
@@ -180,6 +181,31 @@ async def test_flushed_is_behind_subscribing_and_unsubscribing(
             await one.client.flushed()
         assert [message[3] for message in arrived] == [b"heard"]
         await subscription.release()
+
+
+async def test_what_nats_py_waits_for_is_behind_subscribing_too(
+    servers: SharedServers,
+    unique_name: Callable[[str], str],
+    raw_peer: OpenPeer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A race of the server's two connections would be lost once in a hundred times: so what is written is looked at."""
+    peer = await raw_peer(await servers.url("2.10.27"))
+    subject = unique_name("sub")
+    written: list[bytes] = []
+    monkeypatch.setattr(
+        TcpTransport,
+        "write",
+        lambda self, data, write=TcpTransport.write: (written.append(data), write(self, data))[-1],
+    )
+    monkeypatch.setattr(
+        TcpTransport,
+        "writelines",
+        lambda self, data, write=TcpTransport.writelines: (written.extend(data), write(self, data))[-1],
+    )
+    await peer.client.subscribe_batches(subject, lambda _: None)
+    await peer.client.flush()
+    assert [operation.split(b" ")[0].strip() for operation in written] == [b"SUB", b"PING"]
 
 
 async def test_a_queue_group_gets_each_message_once_and_no_control_messages(
