@@ -20,16 +20,18 @@ from transforms import header_block
 from transforms.republish import Refusal
 from transforms.sourcing import Sourcing
 
-__all__ = ["CopyLoop", "Operation", "Special", "message_sequence"]
+__all__ = ["OUR_ID", "CopiedAs", "CopyLoop", "Operation", "Special", "message_sequence"]
+
+OUR_ID = b"\nNats-Msg-Id: bridge-"
+"""In the header block of what is a copy itself."""
 
 _MOST_SUBJECTS = 65_536
-_OURS = b"\nNats-Msg-Id: bridge-"
 _ACTS = (b"\nNats-TTL:", b"\nNats-Rollup:", b"\nNats-Schedule", b"\nNats-Incr:")
 
 Operation: TypeAlias = tuple[bytes, bytes]
 """The message's sequence in the origin, as text; and an `HPUB` operation without a reply subject."""
 
-_Known: TypeAlias = tuple[bytes, bytes] | str | None
+CopiedAs: TypeAlias = tuple[bytes, bytes] | str | None
 """The operation's beginning and the record's end; why it cannot be copied; or that it is not selected."""
 
 
@@ -71,6 +73,13 @@ class CopyLoop:
         counters: where to count.
         max_payload: bytes that the target's server takes in one message, headers included.
         records: whether copies carry a source record.
+
+    Attributes:
+        there: sequences that the target holds already, in front of which others are missing.
+        identified: what a copy's message id begins with, and the line before it.
+        record: what a copy's source record begins with, likewise; empty where copies carry none.
+        limit: bytes that the target takes in one message.
+        is_random: whether a subject may be another one each time.
     """
 
     def __init__(
@@ -84,12 +93,13 @@ class CopyLoop:
         records: bool = True,
     ) -> None:
         self.max_payload = max_payload
-        self.there: set[int] = set()  # sequences that the target holds already, in front of which others are missing
+        self.there: set[int] = set()
+        self.is_random = any(part.is_random for part in sourcing.transforms)
         self._sourcing = sourcing
         self._key = key
         self._counters = counters
         self._records = records
-        self._known: dict[bytes, _Known] = {}
+        self._known: dict[bytes, CopiedAs] = {}
         self.retarget(target)
 
     def retarget(self, target: Target, key: bytes | None = None) -> None:
@@ -98,9 +108,9 @@ class CopyLoop:
         self._key = key or self._key
         self._known.clear()
         sourcing = self._sourcing
-        self._identified = b"Nats-Msg-Id: bridge-%b-" % self._key
-        self._record = b"%b: %b " % (target.record_header, sourcing.origin) if self._records else b""
-        self._limit = min(self.max_payload, target.max_message_size or self.max_payload)
+        self.identified = b"Nats-Msg-Id: bridge-%b-" % self._key
+        self.record = b"%b: %b " % (target.record_header, sourcing.origin) if self._records else b""
+        self.limit = min(self.max_payload, target.max_message_size or self.max_payload)
 
     def run(self, batch: list[Delivered], out: list[Operation], start: int = 0) -> tuple[int, Special | None]:
         """Handle messages of a batch, in order, until its end or until one is special.
@@ -115,7 +125,7 @@ class CopyLoop:
         """
         if start >= len(batch):
             return len(batch), None
-        known, identified, record, limit = self._known, self._identified, self._record, self._limit
+        known, identified, record, limit = self._known, self.identified, self.record, self.limit
         there = self.there
         unselected = 0
         behind = _behind(batch[0][1])
@@ -125,7 +135,7 @@ class CopyLoop:
             try:
                 entry = known[subject]
             except KeyError:
-                entry = self._learn(subject)
+                entry = self.copied_as(subject)
             if entry is None:
                 unselected += 1
                 continue
@@ -141,7 +151,7 @@ class CopyLoop:
             acts = has_id = False
             if block:
                 if b"Nats-" in block:
-                    has_id = block.count(b"Nats-") == 1 and b"\nNats-Msg-Id:" in block and _OURS not in block
+                    has_id = block.count(b"Nats-") == 1 and b"\nNats-Msg-Id:" in block and OUR_ID not in block
                     if not has_id:
                         block, acts = self._travelling(block)
                         has_id = b"\nNats-Msg-Id:" in block
@@ -165,11 +175,14 @@ class CopyLoop:
         self._counters.unselected += unselected
         return len(batch), None
 
-    def _learn(self, subject: bytes) -> _Known:
+    def copied_as(self, subject: bytes) -> CopiedAs:
+        """What becomes of messages with a subject."""
         known = self._known
+        if subject in known:
+            return known[subject]
         if len(known) >= _MOST_SUBJECTS:
             known.clear()
-        entry: _Known
+        entry: CopiedAs
         destination = self._sourcing.destination(subject)
         if destination is None:
             entry = None
@@ -185,7 +198,7 @@ class CopyLoop:
                 b"HPUB %b " % destination,
                 (rest + b"\r\n\r\n") if self._records else b"\r\n",
             )
-        if not any(part.is_random for part in self._sourcing.transforms):
+        if not self.is_random:
             known[subject] = entry
         return entry
 
@@ -199,7 +212,7 @@ class CopyLoop:
         return bare, any(name in bare for name in _ACTS)
 
     def _too_large(self, total: int) -> str:
-        return f"with its headers it has {total} bytes, more than the {self._limit} that the target takes"
+        return f"with its headers it has {total} bytes, more than the {self.limit} that the target takes"
 
 
 def _why(refusal: Refusal) -> str:

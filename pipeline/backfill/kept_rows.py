@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pyarrow as pa
 
-from bridge.wire import Delivered
 from pipeline.backfill.rows import Batches, Piece, pieces_of
 
 __all__ = ["KeptRows"]
@@ -34,17 +32,15 @@ class KeptRows:
         self._coming: asyncio.Future[list[Piece] | None] | None = None
         self._ended = False
 
-    async def behind(self, handled: int) -> AsyncIterator[list[Delivered]]:
-        """The messages behind a sequence, as batches: those that are kept, then new ones. Nothing before is kept on."""
+    async def behind(self, handled: int) -> AsyncIterator[Piece]:
+        """The rows behind a sequence: those that are kept, then new ones. Nothing before is kept on."""
         self.stored(handled)
-        for piece in tuple(self._kept):
-            start = bisect_right(piece.sequences, handled)
-            yield piece.messages[start:] if start else piece.messages
-        while (pieces := await self._next()) is not None:
+        pieces: Sequence[Piece] | None = tuple(self._kept)
+        while pieces is not None:
             for piece in pieces:
-                start = bisect_right(piece.sequences, handled)
-                if start < len(piece.messages):
-                    yield piece.messages[start:] if start else piece.messages
+                if (wanted := piece.behind(handled)) is not None:
+                    yield wanted
+            pieces = await self._next()
 
     def stored(self, sequence: int) -> None:
         """Everything up to a sequence is stored, and will not be asked for again."""
@@ -65,7 +61,7 @@ class KeptRows:
             return None
         if pieces:
             self.last = pieces[-1].last
-            self.read += sum(len(piece.messages) for piece in pieces)
+            self.read += sum(map(len, pieces))
             self._kept.extend(pieces)
         self._coming = self._read()
         return pieces

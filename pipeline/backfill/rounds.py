@@ -25,6 +25,7 @@ from bridge.copying.verdict import Verdict
 from bridge.measures import Measures
 from bridge.wire import Delivered
 from pipeline.backfill.kept_rows import KeptRows
+from pipeline.backfill.rows import Piece
 from pipeline.errors import PipelineError, UnreachableError
 
 __all__ = ["Maker", "Place", "Rounds"]
@@ -142,9 +143,7 @@ class Rounds:
         self._publisher = publisher
         return publisher, await self._maker.begin(self._link, target, last, self._confirmed)
 
-    async def _publish(
-        self, publisher: Publisher, there: Container[int], pieces: AsyncIterator[list[Delivered]]
-    ) -> bool:
+    async def _publish(self, publisher: Publisher, there: Container[int], pieces: AsyncIterator[Piece]) -> bool:
         """Whether everything is stored; else another round is needed."""
         self._forget(self._confirmed)
         left = [operation for operation in self._kept if int(operation[0]) not in there]
@@ -153,11 +152,11 @@ class Rounds:
         await self._send(publisher, left)
         while not publisher.over:
             try:
-                batch = await anext(pieces)
+                piece = await anext(pieces)
             except StopAsyncIteration:
                 await publisher.settled()
                 return not publisher.over
-            made = self._maker.operations(batch)
+            made = self._maker.operations(piece.messages)
             await self._maker.rejected()
             self._kept.extend(made)
             self._rows.stored(self._rows.last)  # kept as operations from now on

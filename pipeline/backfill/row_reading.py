@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from bridge.cancelling import end_tasks
@@ -12,7 +12,9 @@ from bridge.copying.publisher import Publisher
 from bridge.copying.reading import Reading
 from bridge.errors import RuleRefusedError
 from bridge.lag import Standpoint
+from pipeline.backfill.column_copies import copies_of
 from pipeline.backfill.kept_rows import KeptRows
+from pipeline.backfill.rows import Piece
 from pipeline.errors import DataLostError
 
 __all__ = ["RowEntry"]
@@ -45,6 +47,20 @@ class RowEntry(CopyEntry):
     def reading(self, publisher: Publisher, filters: tuple[str, ...]) -> Reading:
         """Who hands the rows on; see `CopyEntry`."""
         return _RowReading(self, publisher, self._rows, filters)
+
+    def accept_rows(self, publisher: Publisher, piece: Piece) -> Awaitable[None] | None:
+        """Copy rows that were read for the round of a publisher: in columns, if nothing asks for more care."""
+        loop = self._loop
+        if loop is None or publisher is not self._publisher or self._ended:
+            return None
+        copies = copies_of(piece, loop) if self._keeper is None else None
+        if copies is None:
+            return self.accept(publisher, piece.messages)
+        self._counters.received += len(piece)
+        self._counters.unselected += len(piece) - len(copies)
+        if copies:
+            publisher.expect(b"%d" % copies.names[-1], 0)
+        return publisher.send(copies)
 
     async def watch(self) -> None:
         """Nothing waits in a history."""
@@ -118,8 +134,8 @@ class _RowReading:
     async def _feed(self) -> None:
         entry, publisher, rows = self._entry, self._publisher, self._rows
         try:
-            async for batch in rows.behind(self.handled):
-                if waiting := entry.accept(publisher, batch):
+            async for piece in rows.behind(self.handled):
+                if waiting := entry.accept_rows(publisher, piece):
                     await waiting
                 if publisher.over:
                     return  # the next round begins, or an error ended it all

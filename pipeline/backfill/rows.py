@@ -6,6 +6,7 @@ What a consumer tells beside the message is in a delivery's reply subject: `$JS.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -35,29 +36,44 @@ COLUMNS: Final = tuple(SCHEMA.names)
 Batches: TypeAlias = Iterator[pa.RecordBatch] | AsyncIterator[pa.RecordBatch]
 """Rows of a history, as Spark gives them to a task, or as the task reads them itself."""
 
-_PIECE: Final = 1024  # messages: few enough that the window of unconfirmed ones is never filled at once
+_PIECE: Final = 2048  # messages: few enough that the window of unconfirmed ones is never filled at once
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Messages that follow each other.
+    """Rows that follow each other.
 
     Attributes:
-        sequences: of each, ascending.
-        messages: as if delivered.
+        sequences: of each, ascending; at least one.
+        rows: with the columns in `COLUMNS`, in that order.
     """
 
     sequences: list[int]
-    messages: list[Delivered]
+    rows: pa.RecordBatch
+
+    def __len__(self) -> int:
+        return len(self.sequences)
 
     @property
     def last(self) -> int:
         """The last one's sequence."""
         return self.sequences[-1]
 
+    @property
+    def messages(self) -> list[Delivered]:
+        """As if delivered; made anew each time."""
+        return _deliveries(self.rows.columns)
+
+    def behind(self, sequence: int) -> Piece | None:
+        """The rows that follow a sequence; None where there are none."""
+        start = bisect_right(self.sequences, sequence)
+        if start == len(self.sequences):
+            return None
+        return Piece(self.sequences[start:], self.rows.slice(start)) if start else self
+
 
 def pieces_of(batch: pa.RecordBatch, after: int) -> list[Piece]:
-    """A batch of rows in ascending sequence, as pieces of at most some thousand messages.
+    """A batch of rows in ascending sequence, as pieces of some thousand messages at most.
 
     A row with the sequence of the one before it is left out: captures may hold a message twice.
 
@@ -82,11 +98,10 @@ def pieces_of(batch: pa.RecordBatch, after: int) -> list[Piece]:
         sequences = sequences[steps > 0]
     if not len(sequences):
         return []
-    messages = _deliveries(columns)
+    rows = pa.record_batch(columns, schema=SCHEMA)
     numbers: list[int] = sequences.tolist()
     return [
-        Piece(numbers[start : start + _PIECE], messages[start : start + _PIECE])
-        for start in range(0, len(numbers), _PIECE)
+        Piece(numbers[start : start + _PIECE], rows.slice(start, _PIECE)) for start in range(0, len(numbers), _PIECE)
     ]
 
 

@@ -181,10 +181,10 @@ class BundleBuilder:
         return own
 
     def _check_sizes(self, bundle: RowBundle) -> None:
-        totals = pc.add(pc.binary_length(bundle.blocks), pc.binary_length(bundle.payloads))
-        if (pc.max(totals).as_py() or 0) <= self._limit:
+        if bundle.longest <= self._limit:
             return
-        at, total = next((at, total) for at, total in enumerate(totals.to_pylist()) if total > self._limit)
+        totals = bundle.totals.to_pylist()
+        at, total = next((at, total) for at, total in enumerate(totals) if total > self._limit)
         raise self._wrong(
             bundle.names[at] - 1,
             bundle.subjects[at].as_py(),

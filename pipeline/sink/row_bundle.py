@@ -36,7 +36,18 @@ class RowBundle:
     @property
     def size(self) -> int:
         """Bytes of the messages, without the first lines' sizes and reply subjects."""
-        return sum(pc.sum(pc.binary_length(part)).as_py() for part in (self.subjects, self.blocks, self.payloads))
+        parts = (self.subjects, self.blocks, self.payloads)
+        return sum(pc.sum(pc.binary_length(part)).as_py() or 0 for part in parts)
+
+    @property
+    def totals(self) -> pa.Array:
+        """Bytes of each message's header block and payload."""
+        return pc.add(pc.binary_length(self.blocks), pc.binary_length(self.payloads))
+
+    @property
+    def longest(self) -> int:
+        """The largest of these; 0 where there is no message."""
+        return pc.max(self.totals).as_py() or 0
 
     def written(self, replies: bytes | list[bytes]) -> bytes:
         """The protocol's operations, in order.
@@ -72,8 +83,7 @@ class RowBundle:
         return RowBundle(self.names[start:stop], *parts)
 
     def _joined(self, replies: bytes | list[bytes]) -> pa.Array:
-        sizes = pc.binary_length(self.blocks)
-        totals = pc.add(sizes, pc.binary_length(self.payloads))
+        sizes, totals = pc.binary_length(self.blocks), self.totals
         if isinstance(replies, bytes):
             between = [constant(b" %b " % replies if replies else b" ")]
         else:

@@ -8,9 +8,8 @@ import pyarrow as pa
 import pytest
 
 from bridge.republish_loop import AckReply
-from bridge.wire import Delivered
 from pipeline.backfill.kept_rows import KeptRows
-from pipeline.backfill.rows import deliveries_of, pieces_of, sequence_of
+from pipeline.backfill.rows import Piece, deliveries_of, pieces_of, sequence_of
 from pipeline.errors import DataLostError, SchemaError
 
 
@@ -43,7 +42,7 @@ def test_pieces_are_in_order_and_have_each_row_once() -> None:
     assert [sequence_of(message) for message in piece.messages] == [b"6", b"9"]
     assert pieces_of(rows(5, 5), 5) == []
     assert pieces_of(rows(), 5) == []
-    assert [len(piece.messages) for piece in pieces_of(rows(*range(1, 2501)), 0)] == [1024, 1024, 452]
+    assert [len(piece.messages) for piece in pieces_of(rows(*range(1, 5001)), 0)] == [2048, 2048, 904]
 
 
 @pytest.mark.parametrize(("sequences", "after"), [((7, 6), 0), ((4, 8), 5)])
@@ -63,23 +62,24 @@ def test_rows_of_another_shape_are_named() -> None:
 
 async def test_rows_are_kept_until_they_are_stored() -> None:
     def batches() -> Iterator[pa.RecordBatch]:
-        yield rows(*range(1, 2001))
-        yield rows(*range(2001, 2101))
+        yield rows(*range(1, 4001))
+        yield rows(*range(4001, 4101))
 
     kept = KeptRows(batches())
-    seen = [message async for batch in _some(kept, 1500) for message in batch]
-    assert (len(seen), kept.last) == (2000, 2000)
-    kept.stored(1024)
+    seen = [message async for piece in _some(kept, 2500) for message in piece.messages]
+    assert (len(seen), kept.last) == (4000, 4000)
+    kept.stored(2048)
     # Another round begins where the target stands, and ends with what was not read yet.
-    again = [int(sequence_of(message)) async for batch in kept.behind(1030) for message in batch]
-    assert again == list(range(1031, 2101))
-    assert (kept.read, kept.last) == (2100, 2100)
+    pieces = [piece async for piece in kept.behind(2060)]
+    assert [int(sequence_of(message)) for piece in pieces for message in piece.messages] == list(range(2061, 4101))
+    assert [sequence for piece in pieces for sequence in piece.sequences] == list(range(2061, 4101))
+    assert (kept.read, kept.last) == (4100, 4100)
 
 
-async def _some(kept: KeptRows, count: int) -> AsyncIterator[list[Delivered]]:
+async def _some(kept: KeptRows, count: int) -> AsyncIterator[Piece]:
     seen = 0
-    async for batch in kept.behind(0):
-        yield batch
-        seen += len(batch)
+    async for piece in kept.behind(0):
+        yield piece
+        seen += len(piece)
         if seen >= count:
             return

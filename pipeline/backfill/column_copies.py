@@ -1,0 +1,83 @@
+"""Copies made of columns: what `CopyLoop` makes of messages, made of the rows of a history all at once.
+
+Only of ordinary rows: those of which nothing but their subject, sequence, time and size decides what becomes of them. A
+piece with any other row goes through the loop, message by message.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bridge.copying.copy_loop import OUR_ID, CopyLoop
+from pipeline.backfill.rows import Piece
+from pipeline.sink.row_bundle import RowBundle, as_text, constant
+from transforms import header_block
+
+__all__ = ["copies_of"]
+
+_EMPTY: Final = constant(b"")
+_START: Final = constant(header_block.START)
+
+
+def copies_of(piece: Piece, loop: CopyLoop) -> RowBundle | None:
+    """The copies of a piece, named by their sequences; those of rows that are not selected are left out.
+
+    Returns:
+        None where the loop must look at each message.
+    """
+    if loop.there or loop.is_random:
+        return None
+    subjects, sequences, times, blocks, payloads = piece.rows.columns
+    blocks, payloads = blocks.fill_null(_EMPTY), payloads.fill_null(_EMPTY)
+    identified = _identified(blocks)
+    if identified is None:
+        return None
+    subjects = subjects.cast(pa.binary()).dictionary_encode()
+    made = [loop.copied_as(subject) for subject in subjects.dictionary.to_pylist()]
+    if any(isinstance(each, str) for each in made):
+        return None
+    names, indices = piece.sequences, subjects.indices
+    if None in made:
+        selected = pa.array([each is not None for each in made]).take(indices)
+        columns = (indices, sequences, times, blocks, payloads)
+        indices, sequences, times, blocks, payloads = (column.filter(selected) for column in columns)
+        names = sequences.to_pylist()
+    heads = [each[0] if isinstance(each, tuple) else None for each in made]
+    tails = [each[1] if isinstance(each, tuple) else None for each in made]
+    numbers = as_text(sequences)
+    parts = [_opened(blocks)]
+    if not identified:
+        parts += [constant(loop.identified), numbers, constant(b"-"), as_text(times), constant(b"\r\n")]
+    if loop.record:
+        parts += [constant(loop.record), numbers]
+    parts.append(pa.array(tails, pa.binary()).take(indices))
+    bundle = RowBundle(
+        names,
+        pa.array([head and head[5:-1] for head in heads], pa.binary()).take(indices),  # HPUB SUBJECT and a space
+        pc.binary_join_element_wise(*parts, _EMPTY),
+        payloads,
+    )
+    return bundle if bundle.longest <= loop.limit else None
+
+
+def _identified(blocks: pa.Array) -> bool | None:
+    """Whether each has a message id of its publisher's, or none does; None where a closer look is needed."""
+    counts = pc.count_substring(blocks, "Nats-")
+    fewest, most = pc.min_max(counts).values()
+    if not most.as_py():
+        return False
+    if (fewest.as_py(), most.as_py()) != (1, 1) or not pc.all(pc.match_substring(blocks, "\nNats-Msg-Id:")).as_py():
+        return None
+    return None if pc.any(pc.match_substring(blocks, OUR_ID.decode())).as_py() else True
+
+
+def _opened(blocks: pa.Array) -> pa.Array | pa.Scalar:
+    """Header blocks without their end, for more lines to follow."""
+    lengths = pc.binary_length(blocks)
+    longest = pc.max(lengths).as_py()
+    if not longest:
+        return _START
+    return pc.if_else(pc.greater(lengths, 2), pc.binary_slice(blocks, 0, -2), _START)
