@@ -4,13 +4,14 @@ Theory of operation: the engine's own function, in a loop over the array, is the
 asked for two shorter ways (docs/spark.md has the figures): `partition` hashes byte by byte, slowly in Python, and with
 numpy for all subjects at once; and where a destination is made of literals, wildcards, `>` and partitions alone, Arrow
 cuts, compares and joins whole columns of tokens. Every subject must have the same answer in both ways, whatever its
-bytes are; tests/spark/test_subject_batch.py holds one against the other. Other functions take the loop.
+bytes are; tests/spark/test_subject_batch.py holds one against the other. Other functions take the loop. And where an
+array holds the same subjects again and again, as histories do, each of them is transformed once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -35,6 +36,8 @@ _COLUMNAR: Final = frozenset((Kind.LITERAL, Kind.WILDCARD, Kind.REST, Kind.PARTI
 _FNV_OFFSET: Final = np.uint32(2166136261)
 _FNV_PRIME: Final = np.uint32(16777619)
 _TABLE: Final = 4096
+_REPEATED: Final = 3  # times that each subject is there on average, from which telling them apart pays
+_NOT_TRIED: Final = 15  # arrays, after one in which subjects were not repeated
 _STAR, _GREATER = b"*>"
 
 
@@ -52,14 +55,33 @@ def batch_function(transform: Transform, *, columnar: bool = True) -> Callable[[
     if transform.pattern == transform.destination == REST:
         return lambda subjects: subjects.cast(pa.binary())  # without any look at tokens, like the server
     if columnar and all(part.kind in _COLUMNAR for part in transform.parts):
-        return _columnar(transform.pattern, transform.parts)
+        return _each_once(_columnar(transform.pattern, transform.parts))
     apply = transform.apply
 
     def one_by_one(subjects: Array) -> Array:
         raw = subjects.cast(pa.binary()).to_pylist()
         return pa.array([None if subject is None else apply(subject) for subject in raw], pa.binary())
 
-    return one_by_one
+    return one_by_one if transform.is_random else _each_once(one_by_one)
+
+
+def _each_once(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """The same function, which is given each subject of an array once where they are repeated."""
+    not_tried = 0
+
+    @wraps(function)
+    def transformed(subjects: Array) -> Array:
+        nonlocal not_tried
+        if not_tried:
+            not_tried -= 1
+            return function(subjects)
+        apart = subjects.cast(pa.binary()).dictionary_encode()
+        if len(apart.dictionary) * _REPEATED > len(apart):
+            not_tried = _NOT_TRIED
+            return function(subjects)
+        return function(apart.dictionary).take(apart.indices)
+
+    return transformed
 
 
 def fnv1a_32(data: NDArray[np.uint8], keys: Iterable[tuple[_Rows, _Rows]], count: int) -> NDArray[np.uint32]:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline import subject_batch
 from pipeline.subject_batch import batch_function, fnv1a_32
 from transforms import TransformError, compile_transform, dialect
 from transforms.functions import fnv1a_32 as engines_fnv1a_32
@@ -63,6 +64,42 @@ def test_columns_of_tokens_give_what_the_engine_gives(
     # Arrays that Spark hands over may be views into longer ones.
     assert batch_function(transform)(array.slice(cut)).to_pylist() == expected[cut:]
     assert batch_function(transform)(array.cast(pa.large_binary())).to_pylist() == expected
+
+
+@given(
+    st.lists(st.sampled_from([b"a.1", b"a.2", b"b.x", b"a", b"", b"\xff.\xc3", None]), min_size=20, max_size=60),
+    st.sampled_from([b"x.$1", b"{{partition(3,1)}}.$1", b"{{split(1,1)}}", b"{{left(1,1)}}"]),
+    st.integers(0, 3),
+)
+def test_subjects_that_are_repeated(subjects: list[bytes | None], destination: bytes, cut: int) -> None:
+    transform = compile_transform(b"a.*", destination)
+    expected = [None if subject is None else transform.apply(subject) for subject in subjects]
+    array = pa.array(subjects, pa.binary())
+    asked = batch_function(transform)
+    assert asked(array).to_pylist() == expected
+    assert asked(array.slice(cut)).to_pylist() == expected[cut:]
+    # What is not repeated is not told apart, and some arrays behind it are not, either.
+    others = [b"a.%d" % number for number in range(20)]
+    assert asked(pa.array(others, pa.binary())).to_pylist() == list(map(transform.apply, others))
+    for _ in range(20):
+        assert asked(array).to_pylist() == expected
+
+
+def test_of_repeated_subjects_each_is_transformed_once() -> None:
+    asked: list[bytes] = []
+
+    def counted(subjects: pa.Array) -> pa.Array:
+        asked.extend(subjects.to_pylist())
+        return subjects
+
+    once = subject_batch._each_once(counted)
+    assert once(pa.array([b"b", None, b"a", b"b"] * 50)).to_pylist() == [b"b", None, b"a", b"b"] * 50
+    assert asked == [b"b", b"a"]
+
+
+def test_random_numbers_are_drawn_for_each_subject() -> None:
+    transform = compile_transform(b"a", b"{{random(1000000)}}", dialect("2.15.1"))
+    assert len(set(batch_function(transform)(pa.array([b"a"] * 1000)).to_pylist())) > 900
 
 
 @given(st.lists(SUBJECTS, min_size=1, max_size=20), st.sampled_from([b"*", b"*.*", b"*.>", b"foo.*", b">", b"*.a.*"]))
