@@ -17,7 +17,7 @@ __all__ = ["Bundle", "Messages", "Part", "operations_of", "size_of"]
 
 
 class Bundle(Protocol):
-    """Messages to publish, in order; never none."""
+    """Messages to publish, in order; what holds none is not sent."""
 
     @property
     def names(self) -> Sequence[int]:

@@ -76,8 +76,8 @@ class CopyLoop:
 
     Attributes:
         there: sequences that the target holds already, in front of which others are missing.
-        identified: what a copy's message id begins with, and the line before it.
-        record: what a copy's source record begins with, likewise; empty where copies carry none.
+        identified: how the header line of a copy's message id begins, up to the sequence.
+        record: how the line of its source record begins, likewise; empty where copies carry none.
         limit: bytes that the target takes in one message.
         is_random: whether a subject may be another one each time.
     """

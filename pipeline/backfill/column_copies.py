@@ -26,14 +26,14 @@ def copies_of(piece: Piece, loop: CopyLoop) -> RowBundle | None:
     """The copies of a piece, named by their sequences; those of rows that are not selected are left out.
 
     Returns:
-        None where the loop must look at each message.
+        It may hold none. None where the loop must look at each message.
     """
-    if loop.there or loop.is_random:
+    if loop.is_random or not loop.there.isdisjoint(piece.sequences):
         return None
     subjects, sequences, times, blocks, payloads = piece.rows.columns
     blocks, payloads = blocks.fill_null(_EMPTY), payloads.fill_null(_EMPTY)
-    identified = _identified(blocks)
-    if identified is None:
+    bring_ids = _bring_ids(blocks)
+    if bring_ids is None:
         return None
     subjects = subjects.cast(pa.binary()).dictionary_encode()
     made = [loop.copied_as(subject) for subject in subjects.dictionary.to_pylist()]
@@ -49,7 +49,7 @@ def copies_of(piece: Piece, loop: CopyLoop) -> RowBundle | None:
     tails = [each[1] if isinstance(each, tuple) else None for each in made]
     numbers = as_text(sequences)
     parts = [_opened(blocks)]
-    if not identified:
+    if not bring_ids:
         parts += [constant(loop.identified), numbers, constant(b"-"), as_text(times), constant(b"\r\n")]
     if loop.record:
         parts += [constant(loop.record), numbers]
@@ -63,8 +63,8 @@ def copies_of(piece: Piece, loop: CopyLoop) -> RowBundle | None:
     return bundle if bundle.longest <= loop.limit else None
 
 
-def _identified(blocks: pa.Array) -> bool | None:
-    """Whether each has a message id of its publisher's, or none does; None where a closer look is needed."""
+def _bring_ids(blocks: pa.Array) -> bool | None:
+    """Whether all have a message id of their publisher's, or none has one; None where a closer look is needed."""
     counts = pc.count_substring(blocks, "Nats-")
     fewest, most = pc.min_max(counts).values()
     if not most.as_py():

@@ -22,11 +22,13 @@ class KeptRows:
     Attributes:
         read: how many were read.
         last: the last one's sequence; 0 before there is one.
+        forgotten: the last one's that is not kept any more; 0 before there is one.
     """
 
     def __init__(self, batches: Batches) -> None:
         self.read = 0
         self.last = 0
+        self.forgotten = 0
         self._batches = batches
         self._kept: deque[Piece] = deque()
         self._coming: asyncio.Future[list[Piece] | None] | None = None
@@ -46,7 +48,7 @@ class KeptRows:
         """Everything up to a sequence is stored, and will not be asked for again."""
         kept = self._kept
         while kept and kept[0].last <= sequence:
-            kept.popleft()
+            self.forgotten = kept.popleft().last
 
     async def _next(self) -> list[Piece] | None:
         """New pieces, kept from now on; the batch behind them is being read meanwhile. None at the end."""

@@ -156,7 +156,7 @@ class Rounds:
             except StopAsyncIteration:
                 await publisher.settled()
                 return not publisher.over
-            made = self._maker.operations(piece.messages)
+            made = self._maker.operations(piece.messages())
             await self._maker.rejected()
             self._kept.extend(made)
             self._rows.stored(self._rows.last)  # kept as operations from now on

@@ -49,13 +49,16 @@ class RowEntry(CopyEntry):
         return _RowReading(self, publisher, self._rows, filters)
 
     def accept_rows(self, publisher: Publisher, piece: Piece) -> Awaitable[None] | None:
-        """Copy rows that were read for the round of a publisher: in columns, if nothing asks for more care."""
+        """Copy rows that were read for the round of a publisher: in columns, if nothing asks for more care.
+
+        Columns are not measured, nor traced: nobody looks at either in a task.
+        """
         loop = self._loop
         if loop is None or publisher is not self._publisher or self._ended:
             return None
         copies = copies_of(piece, loop) if self._keeper is None else None
         if copies is None:
-            return self.accept(publisher, piece.messages)
+            return self.accept(publisher, piece.messages())
         self._counters.received += len(piece)
         self._counters.unselected += len(piece) - len(copies)
         if copies:
@@ -70,17 +73,19 @@ class RowEntry(CopyEntry):
 
         Raises:
             RuleRefusedError: the origin is another one by now.
-            DataLostError: the target lost messages since the job was planned.
+            DataLostError: the target lost messages since the job was planned, or since it has confirmed them.
         """
         if created != self._created:
             raise RuleRefusedError(
                 f"rule '{self.plan.rule}': stream '{self.plan.source.name}' was created anew while its history was"
                 " copied: run the backfill again"
             )
-        if handled < self._first - 1:
+        held = max(self._first - 1, self._rows.forgotten)
+        if handled < held:
             raise DataLostError(
-                f"rule '{self.plan.rule}': stream '{self.plan.stream}' holds what comes from up to sequence {handled},"
-                f" and held more when the job began, which reads from {self._first} on: run the backfill again"
+                f"rule '{self.plan.rule}': stream '{self.plan.stream}' holds what comes from"
+                f" '{self.plan.source.name}' up to sequence {handled}, and has held it up to {held} since the job was"
+                " planned: run the backfill again"
             )
 
     def fail(self, error: BaseException) -> None:

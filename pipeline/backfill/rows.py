@@ -1,4 +1,5 @@
-"""Rows of a history as the sidecar's code takes messages: tuples of bytes, as if a consumer had delivered them.
+"""Rows of a history: pieces of them in columns, and as the sidecar's code takes messages, as if a consumer had
+delivered them: as tuples of bytes.
 
 What a consumer tells beside the message is in a delivery's reply subject: `$JS.ACK.<stream>.<consumer>.<deliveries>.
 <stream sequence>.<consumer sequence>.<time ns>.<pending>`. Of these only sequence and time are real here.
@@ -33,10 +34,13 @@ SCHEMA: Final = pa.schema(
 
 COLUMNS: Final = tuple(SCHEMA.names)
 
+_MAY_BE_NULL: Final = ("header_block", "data")
+
 Batches: TypeAlias = Iterator[pa.RecordBatch] | AsyncIterator[pa.RecordBatch]
 """Rows of a history, as Spark gives them to a task, or as the task reads them itself."""
 
-_PIECE: Final = 2048  # messages: few enough that the window of unconfirmed ones is never filled at once
+_PIECE: Final = 1024  # messages: few enough that the window of unconfirmed ones is never filled at once
+_PIECE_BYTES: Final = 4 << 20  # of a piece of large messages, about
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +63,8 @@ class Piece:
         """The last one's sequence."""
         return self.sequences[-1]
 
-    @property
     def messages(self) -> list[Delivered]:
-        """As if delivered; made anew each time."""
+        """As if delivered."""
         return _deliveries(self.rows.columns)
 
     def behind(self, sequence: int) -> Piece | None:
@@ -82,7 +85,7 @@ def pieces_of(batch: pa.RecordBatch, after: int) -> list[Piece]:
         after: the sequence of the row before the batch; 0 for none.
 
     Raises:
-        SchemaError: a column is missing or of another type.
+        SchemaError: a column is missing or of another type, or null where nothing may be.
         DataLostError: the rows are not in the order of their sequences.
     """
     columns = [_column(batch, name) for name in COLUMNS]
@@ -100,16 +103,15 @@ def pieces_of(batch: pa.RecordBatch, after: int) -> list[Piece]:
         return []
     rows = pa.record_batch(columns, schema=SCHEMA)
     numbers: list[int] = sequences.tolist()
-    return [
-        Piece(numbers[start : start + _PIECE], rows.slice(start, _PIECE)) for start in range(0, len(numbers), _PIECE)
-    ]
+    step = max(min(_PIECE, _PIECE_BYTES * len(numbers) // max(rows.nbytes, 1)), 1)
+    return [Piece(numbers[start : start + step], rows.slice(start, step)) for start in range(0, len(numbers), step)]
 
 
 def deliveries_of(batch: pa.RecordBatch) -> list[Delivered]:
     """A batch of rows in any order.
 
     Raises:
-        SchemaError: a column is missing or of another type.
+        SchemaError: a column is missing or of another type, or null where nothing may be.
     """
     return _deliveries([_column(batch, name) for name in COLUMNS])
 
@@ -127,6 +129,8 @@ def _column(batch: pa.RecordBatch, name: str) -> Any:
     column = batch.column(at)
     if column.type != wanted:
         raise SchemaError(f"column {name}: is of type {column.type}; must be {wanted}").marked
+    if column.null_count and name not in _MAY_BE_NULL:
+        raise SchemaError(f"column {name}: is null in {column.null_count} rows; no message of a stream lacks it").marked
     return column
 
 

@@ -430,7 +430,7 @@ class PartitionWrite:
 def _step(batch: pa.RecordBatch, most_unconfirmed: int) -> int:
     """How many rows of a batch become messages together."""
     each: int = max(batch.nbytes // batch.num_rows, 1)
-    return max(min(_PIECE, most_unconfirmed // 4, _PIECE_BYTES // each), 1)
+    return max(min(_PIECE, most_unconfirmed // 8, _PIECE_BYTES // each), 1)
 
 
 def _subject(operation: Operation) -> bytes:

@@ -19,7 +19,7 @@ class RowBundle:
     """Messages with header blocks, a `bridge.copying.bundle.Bundle`.
 
     Attributes:
-        names: for each row its number in the partition, from 1.
+        names: numbers by which the rows are known, ascending: in a partition from 1, or a history's sequences.
         subjects: as `pa.BinaryArray`.
         blocks: the header blocks, likewise.
         payloads: likewise.

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +15,9 @@ import yaml
 
 from bridge.settings import Settings
 from conformance.servers import SharedServers
-from pipeline.errors import JobFailedError
+from pipeline.backfill.kept_rows import KeptRows
+from pipeline.backfill.row_reading import RowEntry
+from pipeline.errors import DataLostError, JobFailedError
 from tests.live.copies import Copies
 from tests.live.cut_wire import CutWire
 from tests.live.raw_messages import OpenPeer
@@ -172,3 +175,37 @@ async def test_a_killed_driver_leaves_nothing_behind(wired: Callable[..., Any], 
         await filled(copies, 50)
         await copies.holds(before + 50)
     await copies.are_exact()
+
+
+async def test_a_target_that_is_made_anew_under_a_backfill_is_filled_from_the_start(
+    spark: SparkSession, wired: Callable[..., Any]
+) -> None:
+    """What the old one had confirmed is not kept by the task, which fails; Spark's next try reads everything."""
+    copies, wire, settings = await wired("2.10.27")
+    await filled(copies, 12_000)
+    job = asyncio.create_task(backfilled(spark, settings))
+    wire.fall_silent_after(b"number 10000.")
+    await stopped_at(copies, wire, MESSAGES + 10_000)
+    config = (await copies.peer.api(f"STREAM.INFO.{copies.target}"))["config"]
+    await copies.peer.api(f"STREAM.DELETE.{copies.target}")
+    await copies.peer.create_stream(**config)
+    wire.cut()
+    wire.speak_again()
+    (summary,) = await job
+    await copies.are_exact()
+    assert summary.copied == MESSAGES + 12_000
+
+
+def test_a_target_that_has_less_than_it_had_confirmed_ends_the_task() -> None:
+    rows = KeptRows(iter(()))
+    rows.forgotten = 4096
+    entry = object.__new__(RowEntry)
+    entry.plan = SimpleNamespace(rule="rule", stream="T", source=SimpleNamespace(name="S"))
+    entry._rows, entry._first, entry._created = rows, 11, "then"
+    entry.check(4096, "then")
+    with pytest.raises(DataLostError, match="comes from 'S' up to sequence 10, and has held it up to 4096 since"):
+        entry.check(10, "then")
+    rows.forgotten = 0
+    entry.check(10, "then")
+    with pytest.raises(DataLostError, match="comes from 'S' up to sequence 9, and has held it up to 10 since"):
+        entry.check(9, "then")

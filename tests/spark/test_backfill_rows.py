@@ -39,10 +39,10 @@ def test_rows_are_what_a_consumer_delivers() -> None:
 def test_pieces_are_in_order_and_have_each_row_once() -> None:
     (piece,) = pieces_of(rows(5, 6, 6, 9), 5)
     assert piece.sequences == [6, 9]
-    assert [sequence_of(message) for message in piece.messages] == [b"6", b"9"]
+    assert [sequence_of(message) for message in piece.messages()] == [b"6", b"9"]
     assert pieces_of(rows(5, 5), 5) == []
     assert pieces_of(rows(), 5) == []
-    assert [len(piece.messages) for piece in pieces_of(rows(*range(1, 5001)), 0)] == [2048, 2048, 904]
+    assert [len(piece) for piece in pieces_of(rows(*range(1, 2501)), 0)] == [1024, 1024, 452]
 
 
 @pytest.mark.parametrize(("sequences", "after"), [((7, 6), 0), ((4, 8), 5)])
@@ -58,6 +58,17 @@ def test_rows_of_another_shape_are_named() -> None:
     text = batch.set_column(0, "data", pa.array(["text"]))
     with pytest.raises(SchemaError, match="column data: is of type string; must be binary"):
         deliveries_of(text)
+    for at, name in ((1, "subject"), (3, "sequence"), (4, "time_ns")):
+        lacking = batch.set_column(at, name, pa.nulls(1, batch.schema.field(name).type))
+        with pytest.raises(SchemaError, match=f"column {name}: is null in 1 rows; no message of a stream lacks it"):
+            pieces_of(lacking, 0)
+
+
+def test_large_rows_make_small_pieces() -> None:
+    batch = rows(*range(1, 101)).set_column(0, "data", pa.array([bytes(1 << 20)] * 100, pa.binary()))
+    assert {len(piece) for piece in pieces_of(batch, 0)} <= {1, 2, 3, 4}
+    (piece, *others) = pieces_of(batch.slice(0, 1), 0)
+    assert (len(piece), others) == (1, [])
 
 
 async def test_rows_are_kept_until_they_are_stored() -> None:
@@ -66,12 +77,14 @@ async def test_rows_are_kept_until_they_are_stored() -> None:
         yield rows(*range(4001, 4101))
 
     kept = KeptRows(batches())
-    seen = [message async for piece in _some(kept, 2500) for message in piece.messages]
-    assert (len(seen), kept.last) == (4000, 4000)
-    kept.stored(2048)
+    seen = [message async for piece in _some(kept, 2500) for message in piece.messages()]
+    assert (len(seen), kept.last) == (3072, 4000)
+    assert kept.forgotten == 0
+    kept.stored(2050)
+    assert kept.forgotten == 2048, "the last sequence of a piece that is stored in whole"
     # Another round begins where the target stands, and ends with what was not read yet.
     pieces = [piece async for piece in kept.behind(2060)]
-    assert [int(sequence_of(message)) for piece in pieces for message in piece.messages] == list(range(2061, 4101))
+    assert [int(sequence_of(message)) for piece in pieces for message in piece.messages()] == list(range(2061, 4101))
     assert [sequence for piece in pieces for sequence in piece.sequences] == list(range(2061, 4101))
     assert (kept.read, kept.last) == (4100, 4100)
 

@@ -13,7 +13,7 @@ from bridge.copying.copy_loop import CopyLoop, Operation
 from bridge.copying.counters import CopyCounters
 from pipeline.backfill.column_copies import copies_of
 from pipeline.backfill.rows import SCHEMA, Piece
-from tests.unit.messages_to_copy import BLOCKS, CONFIGS, ENTRIES, KEY, MESSAGES, SUBJECTS, stored, target_of
+from tests.unit.messages_to_copy import CONFIGS, ENTRIES, KEY, MESSAGES, SUBJECTS, stored, target_of
 from transforms.dialect import dialect
 from transforms.republish import StoredMessage
 from transforms.sourcing import compile_sourcing
@@ -50,15 +50,24 @@ def piece_of(messages: list[StoredMessage], *, nulls: bool = False) -> Piece:
     return Piece([message.sequence for message in messages], rows)
 
 
-def loop_of(entry: dict[str, Any], server: str, config: dict[str, Any], *, records: bool = True) -> CopyLoop:
+def loop_of(
+    entry: dict[str, Any],
+    server: str,
+    config: dict[str, Any],
+    *,
+    records: bool = True,
+    counters: CopyCounters | None = None,
+    max_payload: int = 1500,
+) -> CopyLoop:
     sourcing = compile_sourcing({"name": "S", **entry}, dialect("2.10.27"))
-    return CopyLoop(sourcing, KEY, target_of(server, **config), CopyCounters(), max_payload=1500, records=records)
+    target = target_of(server, **config)
+    return CopyLoop(sourcing, KEY, target, counters or CopyCounters(), max_payload=max_payload, records=records)
 
 
 def one_by_one(loop: CopyLoop, piece: Piece) -> tuple[list[Operation], bool]:
     """What the loop makes of the messages, up to the first that is special; and whether there is none."""
     out: list[Operation] = []
-    _, special = loop.run(piece.messages, out)
+    _, special = loop.run(piece.messages(), out)
     return out, special is None
 
 
@@ -84,14 +93,16 @@ def test_are_those_of_the_loop(
     if piece is None:
         return
     copies = copies_of(piece, loop_of(entry, server, config, records=records))
-    expected, whole = one_by_one(loop_of(entry, server, config, records=records), piece)
+    counters = CopyCounters()
+    expected, whole = one_by_one(loop_of(entry, server, config, records=records, counters=counters), piece)
     if copies is None:
-        looked_at = any(b"Nats-" in message[2] for message in piece.messages)
+        looked_at = any(b"Nats-" in message[2] for message in piece.messages())
         assert looked_at or not whole, "ordinary rows are copied in columns"
         return
     assert whole
     assert copies.operations(0, len(copies)) == expected
     assert list(copies.names) == [int(name) for name, _ in expected]
+    assert len(piece) - len(copies) == counters.unselected
 
 
 @given(made=MESSAGES, own=st.binary(min_size=1, max_size=9).filter(lambda text: not set(text) & set(b"\r\n")))
@@ -109,23 +120,51 @@ def test_ids_of_the_publishers_stay(made: list[Any], own: bytes) -> None:
         assert copies.operations(0, len(copies)) == expected
 
 
-@given(made=ORDINARY, block=BLOCKS)
-def test_one_row_that_needs_a_look_leaves_its_piece_to_the_loop(made: list[Any], block: bytes) -> None:
-    loop = loop_of({}, "2.10.27", {})
-    assert copies_of(piece_of(stored(made)), loop) is not None
-    subject, _, payload, *rest = made[-1]
-    needs = b"NATS/1.0\r\nNats-Rollup: sub\r\n\r\n"
-    assert copies_of(piece_of(stored([*made[:-1], (subject, needs, payload, *rest)])), loop) is None
-    assert copies_of(piece_of(stored([*made[:-1], (subject, b"", b"z" * 1500, *rest)])), loop) is None
-    assert copies_of(piece_of(stored([*made[:-1], (b"elsewhere.x", b"", payload, *rest)])), loop) is None
-    loop.there.add(1)
-    assert copies_of(piece_of(stored(made)), loop) is None
+def ordinary(*blocks: bytes) -> Piece:
+    """Rows that only these header blocks could make special."""
+    return piece_of(stored([(b"a.x", b"NATS/1.0\r\n%b\r\n" % block, b"x", 1, 0) for block in blocks]))
 
 
-def test_copies_of_copies_need_new_ids() -> None:
-    block = b"NATS/1.0\r\nNats-Msg-Id: bridge-ba9876543210-4-1699999999999999999\r\n\r\n"
-    made = [(b"a.x", block, b"x", 1, 0)] * 3
+OWN = b"Nats-Msg-Id: own\r\n"
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        (OWN, b"Nats-Rollup: sub\r\n"),
+        (OWN, b"Nats-Msg-Id: bridge-ba9876543210-4-1699999999999999999\r\n"),
+        (b"Nats-Msg-Id: bridge-ba9876543210-4-1699999999999999999\r\n",),
+        (b"X: Nats-Msg-Id: not\r\n",),
+        (OWN, OWN + b"Nats-TTL: 5\r\n"),
+        (OWN, b""),
+        (b"", b"Nats-Stream-Source: X 7 > > s\r\n"),
+    ],
+)
+def test_headers_that_need_a_look_leave_their_piece_to_the_loop(blocks: tuple[bytes, ...]) -> None:
+    assert copies_of(ordinary(OWN, OWN), loop_of({}, "2.10.27", {})) is not None
+    assert copies_of(ordinary(*blocks), loop_of({}, "2.10.27", {})) is None
+    assert copies_of(ordinary(*reversed(blocks)), loop_of({}, "2.10.27", {})) is None
+
+
+def test_a_copy_that_is_just_not_too_large() -> None:
+    piece = ordinary(b"A: b\r\n", b"A: b\r\nB: c\r\n")
+    whole = copies_of(piece, loop_of({}, "2.10.27", {}))
+    assert whole is not None
+    most = max(int(operation.partition(b"\r\n")[0].split(b" ")[-1]) for _, operation in whole.operations(0, 2))
+    assert copies_of(piece, loop_of({}, "2.10.27", {}, max_payload=most)) is not None
+    assert copies_of(piece, loop_of({}, "2.10.27", {}, max_payload=most - 1)) is None
+
+
+def test_a_subject_that_the_target_does_not_take_leaves_its_piece_to_the_loop() -> None:
+    made = [(b"a.x", b"", b"x", 1, 0), (b"elsewhere.x", b"", b"x", 1, 0)]
     assert copies_of(piece_of(stored(made)), loop_of({}, "2.10.27", {})) is None
+
+
+def test_what_is_there_already_leaves_its_piece_to_the_loop() -> None:
+    loop = loop_of({}, "2.10.27", {})
+    loop.there.add(3)
+    assert copies_of(ordinary(b"", b""), loop) is not None, "sequences 1 and 2"
+    assert copies_of(ordinary(b"", b"", b""), loop) is None
 
 
 def test_a_random_destination_is_another_one_for_each_message() -> None:
