@@ -28,7 +28,7 @@ from pipeline.backfill.rounds import Place, Rounds
 from pipeline.backfill.rows import sequence_of
 from pipeline.backfill.task_counts import counts_of
 from pipeline.connections import connected
-from pipeline.errors import marking
+from pipeline.errors import DataLostError, marking
 
 __all__ = ["ROUTED", "ParallelTask", "Routing"]
 
@@ -114,8 +114,18 @@ class _Maker:
         self._there: Container[int] = frozenset()
 
     async def begin(self, link: Link, target: Target, last: int, confirmed: int) -> Container[int]:
-        """See what is there of what was stored since the job began."""
+        """See what is there of what was stored since the job began.
+
+        Raises:
+            DataLostError: the target is another stream than then.
+        """
         task = self._task
+        if target.created != task.outcomes.target.created:
+            plan = task.outcomes.plan
+            raise DataLostError(
+                f"rule '{plan.rule}': stream '{plan.stream}' was created anew while its history was copied, and what"
+                " other tasks had stored is gone: run the backfill again"
+            )
         found = await task.present.since(link.api, task.since + 1, last)
         self._there = frozenset(found.tolist())
         return self._there

@@ -26,7 +26,7 @@ from bridge.measures import Measures
 from bridge.wire import Delivered
 from pipeline.backfill.kept_rows import KeptRows
 from pipeline.backfill.rows import Piece
-from pipeline.errors import PipelineError, UnreachableError
+from pipeline.errors import DataLostError, PipelineError, UnreachableError
 
 __all__ = ["Maker", "Place", "Rounds"]
 
@@ -87,6 +87,8 @@ class Rounds:
         self._counters = counters
         self._kept: deque[Operation] = deque()  # made, and not known to be stored
         self._confirmed = 0
+        self._stored = ("", 0)  # which stream has confirmed it, and its last sequence then
+        self._created = ""
         self._error: BaseException | None = None
         self._publisher: Publisher | None = None
 
@@ -95,6 +97,7 @@ class Rounds:
 
         Raises:
             UnreachableError: the server was away for too long.
+            DataLostError: the stream does not hold any more what it has confirmed.
             PipelineError: the stream took nothing for too long.
             BridgeError: what the maker raises, or the server.
         """
@@ -117,7 +120,9 @@ class Rounds:
                 if await self._publish(publisher, there, pieces):
                     return
             finally:
-                self._confirmed = max(self._confirmed, publisher.confirmed[0])
+                confirmed, last = publisher.confirmed
+                if confirmed > self._confirmed:
+                    self._confirmed, self._stored = confirmed, (self._created, last)
                 self._publisher = None
                 await publisher.close()
             if self._error is not None:
@@ -139,7 +144,14 @@ class Rounds:
         )
         await publisher.open()
         last = await last_sequence_behind(self._link, place.stream, place.probe)
+        created, confirmed_last = self._stored
+        if self._confirmed and (created != target.created or last < confirmed_last):
+            raise DataLostError(
+                f"rule '{place.rule}': stream '{place.stream}' was created anew, or lost messages, since the job began:"
+                " run the backfill again"
+            )
         publisher.begin(last)
+        self._created = target.created
         self._publisher = publisher
         return publisher, await self._maker.begin(self._link, target, last, self._confirmed)
 

@@ -256,6 +256,11 @@ class PartitionWrite:
             raise UnreachableError(
                 f"stream '{self._stream}' at {self._servers} gives no answer for {self._patience:g} s"
             ) from None
+        if last < self._behind:
+            raise DataLostError(
+                f"stream '{self._stream}' has lost messages that it had stored: it ends at sequence {last}, and ended"
+                f" at {self._behind}; begin the write again"
+            )
         publisher.begin(last)
         self._behind = max(self._behind, last) if not self._under_way else self._behind
         return last

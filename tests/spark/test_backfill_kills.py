@@ -196,6 +196,26 @@ async def test_a_target_that_is_made_anew_under_a_backfill_is_filled_from_the_st
     assert summary.copied == MESSAGES + 12_000
 
 
+async def test_a_target_that_is_made_anew_under_several_tasks_takes_nothing_of_them(
+    spark: SparkSession, wired: Callable[..., Any]
+) -> None:
+    """What a task had stored that was over would be missing, and nothing in the target would tell."""
+    copies, wire, settings = await wired("2.10.27")
+    wire.fall_silent_after(b"number 1500.")
+    job = asyncio.create_task(backfilled(spark, settings, parallel=2, in_order=10))
+    await until(lambda: wire.is_silent)
+    config = (await copies.peer.api(f"STREAM.INFO.{copies.target}"))["config"]
+    await copies.peer.api(f"STREAM.DELETE.{copies.target}")
+    await copies.peer.create_stream(**config)
+    wire.cut()
+    wire.speak_again()
+    with pytest.raises(DataLostError, match="was created anew while its history was copied"):
+        await job
+    assert (await copies.state())["messages"] == 0
+    await backfilled(spark, settings)
+    await copies.are_exact()
+
+
 def test_a_target_that_has_less_than_it_had_confirmed_ends_the_task() -> None:
     rows = KeptRows(iter(()))
     rows.forgotten = 4096

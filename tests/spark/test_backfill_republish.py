@@ -137,6 +137,31 @@ async def test_kills_lose_and_double_nothing(
     assert (again.read, again.copied) == (0, 0)
 
 
+async def test_a_results_stream_that_is_made_anew_is_filled_from_the_start(
+    spark: SparkSession, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    """What the old one had confirmed is not kept by the task, which fails; Spark's next try reads everything."""
+    url, name, count = await servers.url("2.10.27"), unique_name("republish"), 14_000
+    peer = await raw_peer(url)
+    await peer.create_stream(name=name, subjects=[f"{name}.>"])
+    results = {"name": f"RESULTS{name}", "subjects": [f"R{name}.>"], "duplicate_window": 100_000_000}
+    await peer.create_stream(**results)
+    await filled(peer, name, 1, count)
+    async with cut_wire(url) as wire:
+        connections = {"default": {"servers": [url]}, "west": {"servers": [wire.url]}}
+        settings = settings_for(url, rule_of(name, to="west"), connections=connections)
+        job = asyncio.create_task(backfilled(spark, settings))
+        wire.fall_silent_after(b"number 13000.")
+        await until(lambda: wire.is_silent)
+        await peer.api(f"STREAM.DELETE.RESULTS{name}")
+        await peer.create_stream(**results)
+        wire.cut()
+        wire.speak_again()
+        await job
+    stored = await held(peer, f"RESULTS{name}")
+    assert [payload for _, _, payload in stored] == [b"number %d." % number for number in range(1, count + 1)]
+
+
 async def test_results_that_nobody_stores_are_refused(
     spark: SparkSession, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
