@@ -20,13 +20,14 @@ CHAOS_REPORT ?= build/chaos
 # Of the smoke run: bounded by messages and faults, not by time.
 SMOKE := --seed smoke --minutes 0 --faults 5 --messages 3000
 
-.PHONY: help install spark demo test spark-test browser-test container-test manifests docs package conform chaos chaos-smoke soak audit lint format \
+.PHONY: help install spark demo test spark-test spark-parts browser-test container-test manifests docs package conform chaos chaos-smoke soak audit lint format \
 	types bench figures lock clean
 
 help:
 	@echo "make demo    a server, a stream, native republish beside the bridge's, and whether they agree"
 	@echo "make test    all tests, on real servers (fetched once, kept in a cache)"
 	@echo "make spark-test    the data source and the jobs on Spark (needs Java 17 or newer; installs PySpark)"
+	@echo "make spark-parts   those of them that start no Java (a minute)"
 	@echo "make browser-test    the conformance report's page and the status page, in a headless Chromium that is installed already"
 	@echo "make container-test    the Dockerfile's own steps and its entry point, without a container engine (as root, on Linux)"
 	@echo "make manifests    the Kubernetes manifests rendered, validated, and held against the program (needs kubectl)"
@@ -63,6 +64,10 @@ spark: install
 spark-test: spark
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
 	$(BIN)/python -m pytest tests/spark --timeout 900
+
+spark-parts: spark
+	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
+	$(BIN)/python -m pytest tests/spark -m "not java"
 
 browser-test: install
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/browser.lock

@@ -106,11 +106,13 @@ class Measuring:
         for size in self._sizes:
             self._here.fill(size)
             for cores in self._cores:
-                self._here.empty("COPY", "copy.*")
-                seconds, peak, _ = run_job(self._folder, cores, "backfill", "-c", str(config), "bench")
-                if (held := self._here.holds("COPY")) != size:
-                    raise BenchmarkError(f"backfill: the target holds {held} of {size} messages")
-                self._tell(Figure("backfill", size, cores, seconds, peak))
+                runs = []
+                for _ in range(2):
+                    self._here.empty("COPY", "copy.*")
+                    runs.append(run_job(self._folder, cores, "backfill", "-c", str(config), "bench")[:2])
+                    if (held := self._here.holds("COPY")) != size:
+                        raise BenchmarkError(f"backfill: the target holds {held} of {size} messages")
+                self._tell(Figure("backfill", size, cores, *min(runs), runs[0][0]))
         self._here.remove("COPY")
 
     def diff(self) -> None:

@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever uses the session, or a cluster, starts Java; who starts it otherwise is marked in its module."""
+    for item in items:
+        if {"spark", "cluster"}.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.java)
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session on two cores, whose failed tasks are tried again."""

@@ -141,6 +141,7 @@ async def command(config: Path) -> asyncio.subprocess.Process:
     )
 
 
+@pytest.mark.java
 async def test_a_killed_driver_leaves_nothing_behind(wired: Callable[..., Any], tmp_path: Path) -> None:
     copies, wire, settings = await wired("2.10.27")
     config = tmp_path / "bridge.yaml"

@@ -27,6 +27,7 @@ def sides(tmp_path: Path) -> tuple[Path, Path]:
     return history(tmp_path / "left", left), history(tmp_path / "right", right, stream="R")
 
 
+@pytest.mark.java
 def test_what_is_told_and_written(sides: tuple[Path, Path], tmp_path: Path) -> None:
     out, report = tmp_path / "out", tmp_path / "report"
     ran = command("diff", *sides, "--out", out, "--report", report, "--spark", "spark.driver.memory=1g")

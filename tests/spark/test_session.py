@@ -135,6 +135,7 @@ def test_java_that_cannot_start_spark(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.java
 @pytest.mark.timeout(900)  # starts Java
 def test_a_job_says_nothing_but_its_result_and_leaves_no_java(tmp_path: Path) -> None:
     ran = run_job(TMPDIR=str(tmp_path))
