@@ -10,7 +10,7 @@ from benchmarks.spark.figures import Figure
 __all__ = ["draw"]
 
 _APART = 1.3  # factor between two labels, so that neither hides the other
-_COLOURS = ("#0b6e99", "#d9730d", "#448361", "#9065b0", "#c14c8a", "#787774")
+_COLOURS = ("#0b6e99", "#d9730d", "#448361", "#9065b0", "#c14c8a", "#787774", "#8a6d00")
 
 
 def draw(figures: Sequence[Figure], place: Path, *, cores: int, caption: str) -> None:
