@@ -143,17 +143,27 @@ class Rounds:
             rule=place.rule,
         )
         await publisher.open()
-        last = await last_sequence_behind(self._link, place.stream, place.probe)
+        try:
+            last = await last_sequence_behind(self._link, place.stream, place.probe)
+            self._check(target, last)
+            publisher.begin(last)
+            there = await self._maker.begin(self._link, target, last, self._confirmed)
+        except BaseException:
+            await publisher.close()
+            raise
+        self._created = target.created
+        self._publisher = publisher
+        return publisher, there
+
+    def _check(self, target: Target, last: int) -> None:
+        """See that the stream, which ends at sequence `last`, holds what it has confirmed."""
         created, confirmed_last = self._stored
         if self._confirmed and (created != target.created or last < confirmed_last):
+            place = self._place
             raise DataLostError(
                 f"rule '{place.rule}': stream '{place.stream}' was created anew, or lost messages, since the job began:"
                 " run the backfill again"
             )
-        publisher.begin(last)
-        self._created = target.created
-        self._publisher = publisher
-        return publisher, await self._maker.begin(self._link, target, last, self._confirmed)
 
     async def _publish(self, publisher: Publisher, there: Container[int], pieces: AsyncIterator[Piece]) -> bool:
         """Whether everything is stored; else another round is needed."""
