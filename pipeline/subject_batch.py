@@ -41,20 +41,17 @@ _NOT_TRIED: Final = 15  # arrays, after one in which subjects were not repeated
 _STAR, _GREATER = b"*>"
 
 
-def batch_function(transform: Transform, *, columnar: bool = True) -> Callable[[Array], Array]:
+def batch_function(transform: Transform) -> Callable[[Array], Array]:
     """The function that transforms an array.
 
     It takes a string or binary array (large ones as well) and gives a binary array of the same length: null for null,
     and null where the source does not match.
-
-    Args:
-        columnar: whether the short ways may be taken; without, each subject goes through the engine's function.
     """
     if transform.is_empty:
         return lambda subjects: pa.nulls(len(subjects), pa.binary())
     if transform.pattern == transform.destination == REST:
         return lambda subjects: subjects.cast(pa.binary())  # without any look at tokens, like the server
-    if columnar and all(part.kind in _COLUMNAR for part in transform.parts):
+    if all(part.kind in _COLUMNAR for part in transform.parts):
         return _each_once(_columnar(transform.pattern, transform.parts))
     apply = transform.apply
 

@@ -353,12 +353,16 @@ class CopyEntry:
 
     def accept(self, publisher: Publisher, batch: list[Delivered]) -> Awaitable[None] | None:
         """Copy a batch that was read for the round of a publisher."""
-        loop = self._loop
-        if loop is None or publisher is not self._publisher or self._ended:
-            return None  # the round is over, or a message ended the rule
+        loop = self.loop_of(publisher)
+        if loop is None:
+            return None
         if self._tracing is not None:
             return self._tracing.around(batch, partial(self._copy, loop, publisher, batch))
         return self._copy(loop, publisher, batch)
+
+    def loop_of(self, publisher: Publisher) -> CopyLoop | None:
+        """The loop of a publisher's round; None where the round is over, or a message ended the rule."""
+        return self._loop if publisher is self._publisher and not self._ended else None
 
     def _copy(self, loop: CopyLoop, publisher: Publisher, batch: list[Delivered]) -> Awaitable[None] | None:
         self._counters.received += len(batch)

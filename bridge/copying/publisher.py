@@ -199,7 +199,7 @@ class Publisher:
             return None
         if self._over or self._mending is not None or not self._link.client.is_connected:
             return self._send_carefully(operations_of(messages))
-        if self._alone or self._one_by_one or (self._bounded and not self._fit(len(messages), size_of(messages))):
+        if self._alone or self._one_by_one or not self._fit(messages):
             return self._send_carefully(operations_of(messages))
         self._write(messages)
         if (
@@ -265,12 +265,8 @@ class Publisher:
             if not self._usable:
                 self.interrupt("the connection to the target is lost")
                 return
-            if (
-                not self._alone
-                and not self._one_by_one
-                and (not self._bounded or self._fit(len(left), size_of(list(left))))
-            ):
-                self._write(list(left))
+            if not self._alone and not self._one_by_one and self._fit(rest := list(left)):
+                self._write(rest)
                 left.clear()
             else:
                 self._alone = self._alone - 1 if self._alone else (0 if self._one_by_one else _ALONE)
@@ -280,8 +276,11 @@ class Publisher:
                     await self._look_for_room()
         # What is left over an interruption is read again from the origin.
 
-    def _fit(self, messages: int, size: int) -> bool:
-        return messages <= self._room_left[0] and size * 2 <= self._room_left[1]
+    def _fit(self, messages: list[Operation] | Bundle) -> bool:
+        """Whether the target has room for them all, or needs none to be reckoned with."""
+        return not self._bounded or (
+            len(messages) <= self._room_left[0] and size_of(messages) * 2 <= self._room_left[1]
+        )
 
     async def _look_for_room(self) -> None:
         with contextlib.suppress(ApiError):  # then there is no more room than before

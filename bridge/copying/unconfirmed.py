@@ -11,7 +11,7 @@ import re
 from collections import deque
 from typing import TypeAlias
 
-from bridge.copying.bundle import Bundle, Messages, Part, operations_of
+from bridge.copying.bundle import Bundle, Messages, Part, operations_of, size_of
 from bridge.copying.copy_loop import Operation
 from bridge.copying.counters import CopyCounters
 from bridge.copying.target import Target
@@ -154,7 +154,7 @@ class Unconfirmed:
         parts = []
         for start in range(0, len(operations), _GROUP):
             group = operations[start : start + _GROUP]
-            self._begin_group(group[-1][0], group, now)
+            self._begin_group(group[-1][0], len(group), size_of(group), now, group)
             parts += [data for _, data in group[:-1]]
             parts.append(self.asking(group[-1]))
         return b"".join(parts)
@@ -164,7 +164,7 @@ class Unconfirmed:
         for start in range(0, len(operations), _GROUP):
             group = operations[start : start + _GROUP]
             name = _SHARED + group[-1][0]
-            self._begin_group(name, group, now)
+            self._begin_group(name, len(group), size_of(group), now, group)
             reply = self._inbox + name
             for _, data in group:
                 subject_end = data.index(b" ", 5) + 1
@@ -174,13 +174,12 @@ class Unconfirmed:
     def _each_asking(self, operations: list[Operation], now: float) -> bytes:
         self._groups.extend([(operation[0], 1, len(operation[1]), now, [operation]) for operation in operations])
         self.count += len(operations)
-        self.size += sum([len(data) for _, data in operations])
+        self.size += size_of(operations)
         return b"".join([self.asking(operation) for operation in operations])
 
-    def _begin_group(self, name: bytes, operations: list[Operation], now: float) -> None:
-        size = sum([len(data) for _, data in operations])
-        self._groups.append((name, len(operations), size, now, operations))
-        self.count += len(operations)
+    def _begin_group(self, name: bytes, count: int, size: int, now: float, messages: Messages) -> None:
+        self._groups.append((name, count, size, now, messages))
+        self.count += count
         self.size += size
 
     def _one_of(self, bundle: Bundle, now: float) -> bytes:
@@ -194,18 +193,14 @@ class Unconfirmed:
             replies[stop - 1] = self._inbox + name
             size = rest * (stop - start) // (count - start)  # the last one's is all that is left
             rest -= size
-            self._groups.append((name, stop - start, size, now, Part(bundle, start, stop)))
-        self.count += count
-        self.size += bundle.size
+            self._begin_group(name, stop - start, size, now, Part(bundle, start, stop))
         return bundle.written(replies)
 
     def _all_of(self, bundle: Bundle, now: float) -> bytes:
         """The same as `_all_asking`, of a bundle, which is one group."""
         count = len(bundle)
         name = b"%b%d" % (_SHARED, bundle.names[-1])
-        self._groups.append((name, count, bundle.size, now, Part(bundle, 0, count)))
-        self.count += count
-        self.size += bundle.size
+        self._begin_group(name, count, bundle.size, now, Part(bundle, 0, count))
         return bundle.written(self._inbox + name)
 
     def ask_again(self, now: float) -> bytes:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from bridge.copying.copy_loop import OUR_ID, CopyLoop
 from pipeline.backfill.rows import Piece
-from pipeline.sink.row_bundle import RowBundle, as_text, constant
+from pipeline.sink.row_bundle import RowBundle, as_text, constant, joined
 from transforms import header_block
 
 __all__ = ["copies_of"]
@@ -45,19 +45,18 @@ def copies_of(piece: Piece, loop: CopyLoop) -> RowBundle | None:
         columns = (indices, sequences, times, blocks, payloads)
         indices, sequences, times, blocks, payloads = (column.filter(selected) for column in columns)
         names = sequences.to_pylist()
-    heads = [each[0] if isinstance(each, tuple) else None for each in made]
-    tails = [each[1] if isinstance(each, tuple) else None for each in made]
+    whole = [each if isinstance(each, tuple) else (None, None) for each in made]
     numbers = as_text(sequences)
     parts = [_opened(blocks)]
     if not bring_ids:
         parts += [constant(loop.identified), numbers, constant(b"-"), as_text(times), constant(b"\r\n")]
     if loop.record:
         parts += [constant(loop.record), numbers]
-    parts.append(pa.array(tails, pa.binary()).take(indices))
+    parts.append(pa.array([tail for _, tail in whole], pa.binary()).take(indices))
     bundle = RowBundle(
         names,
-        pa.array([head and head[5:-1] for head in heads], pa.binary()).take(indices),  # HPUB SUBJECT and a space
-        pc.binary_join_element_wise(*parts, _EMPTY),
+        pa.array([head and head[5:-1] for head, _ in whole], pa.binary()).take(indices),  # HPUB SUBJECT and a space
+        joined(*parts),
         payloads,
     )
     return bundle if bundle.longest <= loop.limit else None
@@ -77,7 +76,6 @@ def _bring_ids(blocks: pa.Array) -> bool | None:
 def _opened(blocks: pa.Array) -> pa.Array | pa.Scalar:
     """Header blocks without their end, for more lines to follow."""
     lengths = pc.binary_length(blocks)
-    longest = pc.max(lengths).as_py()
-    if not longest:
+    if not pc.max(lengths).as_py():
         return _START
     return pc.if_else(pc.greater(lengths, 2), pc.binary_slice(blocks, 0, -2), _START)

@@ -53,8 +53,8 @@ class RowEntry(CopyEntry):
 
         Columns are not measured, nor traced: nobody looks at either in a task.
         """
-        loop = self._loop
-        if loop is None or publisher is not self._publisher or self._ended:
+        loop = self.loop_of(publisher)
+        if loop is None:
             return None
         copies = copies_of(piece, loop) if self._keeper is None else None
         if copies is None:

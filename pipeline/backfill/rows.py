@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from bridge.wire import Delivered
 from pipeline.errors import DataLostError, SchemaError
+from pipeline.sink.row_bundle import rows_together
 
 __all__ = ["COLUMNS", "SCHEMA", "Batches", "Piece", "deliveries_of", "pieces_of", "sequence_of"]
 
@@ -40,7 +41,6 @@ Batches: TypeAlias = Iterator[pa.RecordBatch] | AsyncIterator[pa.RecordBatch]
 """Rows of a history, as Spark gives them to a task, or as the task reads them itself."""
 
 _PIECE: Final = 1024  # messages: few enough that the window of unconfirmed ones is never filled at once
-_PIECE_BYTES: Final = 4 << 20  # of a piece of large messages, about
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def pieces_of(batch: pa.RecordBatch, after: int) -> list[Piece]:
         return []
     rows = pa.record_batch(columns, schema=SCHEMA)
     numbers: list[int] = sequences.tolist()
-    step = max(min(_PIECE, _PIECE_BYTES * len(numbers) // max(rows.nbytes, 1)), 1)
+    step = rows_together(rows, _PIECE)
     return [Piece(numbers[start : start + step], rows.slice(start, step)) for start in range(0, len(numbers), step)]
 
 

@@ -19,7 +19,7 @@ from bridge.copying.target import Target
 from bridge.printable import printable
 from pipeline.errors import RowError
 from pipeline.sink.layout import RowLayout
-from pipeline.sink.row_bundle import RowBundle, as_text, constant
+from pipeline.sink.row_bundle import RowBundle, as_text, constant, first_with, joined
 from pipeline.sink.row_ids import RowPlace
 from pipeline.sink.stored_rows import StoredRows
 from transforms import header_block
@@ -34,7 +34,6 @@ _ID_LINE = b"\nNats-Msg-Id:"
 _BEFORE_ID = constant(b"NATS/1.0\r\nNats-Msg-Id: ")
 _BEHIND_ID = constant(b"\r\n\r\n")
 _DASH = constant(b"-")
-_NOTHING = constant(b"")
 
 
 class ForeignSubjectError(RowError):
@@ -107,7 +106,7 @@ class BundleBuilder:
             blocks, kept = self._numbered(subjects, payloads, first)
         elif layout.brings_only_ids and self.stored is None and _are_plain(ids):
             self.saw_ids = True
-            blocks, kept = pc.binary_join_element_wise(_BEFORE_ID, ids, _BEHIND_ID, _NOTHING), None
+            blocks, kept = joined(_BEFORE_ID, ids, _BEHIND_ID), None
         else:
             given = [None] * batch.num_rows if ids is None else ids.to_pylist()
             blocks, kept = self._identified(subjects, payloads, self._blocks(batch, first), given, first)
@@ -130,10 +129,7 @@ class BundleBuilder:
                 if not self._is_stored(stored, first + at, check, subjects[at].as_py())
             ]
         rows = pa.array(range(first, first + len(checks)), pa.int64())
-        blocks = pc.binary_join_element_wise(
-            self._before_row, as_text(rows), _DASH, _hexadecimal(checks), _BEHIND_ID, _NOTHING
-        )
-        return blocks, kept
+        return joined(self._before_row, as_text(rows), _DASH, _hexadecimal(checks), _BEHIND_ID), kept
 
     def _identified(
         self,
@@ -253,14 +249,14 @@ class BundleBuilder:
         target = self._target
         if not is_valid_publish(subject) or b"\x00" in subject:
             raise self._wrong(
-                first + _first_with(subject, subjects),
+                first + first_with(subject, subjects),
                 subject,
                 "a message cannot have this subject: no empty tokens, no wildcards, no white space",
             )
         if self._check_subjects and not target.takes(subject):
             patterns = ", ".join(pattern.decode("utf-8", "replace") for pattern in target.subjects[:5])
             wrong = self._wrong(
-                first + _first_with(subject, subjects),
+                first + first_with(subject, subjects),
                 subject,
                 f"stream '{target.name}' does not store this subject, but {patterns or 'none'}",
             )
@@ -301,12 +297,6 @@ def _hexadecimal(numbers: array[int]) -> pa.Array:
         numbers.byteswap()
     digits = numbers.tobytes().hex().encode()
     return pa.Array.from_buffers(pa.binary(8), len(numbers), [None, pa.py_buffer(digits)]).cast(pa.binary())
-
-
-def _first_with(subject: bytes, subjects: pa.Array) -> int:
-    """The place of the first row with a subject."""
-    found: int = pc.index(subjects, constant(subject)).as_py()
-    return found
 
 
 def _binary(column: pa.Array) -> pa.Array:

@@ -33,7 +33,7 @@ from pipeline.errors import DataLostError, OptionError, PipelineError, RowError,
 from pipeline.sink.bundling import BundleBuilder, ForeignSubjectError
 from pipeline.sink.earlier_attempts import EarlierAttempts
 from pipeline.sink.plan import TaskPlace, WritePlan
-from pipeline.sink.row_bundle import RowBundle
+from pipeline.sink.row_bundle import RowBundle, first_with, rows_together
 from pipeline.sink.row_ids import RowId, RowPlace, write_key
 from pipeline.sink.stored_rows import StoredRows, read_range
 from pipeline.source.stream_state import state_of
@@ -44,7 +44,6 @@ __all__ = ["PartitionWrite", "Written"]
 _Answer = TypeVar("_Answer")
 
 _PIECE: Final = 4096  # rows that become messages together
-_PIECE_BYTES: Final = 4 << 20  # of a piece of large rows, about
 _MOST_IN_ORDER: Final = 4 * MOST_UNCONFIRMED  # messages under way of the only task
 _LONG_WINDOW: Final = 60 * 10**9  # nanoseconds
 _DOUBTED: Final = 1024  # messages that a publisher may ask for again after it has told that they are stored
@@ -344,7 +343,7 @@ class PartitionWrite:
         for bundle in left:
             for subject in pc.unique(bundle.subjects).to_pylist():
                 if not target.takes(subject):
-                    at = bundle.subjects.to_pylist().index(subject)
+                    at = first_with(subject, bundle.subjects)
                     (operation,) = bundle.operations(at, at + 1)
                     raise self._wrong(operation, f"stream '{self._stream}' does not store this subject any more")
 
@@ -434,8 +433,7 @@ class PartitionWrite:
 
 def _step(batch: pa.RecordBatch, most_unconfirmed: int) -> int:
     """How many rows of a batch become messages together."""
-    each: int = max(batch.nbytes // batch.num_rows, 1)
-    return max(min(_PIECE, most_unconfirmed // 8, _PIECE_BYTES // each), 1)
+    return rows_together(batch, min(_PIECE, most_unconfirmed // 8))
 
 
 def _subject(operation: Operation) -> bytes:

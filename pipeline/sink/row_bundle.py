@@ -5,13 +5,16 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.copying.copy_loop import Operation
 
-__all__ = ["RowBundle", "as_text", "constant"]
+__all__ = ["RowBundle", "as_text", "constant", "first_with", "joined", "rows_together"]
+
+_TOGETHER: Final = 4 << 20  # bytes of large rows, about
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +58,9 @@ class RowBundle:
         Args:
             replies: the reply subject of all messages, or that of each; empty for none.
         """
-        joined = self._joined(replies)
-        _, offsets, values = joined.buffers()
-        (end,) = struct.unpack_from("=i", offsets, 4 * len(joined))
+        messages = self._joined(replies)
+        _, offsets, values = messages.buffers()
+        (end,) = struct.unpack_from("=i", offsets, 4 * len(messages))
         return bytes(memoryview(values)[:end])
 
     def operations(self, start: int, stop: int) -> list[Operation]:
@@ -91,12 +94,29 @@ class RowBundle:
             between = [constant(b" "), pa.array(asked, pa.binary())]
         parts = [constant(b"HPUB "), self.subjects, *between, as_text(sizes), constant(b" "), as_text(totals)]
         parts += [constant(b"\r\n"), self.blocks, self.payloads, constant(b"\r\n")]
-        return pc.binary_join_element_wise(*parts, constant(b""))
+        return joined(*parts)
 
 
 def constant(text: bytes) -> pa.Scalar:
     """The same text for every row."""
     return pa.scalar(text, pa.binary())
+
+
+def joined(*parts: pa.Array | pa.Scalar) -> pa.Array:
+    """The bytes of each row, one part behind the other."""
+    return pc.binary_join_element_wise(*parts, constant(b""))
+
+
+def first_with(value: bytes, column: pa.Array) -> int:
+    """The place of the first row with a value; there is one."""
+    found: int = pc.index(column, constant(value)).as_py()
+    return found
+
+
+def rows_together(batch: pa.RecordBatch, most: int) -> int:
+    """How many rows of a batch, which is not empty, become messages together: so many at most, fewer large ones."""
+    each: int = max(batch.nbytes // batch.num_rows, 1)
+    return max(min(most, _TOGETHER // each), 1)
 
 
 def as_text(numbers: pa.Array) -> pa.Array:
