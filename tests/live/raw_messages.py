@@ -61,6 +61,12 @@ class RawPeer:
         assert "error" not in answer, answer
         return answer
 
+    async def make_stream_anew(self, name: str) -> None:
+        """Delete a stream, and create it as it was configured, with nothing in it."""
+        config = (await self.api(f"STREAM.INFO.{name}"))["config"]
+        assert (await self.api(f"STREAM.DELETE.{name}"))["success"]
+        await self.create_stream(**config)
+
     async def store(self, subject: bytes, payload: bytes = b"", block: bytes = b"") -> dict[str, Any]:
         """Publish with a raw header block and wait for the stream's answer."""
         self._requests += 1

@@ -187,9 +187,7 @@ async def test_a_target_that_is_made_anew_under_a_backfill_is_filled_from_the_st
     job = asyncio.create_task(backfilled(spark, settings))
     wire.fall_silent_after(b"number 10000.")
     await stopped_at(copies, wire, MESSAGES + 10_000)
-    config = (await copies.peer.api(f"STREAM.INFO.{copies.target}"))["config"]
-    await copies.peer.api(f"STREAM.DELETE.{copies.target}")
-    await copies.peer.create_stream(**config)
+    await copies.peer.make_stream_anew(copies.target)
     wire.cut()
     wire.speak_again()
     (summary,) = await job
@@ -205,9 +203,7 @@ async def test_a_target_that_is_made_anew_under_several_tasks_takes_nothing_of_t
     wire.fall_silent_after(b"number 1500.")
     job = asyncio.create_task(backfilled(spark, settings, parallel=2, in_order=10))
     await until(lambda: wire.is_silent)
-    config = (await copies.peer.api(f"STREAM.INFO.{copies.target}"))["config"]
-    await copies.peer.api(f"STREAM.DELETE.{copies.target}")
-    await copies.peer.create_stream(**config)
+    await copies.peer.make_stream_anew(copies.target)
     wire.cut()
     wire.speak_again()
     with pytest.raises(DataLostError, match="was created anew while its history was copied"):

@@ -12,7 +12,7 @@ import pytest
 from bridge.settings import Settings
 from conformance.servers import NativeServer, SharedServers
 from pipeline.errors import OptionError
-from tests.live.cut_wire import cut_wire
+from tests.live.cut_wire import CutWire, cut_wire
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
@@ -45,6 +45,19 @@ async def filled(peer: RawPeer, name: str, first: int, last: int) -> None:
     ]
     for answer in await asyncio.gather(*stored):
         assert "error" not in answer, answer
+
+
+async def with_history(peer: RawPeer, name: str, count: int) -> None:
+    """A stream of numbered messages, and an empty one for the results, which forgets ids as soon as one can."""
+    await peer.create_stream(name=name, subjects=[f"{name}.>"])
+    await peer.create_stream(name=f"RESULTS{name}", subjects=[f"R{name}.>"], duplicate_window=100_000_000)
+    await filled(peer, name, 1, count)
+
+
+def wired(url: str, wire: CutWire, name: str) -> Settings:
+    """The rule, with the wire before the results."""
+    connections = {"default": {"servers": [url]}, "west": {"servers": [wire.url]}}
+    return settings_for(url, rule_of(name, to="west"), connections=connections)
 
 
 async def last_sequence(peer: RawPeer, stream: str) -> int:
@@ -113,12 +126,9 @@ async def test_kills_lose_and_double_nothing(
 ) -> None:
     url, name, count = await servers.url("2.10.27"), unique_name("republish"), 2000
     peer = await raw_peer(url)
-    await peer.create_stream(name=name, subjects=[f"{name}.>"])
-    await peer.create_stream(name=f"RESULTS{name}", subjects=[f"R{name}.>"], duplicate_window=100_000_000)
-    await filled(peer, name, 1, count)
+    await with_history(peer, name, count)
     async with cut_wire(url) as wire:
-        connections = {"default": {"servers": [url]}, "west": {"servers": [wire.url]}}
-        settings = settings_for(url, rule_of(name, to="west"), connections=connections)
+        settings = wired(url, wire, name)
         job = asyncio.create_task(backfilled(spark, settings))
         for number, killing in ((300, True), (1000, False)):
             wire.fall_silent_after(b"number %d." % number)
@@ -143,18 +153,13 @@ async def test_a_results_stream_that_is_made_anew_is_filled_from_the_start(
     """What the old one had confirmed is not kept by the task, which fails; Spark's next try reads everything."""
     url, name, count = await servers.url("2.10.27"), unique_name("republish"), 14_000
     peer = await raw_peer(url)
-    await peer.create_stream(name=name, subjects=[f"{name}.>"])
-    results = {"name": f"RESULTS{name}", "subjects": [f"R{name}.>"], "duplicate_window": 100_000_000}
-    await peer.create_stream(**results)
-    await filled(peer, name, 1, count)
+    await with_history(peer, name, count)
     async with cut_wire(url) as wire:
-        connections = {"default": {"servers": [url]}, "west": {"servers": [wire.url]}}
-        settings = settings_for(url, rule_of(name, to="west"), connections=connections)
+        settings = wired(url, wire, name)
         job = asyncio.create_task(backfilled(spark, settings))
         wire.fall_silent_after(b"number 13000.")
         await until(lambda: wire.is_silent)
-        await peer.api(f"STREAM.DELETE.RESULTS{name}")
-        await peer.create_stream(**results)
+        await peer.make_stream_anew(f"RESULTS{name}")
         wire.cut()
         wire.speak_again()
         await job
