@@ -1,5 +1,7 @@
 # The two commands of a newcomer: make demo, make test. Both install what they need first, into .venv.
 PYTHON ?= python3
+# What runs from byte code starts in a third of the time, and the tests start many processes.
+unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
@@ -20,12 +22,13 @@ CHAOS_REPORT ?= build/chaos
 # Of the smoke run: bounded by messages and faults, not by time.
 SMOKE := --seed smoke --minutes 0 --faults 5 --messages 3000
 
-.PHONY: help install spark demo test spark-test spark-parts browser-test container-test manifests docs package conform chaos chaos-smoke soak audit lint format \
+.PHONY: help install spark demo unit test spark-test spark-parts browser-test container-test manifests docs package conform chaos chaos-smoke soak audit lint format \
 	types bench figures lock clean
 
 help:
 	@echo "make demo    a server, a stream, native republish beside the bridge's, and whether they agree"
-	@echo "make test    all tests, on real servers (fetched once, kept in a cache)"
+	@echo "make unit    the tests that need no server, before each commit"
+	@echo "make test    every promise on the oldest and the newest server (fetched once, kept in a cache)"
 	@echo "make spark-test    the data source and the jobs on Spark (needs Java 17 or newer; installs PySpark)"
 	@echo "make spark-parts   those of them that start no Java (a minute)"
 	@echo "make browser-test    the conformance report's page and the status page, in a headless Chromium that is installed already"
@@ -54,9 +57,12 @@ $(INSTALLED): requirements/dev.lock pyproject.toml
 demo: install
 	@$(BIN)/nats-bridge demo
 
+unit: install
+	$(BIN)/python -m pytest tests/unit --numprocesses 2 --dist worksteal
+
 test: install
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
-	$(BIN)/python -m pytest --numprocesses $(AT_ONCE) --dist loadfile
+	$(BIN)/python -m pytest --numprocesses $(AT_ONCE) --dist worksteal
 
 spark: install
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/spark.lock

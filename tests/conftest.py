@@ -1,6 +1,7 @@
-"""What holds for all tests: none depends on the speed of the machine, none meets other examples than the last time.
+"""What holds for all tests: tiers, derandomised examples, and ports of its own for each process.
 
-Set `HYPOTHESIS_PROFILE=explore` to look for new examples.
+`make test` leaves out the tests marked `exhaustive`, and of a test on every server version (`twin_version`) all but the
+oldest and the newest; `--all` (`make test-all`) runs everything. Set `HYPOTHESIS_PROFILE=explore` to look for new examples.
 """
 
 from __future__ import annotations
@@ -10,12 +11,32 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-from conformance.servers import native_server
+from conformance.servers import TWIN_VERSIONS, native_server
 
 _CALM = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("any machine", **_CALM, derandomize=True)
 settings.register_profile("explore", **_CALM)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "any machine"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--all`."""
+    parser.addoption("--all", action="store_true", help="every test on every server version, not only make test's")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without `--all`, keep what `make test` runs."""
+    if config.getoption("all"):
+        return
+    left_out = [item for item in items if _needs_all(item)]
+    items[:] = [item for item in items if not _needs_all(item)]
+    config.hook.pytest_deselected(items=left_out)
+
+
+def _needs_all(item: pytest.Item) -> bool:
+    call = getattr(item, "callspec", None)
+    version = call.params.get("twin_version") if call else None
+    return item.get_closest_marker("exhaustive") is not None or version in TWIN_VERSIONS[1:-1]
 
 
 def pytest_configure(config: pytest.Config) -> None:

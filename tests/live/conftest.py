@@ -33,9 +33,15 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedServers]
 
 @pytest.fixture(params=TWIN_VERSIONS)
 def twin_version(request: pytest.FixtureRequest) -> str:
-    """Each version on which the bridge is compared with native republish."""
+    """For a test whose result depends on the server's version: each one; the oldest and the newest in `make test`."""
     version: str = request.param
     return version
+
+
+@pytest.fixture
+def newest_version() -> str:
+    """For a test of what the bridge does on any server."""
+    return TWIN_VERSIONS[-1]
 
 
 @pytest.fixture
