@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 
 from bridge.connection import Link
 from bridge.errors import ApiError, NotPermittedError
 from bridge.jetstream_api import NOT_ENABLED, Json
 from bridge.loops import Loop, find_loops
 from bridge.message_moves import Reach
-from bridge.same_account import have_stream_in_common, hear_each_other
+from bridge.same_account import SharedAccounts, have_stream_in_common
 from bridge.settings import AdvisoriesRule, RepublishRule, Rule, Settings, SubjectTransformRule
 from transforms.dialect import NEWEST, Dialect, dialect
 from transforms.errors import UnknownDialectError
@@ -44,26 +45,32 @@ class Outlook:
 class AccountGraph:
     """The streams and rules of one configuration, looked at as often as wanted.
 
-    Which connections share an account, and what a user may not ask, does not change while they are open: that is found
-    out once. A rule at work takes a refused publication for its own.
+    What a user may not ask does not change while a connection is open: that is found out once. A rule at work takes a
+    refused publication for its own.
 
     Args:
         settings: the configuration.
         links: its open connections by name.
-        earlier: the same for another configuration; what it knows of connections that are used on still holds.
+        earlier: the same for another configuration; what it knows of connections that both use still holds.
+        patiently: wait for late answers about accounts, see `SharedAccounts.ask`.
     """
 
-    def __init__(self, settings: Settings, links: Mapping[str, Link], earlier: AccountGraph | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        links: Mapping[str, Link],
+        earlier: AccountGraph | None = None,
+        *,
+        patiently: bool = False,
+    ) -> None:
         self._settings = settings
         self._links = links
-        self._spaces: dict[str, str] = {}
+        self._patiently = patiently
+        self.shared: SharedAccounts = SharedAccounts() if earlier is None else earlier.shared
         self._forbidden: dict[str, str] = {}
-        self._undecided: list[str] = []
         if earlier is not None:
             kept = {name for name, link in links.items() if earlier._links.get(name) is link}
             self._forbidden = {name: reason for name, reason in earlier._forbidden.items() if name in kept}
-            if kept == links.keys() == earlier._links.keys():
-                self._spaces, self._undecided = dict(earlier._spaces), list(earlier._undecided)
 
     async def look(self) -> Outlook:
         """Read all streams and look for loops; nothing is created or changed on a server."""
@@ -72,33 +79,42 @@ class AccountGraph:
         for name, link in self._links.items():
             listed[name], reasons = await self._streams(link)
             unseen += reasons
-        if not self._spaces:
-            self._spaces = await self._find_spaces(listed)
-        reaches = {
-            name: Reach(self._spaces[name], listed[name], _dialect_of(link)) for name, link in self._links.items()
-        }
+        spaces, undecided = await self._find_spaces(listed)
+        reaches = {name: Reach(spaces[name], listed[name], _dialect_of(link)) for name, link in self._links.items()}
         # Rules may be at work meanwhile, and an account may have thousands of streams.
         loops = await asyncio.to_thread(find_loops, self._settings, reaches)
-        return Outlook(tuple(loops), (*unseen, *self._undecided))
+        return Outlook(tuple(loops), (*unseen, *undecided))
 
-    async def _find_spaces(self, listed: Mapping[str, list[Json]]) -> dict[str, str]:
-        """By connection, the first one that reaches the same subjects."""
+    async def _find_spaces(self, listed: Mapping[str, list[Json]]) -> tuple[dict[str, str], list[str]]:
+        """By connection, the first one that reaches the same subjects; and what could not be found out."""
+        alike = {
+            frozenset((one, other))
+            for one, other in combinations(self._links, 2)
+            if have_stream_in_common(listed[one], listed[other])
+        }
+        await self.shared.ask(
+            {
+                frozenset((self._links[one], self._links[other]))
+                for one, other in combinations(self._links, 2)
+                if frozenset((one, other)) not in alike
+            },
+            patiently=self._patiently,
+        )
         spaces: dict[str, str] = {}
+        undecided: list[str] = []
         for name, link in self._links.items():
             spaces[name] = name
             for first in sorted(set(spaces.values()) - {name}):
-                same: bool | None = have_stream_in_common(listed[first], listed[name])
-                if not same:
-                    same = await hear_each_other(self._links[first], link)
+                same = frozenset((first, name)) in alike or self.shared.answer(self._links[first], link)
                 if same is None:
-                    self._undecided.append(
+                    undecided.append(
                         f"connections '{first}' and '{name}': neither user may publish to the other's inbox, so it is"
                         " not known whether they reach the same account; loops through both are not found"
                     )
                 if same:
                     spaces[name] = first
                     break
-        return spaces
+        return spaces, undecided
 
     async def _streams(self, link: Link) -> tuple[list[Json], list[str]]:
         """The streams of a connection's account, and what could not be seen of them."""

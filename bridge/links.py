@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterable
 
+from bridge.cancelling import end_tasks
 from bridge.connection import Link, open_link
 from bridge.settings import Settings
 from bridge.settings.connect_options import connect_options
@@ -26,15 +27,22 @@ async def open_links(settings: Settings, names: Iterable[str]) -> dict[str, Link
     Raises:
         ServerUnreachableError, CredentialsError, ConfigError: as `open_link` and `connect_options` say.
     """
-    links: dict[str, Link] = {}
+    wanted = {name: connect_options(settings.connections[name], name) for name in sorted(names)}
+    opening = {
+        name: asyncio.create_task(open_link(name, options, client_name=settings.name))
+        for name, options in wanted.items()
+    }
     try:
-        for name in sorted(names):
-            options = connect_options(settings.connections[name], name)
-            links[name] = await open_link(name, options, client_name=settings.name)
+        if opening:
+            done, _ = await asyncio.wait(opening.values(), return_when=asyncio.FIRST_EXCEPTION)
+            for task in (task for task in opening.values() if task in done):
+                task.result()  # the first by name that failed
+        return {name: task.result() for name, task in opening.items()}
     except BaseException:
-        await close_links(links.values())
+        await end_tasks(*opening.values())
+        opened = [task for task in opening.values() if not task.cancelled() and task.exception() is None]
+        await close_links(task.result() for task in opened)
         raise
-    return links
 
 
 async def close_links(links: Iterable[Link]) -> None:

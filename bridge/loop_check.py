@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from typing import Protocol, Self
 
 import structlog
@@ -29,6 +29,12 @@ class LoopCheck(Protocol):
 
     def following(self, settings: Settings, links: Mapping[str, Link]) -> LoopCheck:
         """The same for another configuration; what is known of connections that are used on still holds."""
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call `listener` when connections turn out to reach the same account after a look: look again then."""
+
+    async def close(self) -> None:
+        """Stop finding that out."""
 
 
 class AccountLoops:
@@ -57,3 +63,11 @@ class AccountLoops:
     def following(self, settings: Settings, links: Mapping[str, Link]) -> Self:
         """See `LoopCheck`."""
         return type(self)(settings, links, self._accounts)
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """See `LoopCheck`."""
+        self._accounts.shared.on_late = listener
+
+    async def close(self) -> None:
+        """See `LoopCheck`."""
+        await self._accounts.shared.close()

@@ -86,7 +86,7 @@ async def with_server(
 
 
 async def _findings(settings: Settings, links: dict[str, Link]) -> list[Finding]:
-    outlook = await AccountGraph(settings, links).look()
+    outlook = await AccountGraph(settings, links, patiently=True).look()
     findings = [Finding("", True, "not_seen", reason) for reason in outlook.unseen]
     findings += [Finding("", True, "native_loop", str(loop)) for loop in outlook.native]
     for rule in settings.rules:

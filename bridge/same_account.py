@@ -1,18 +1,34 @@
-"""Whether two connections reach the same subjects: what one publishes, the other hears."""
+"""Which connections reach the same account: what one publishes, another receives.
+
+Theory of operation. Each connection subscribes to an inbox, and each publishes on the inboxes of the others, all at the
+same time. A message that arrives says yes. On one server, its absence after a PONG on both connections says no. Between
+two servers nothing can say no for certain: a route, gateway or leafnode passes the new subscription on a moment later.
+The first answer waits as long as the way there may take, judged by the two round trips; then the connections keep
+publishing for some seconds more, and an answer that comes late is reported.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
+import nats.errors
+
+from bridge.cancelling import end_tasks
 from bridge.connection import Link
 from bridge.jetstream_api import Json
+from bridge.wire import BatchSubscription, Delivered
 
-__all__ = ["have_stream_in_common", "hear_each_other"]
+__all__ = ["Pair", "SharedAccounts", "have_stream_in_common"]
 
-_PATIENCE = 1.0  # seconds: a cluster tells its servers of a new subscription, which takes a moment
-_ANSWER_LIMIT = 10.0  # seconds: one server needs no such moment, but may be slow to answer
-_AGAIN = 0.05  # seconds between two tries
+Pair: TypeAlias = frozenset[Link]
+"""Two connections."""
+
+_FORWARDING = 0.05  # seconds for servers to pass a subscription on, beside the round trips
+_ANSWER_LIMIT = 10.0  # seconds for a server to answer a PING
+_LATE = 5.0  # seconds in which a late answer still counts
+_PAUSE, _LATE_PAUSE = 0.01, 0.25  # seconds between two publications
 
 
 def have_stream_in_common(some: Iterable[Json], others: Iterable[Json]) -> bool:
@@ -21,46 +37,203 @@ def have_stream_in_common(some: Iterable[Json], others: Iterable[Json]) -> bool:
     return any((info["config"]["name"], info["created"]) in known for info in others)
 
 
-async def hear_each_other(one: Link, other: Link) -> bool | None:
-    """Whether one connection hears what is published on the other, or the other way round; None if no user may try."""
-    answers = await asyncio.gather(_hears(one, other), _hears(other, one))
-    if any(answers):
-        return True
-    return None if all(answer is None for answer in answers) else False
+class SharedAccounts:
+    """What is known of open connections; asked once for each pair.
+
+    Attributes:
+        on_late: called when two connections turn out to reach the same account after `ask` answered that they do not.
+    """
+
+    def __init__(self) -> None:
+        self.on_late: Callable[[], None] = lambda: None
+        self._answers: dict[Pair, bool | None] = {}
+        self._listening: set[asyncio.Task[None]] = set()
+
+    def answer(self, one: Link, other: Link) -> bool | None:
+        """Whether two connections reach the same account; None if neither user may find out. After `ask`."""
+        return self._answers[frozenset((one, other))]
+
+    async def ask(self, pairs: Iterable[Pair], *, patiently: bool = False) -> None:
+        """Find out about pairs of connections, all at once.
+
+        Args:
+            pairs: those that are known already cost nothing.
+            patiently: wait for a late answer instead of reporting it with `on_late`.
+        """
+        self._answers = {pair: answer for pair, answer in self._answers.items() if not _is_closed(pair)}
+        unknown = {pair for pair in pairs if pair not in self._answers}
+        if not unknown:
+            return
+        asking = _Asking(unknown)
+        try:
+            await asking.open()
+            await asking.until_likely()
+            if patiently:
+                await asking.until_late(lambda _: None)
+        except BaseException:
+            await asking.close()
+            raise
+        self._answers |= asking.answers()
+        if patiently or not asking.doubtful:
+            await asking.close()
+            return
+        task = asyncio.create_task(self._listen(asking))
+        self._listening.add(task)
+        task.add_done_callback(self._listening.discard)
+
+    async def close(self) -> None:
+        """Stop waiting for late answers."""
+        await end_tasks(*self._listening)
+
+    async def _listen(self, asking: _Asking) -> None:
+        def report(pair: Pair) -> None:
+            self._answers[pair] = True
+            self.on_late()
+
+        try:
+            await asking.until_late(report)
+        finally:
+            await asking.close()
 
 
-async def _hears(listener: Link, speaker: Link) -> bool | None:
-    """Whether a message arrives; None if a user lacks the permission for a subject that nobody else uses."""
-    inbox = str(listener.client.new_inbox())
-    heard, refused = asyncio.Event(), asyncio.Event()
+class _Asking:
+    """One round of questions; its subscriptions are open from `open` to `close`."""
 
-    def on_refusal(text: str) -> None:
-        if inbox.lower() in text.lower():
-            refused.set()
+    def __init__(self, pairs: set[Pair]) -> None:
+        self._pairs = pairs
+        self._links = {link.name: link for pair in pairs for link in pair}
+        self._inboxes = {name: str(link.client.new_inbox()) for name, link in self._links.items()}
+        self._round_trips: dict[str, float] = {}
+        self._subscriptions: list[BatchSubscription] = []
+        self._heard: set[tuple[str, str]] = set()  # listener, speaker
+        self._refused: set[tuple[str, str]] = set()
+        self._settled: set[Pair] = set()  # silence between them is certain
+        self._news = asyncio.Event()
+        self._refusal_listeners = {name: self._on_refusal(name) for name in self._links}
 
-    for link in (listener, speaker):
-        link.on_refusal(on_refusal)
-    subscription = await listener.client.subscribe_batches(inbox, lambda _: heard.set(), lambda *_: None)
-    try:
-        await listener.flush()
-        same_server = speaker.client.server_id == listener.client.server_id
-        async with asyncio.timeout(_ANSWER_LIMIT if same_server else _PATIENCE):
-            while not (heard.is_set() or refused.is_set()):
-                await speaker.client.publish(inbox, b"")
-                # A server hands a message on before it answers the PING behind it, on every connection.
-                certain = await speaker.flush() and await listener.flush()
-                if certain and same_server:
-                    break
-                try:
-                    async with asyncio.timeout(_AGAIN):
-                        await heard.wait()
-                except TimeoutError:
+    @property
+    def doubtful(self) -> set[Pair]:
+        """Pairs without an answer that could still come."""
+        return {pair for pair in self._pairs - self._settled if not self._decided(pair) and not _is_closed(pair)}
+
+    def answers(self) -> dict[Pair, bool | None]:
+        """By pair; None if both users lack the permission for the other's inbox."""
+        answers: dict[Pair, bool | None] = {}
+        for pair in self._pairs:
+            ways = _ways(pair)
+            heard = any(way in self._heard for way in ways)
+            answers[pair] = True if heard else None if all(way in self._refused for way in ways) else False
+        return answers
+
+    async def open(self) -> None:
+        """Subscribe on every connection, and measure its round trip."""
+        for name, link in self._links.items():
+            link.on_refusal(self._refusal_listeners[name])
+        await asyncio.gather(*(self._subscribe(name, link) for name, link in self._links.items()))
+
+    async def close(self) -> None:
+        """Unsubscribe."""
+        for name, link in self._links.items():
+            link.forget(self._refusal_listeners[name])
+        for subscription in self._subscriptions:
+            if not subscription.client.is_closed:
+                await subscription.unsubscribe()
+            await subscription.release()
+
+    async def until_likely(self) -> None:
+        """Publish until each pair has an answer, or the message would be expected to have come."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while waiting := self.doubtful:
+            await self._publish(waiting)
+            left = began + max(map(self._patience, waiting)) - loop.time()
+            if not (waiting := self.doubtful) or left <= 0:
+                return
+            await self._hear(min(_PAUSE, left))
+
+    async def until_late(self, report: Callable[[Pair], None]) -> None:
+        """Keep publishing for a while; call `report` with each pair that turns out to be heard."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + _LATE
+        waiting = self.doubtful
+        while waiting and loop.time() < end:
+            await self._hear(_LATE_PAUSE)
+            await self._publish(waiting)
+            answers = self.answers()
+            for pair in waiting:
+                if answers[pair]:
+                    report(pair)
+            waiting = self.doubtful
+
+    def _decided(self, pair: Pair) -> bool:
+        ways = _ways(pair)
+        return any(way in self._heard for way in ways) or all(way in self._refused for way in ways)
+
+    def _patience(self, pair: Pair) -> float:
+        return _FORWARDING + 2 * sum(self._round_trips[link.name] for link in pair)
+
+    async def _subscribe(self, name: str, link: Link) -> None:
+        def on_batch(batch: list[Delivered]) -> None:
+            self._heard |= {(name, speaker.decode()) for _, _, _, speaker in batch}
+            self._news.set()
+
+        self._subscriptions.append(await link.client.subscribe_batches(self._inboxes[name], on_batch))
+        began = asyncio.get_running_loop().time()
+        await _flush(link)
+        self._round_trips[name] = asyncio.get_running_loop().time() - began
+
+    async def _publish(self, pairs: set[Pair]) -> None:
+        ways = [way for pair in pairs for way in _ways(pair) if way not in self._refused]
+        for listener, speaker in ways:
+            try:
+                await self._links[speaker].client.publish(self._inboxes[listener], speaker.encode())
+            except nats.errors.Error:
+                continue  # the connection is closed, or its buffer is full while its server is away
+        names = {name for way in ways for name in way}
+        speaks = dict(zip(names, await asyncio.gather(*(_flush(self._links[name]) for name in names)), strict=True))
+        # A server passes a message on before it answers the PING after it, on every connection.
+        hears = dict(zip(names, await asyncio.gather(*(_flush(self._links[name]) for name in names)), strict=True))
+        for pair in pairs:
+            one, other = pair
+            same_server = one.client.server_id == other.client.server_id
+            if same_server and all(speaks.get(link.name) and hears.get(link.name) for link in pair):
+                self._settled.add(pair)
+
+    async def _hear(self, limit: float) -> None:
+        self._news.clear()
+        try:
+            async with asyncio.timeout(limit):
+                await self._news.wait()
+        except TimeoutError:
+            return
+
+    def _on_refusal(self, name: str) -> Callable[[str], None]:
+        def on_refusal(text: str) -> None:
+            lowered = text.lower()
+            for listener, inbox in self._inboxes.items():
+                if inbox.lower() not in lowered:
                     continue
+                if listener == name:  # it may not subscribe
+                    self._refused |= {(listener, speaker) for speaker in self._links if speaker != listener}
+                else:
+                    self._refused.add((listener, name))
+                self._news.set()
+
+        return on_refusal
+
+
+def _ways(pair: Pair) -> tuple[tuple[str, str], ...]:
+    one, other = (link.name for link in pair)
+    return (one, other), (other, one)
+
+
+def _is_closed(pair: Pair) -> bool:
+    return any(link.client.is_closed for link in pair)
+
+
+async def _flush(link: Link) -> bool:
+    try:
+        async with asyncio.timeout(_ANSWER_LIMIT):
+            return await link.flush()
     except TimeoutError:
-        pass
-    finally:
-        for link in (listener, speaker):
-            link.forget(on_refusal)
-        await subscription.unsubscribe()
-        await subscription.release()
-    return None if refused.is_set() and not heard.is_set() else heard.is_set()
+        return False

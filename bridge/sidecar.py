@@ -13,9 +13,10 @@ from pathlib import Path
 import structlog
 
 from bridge.assembly import Assembly
+from bridge.cancelling import end_tasks
 from bridge.changeover import Changeover
 from bridge.connection import Link
-from bridge.errors import ConfigError, ConnectionLostError
+from bridge.errors import BridgeError, ConfigError, ConnectionLostError, RuleRefusedError
 from bridge.http import Listener
 from bridge.http.own_state import OwnState
 from bridge.leadership.term import ALONE, Leadership
@@ -78,7 +79,8 @@ class Sidecar:
         self._links: list[Link] = []  # all that are open
         self._leadership: Leadership = ALONE
         self._listener: Listener | None = None
-        self._ended: ConnectionLostError | None = None
+        self._ended: BridgeError | None = None
+        self._second_look: asyncio.Task[None] | None = None
         self.began = time.time()
         self.telemetry = Telemetry(settings, self, worker=worker)
         self.state = OwnState(self, settings.http.wedged_after)
@@ -167,6 +169,7 @@ class Sidecar:
         await self._open_leadership()
         self.started = True
         loops = self._make_loops(settings, links)
+        loops.on_change(self._accounts_changed)
         assembly = self._assembly = Assembly(settings, links, loops, self.telemetry.tracing_of)
         self._seats = [self._make_seat(rule, assembly) for rule in settings.rules]
         for seat in self._seats:
@@ -186,6 +189,9 @@ class Sidecar:
         """Drain all rules, close everything; whether every rule finished what it had in hand."""
         self.draining = True
         await self.reloader.close()
+        if self._assembly is not None:
+            await self._assembly.loops.close()
+        await end_tasks(self._second_look)
         finished = await asyncio.gather(*(seat.stop() for seat in self.seats))
         await self._leadership.close()
         await asyncio.gather(close_links(self._links), self.telemetry.stop(), self.state.stop())
@@ -297,6 +303,18 @@ class Sidecar:
     def _connection_ended(self, name: str, reason: str) -> None:
         if not self.draining:
             self._ended = ConnectionLostError(f"connection '{name}': the server ended it ({reason}): start again")
+            self.finished.set()
+
+    def _accounts_changed(self) -> None:
+        self._second_look = asyncio.create_task(self._look_again(self._second_look))
+
+    async def _look_again(self, earlier: asyncio.Task[None] | None) -> None:
+        await end_tasks(earlier)
+        assert self._assembly is not None
+        try:
+            await self._assembly.loops.refuse({rule.name for rule in self.settings.rules})
+        except RuleRefusedError as error:
+            self._ended = error
             self.finished.set()
 
     def _rule_failed(self, _: RuleSeat) -> None:

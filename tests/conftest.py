@@ -1,7 +1,8 @@
 """What holds for all tests: tiers, derandomised examples, and ports of its own for each process.
 
-`make test` leaves out the tests marked `exhaustive`, and of a test on every server version (`twin_version`) all but the
-oldest and the newest; `--all` (`make test-all`) runs everything. Set `HYPOTHESIS_PROFILE=explore` to look for new examples.
+`make test` leaves out the tests marked `exhaustive`, and of a test on every server version (`twin_version`) all but
+the oldest and the newest; `--all` (`make test-all`) runs everything. Set `HYPOTHESIS_PROFILE=explore` to look for new
+examples.
 """
 
 from __future__ import annotations

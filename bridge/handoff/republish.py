@@ -14,7 +14,7 @@ from bridge.handoff.stream_body import body_of, examined, server_dialect
 from bridge.jetstream_api import Json
 from bridge.missing_streams import existing_stream
 from bridge.rule_consumer import durable_name
-from bridge.same_account import hear_each_other
+from bridge.same_account import SharedAccounts
 from bridge.settings import RepublishRule
 
 __all__ = ["republish_back", "republish_handoff"]
@@ -51,7 +51,7 @@ async def republish_handoff(rule: RepublishRule, sidecar: str, links: Mapping[st
             f"{place} republishes natively already, {present['src']} to {present['dest']}, and a stream has only one"
             " republish: leave this rule to the bridge, or take the native one out"
         )
-    if target is not source and not await hear_each_other(source, target):
+    if target is not source and not await _same_account(source, target):
         problems.append(
             f"to: {rule.target_connection}: a server republishes only in the account of the stream: leave this rule to"
             " the bridge"
@@ -115,6 +115,12 @@ async def republish_back(rule: RepublishRule, sidecar: str, links: Mapping[str, 
             "Start the publishers again.",
         ),
     )
+
+
+async def _same_account(source: Link, target: Link) -> bool:
+    accounts = SharedAccounts()
+    await accounts.ask({frozenset((source, target))}, patiently=True)
+    return bool(accounts.answer(source, target))
 
 
 def _same(one: Json, other: Json) -> bool:

@@ -18,7 +18,7 @@ import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from threading import Thread
 from typing import Final, Self
@@ -76,6 +76,12 @@ class _ForemansLoops:
 
     def following(self, _: Settings, __: Mapping[str, Link]) -> Self:
         return self
+
+    def on_change(self, _: Callable[[], None]) -> None:
+        return  # the foreman looks again by himself
+
+    async def close(self) -> None:
+        return
 
 
 class _Worker:

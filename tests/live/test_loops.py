@@ -15,8 +15,10 @@ from bridge import same_account
 from bridge.account_graph import AccountGraph, Outlook
 from bridge.links import close_links, connections_of, open_links
 from bridge.settings import Settings
-from conformance.servers import TWIN_VERSIONS, NativeCluster, NativeServer, SharedServers, fetch
+from conformance.servers import TWIN_VERSIONS, NativeCluster, NativeServer, SharedServers, fetch, free_port
+from conformance.servers.native_server import HOST
 from tests.live.commands import command
+from tests.live.cut_wire import CutWire, cut_wire
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import SidecarProcess, document
 from tests.live.sidecars import running, settings_for
@@ -208,11 +210,56 @@ async def test_connections_are_told_apart_by_what_they_hear(
 
 
 async def test_connections_to_different_servers_of_one_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(same_account, "_PATIENCE", LIMIT)  # how long a new subscription may take to get around
+    monkeypatch.setattr(same_account, "_FORWARDING", LIMIT)  # the answer comes as soon as a message does
     async with NativeCluster(binary=fetch(TWIN_VERSIONS[-1])) as cluster:
         named = {name: {"servers": [node.url]} for name, node in zip("abc", cluster.nodes, strict=True)}
         outlook = await look(settings_for("", *ring("a", "c"), connections=named))
     assert [loop.rule for loop in outlook.loops] == ["there", "back"]
+
+
+@asynccontextmanager
+async def two_accounts(
+    native_server: Servers, version: str, raw_peer: OpenPeer
+) -> AsyncIterator[tuple[Settings, CutWire]]:
+    """Rules that loop once a leafnode links the two servers, which it does when the wire lets it through."""
+    port = free_port()
+    hub = native_server(version, config=f'leafnodes {{listen: "{HOST}:{port}"}}\njetstream {{domain: hub}}').start()
+    async with cut_wire(f"nats-leaf://{HOST}:{port}") as wire:
+        wire.hold_back()
+        remote = f'leafnodes {{remotes: [{{url: "{wire.url}"}}], reconnect: 1}}\njetstream {{domain: leaf}}'
+        leaf = native_server(version, config=remote).start()
+        await (await raw_peer(hub.url)).create_stream(name="A", subjects=["a.>"])
+        await (await raw_peer(leaf.url)).create_stream(name="B", subjects=["b.>"])
+        there = republish("there", "A", "a.>", "b.>", **{"from": "hub", "to": "hub"})
+        back = republish("back", "B", "b.>", "a.>", **{"from": "leaf", "to": "leaf"})
+        named = {"hub": {"servers": [hub.url]}, "leaf": {"servers": [leaf.url]}}
+        yield settings_for("", there, back, connections=named), wire
+
+
+async def test_accounts_that_are_linked_after_the_first_answer(
+    native_server: Servers, newest_version: str, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rules start, and end with the loop once a message gets through."""
+    monkeypatch.setattr(same_account, "_LATE", LIMIT)
+    async with two_accounts(native_server, newest_version, raw_peer) as (settings, wire), running(settings) as sidecar:
+        assert [seat.state for seat in sidecar.seats] == ["ready", "ready"]
+        wire.let_through()
+        async with asyncio.timeout(LIMIT):
+            await sidecar.finished.wait()
+        assert str(sidecar.error) == (
+            "rule 'there': loop: stream A → rule 'there' republishes a.> to b.> → stream B → rule 'back' republishes"
+            " b.> to a.> → stream A: choose a destination outside"
+        )
+
+
+async def test_a_sidecar_stops_while_it_still_listens_for_late_answers(
+    native_server: Servers, newest_version: str, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(same_account, "_LATE", 1000 * LIMIT)
+    async with two_accounts(native_server, newest_version, raw_peer) as (settings, _):
+        async with running(settings) as sidecar:
+            assert [seat.state for seat in sidecar.seats] == ["ready", "ready"]
+        assert sidecar.error is None
 
 
 async def test_two_connections_to_one_account_and_a_loop_through_both(
