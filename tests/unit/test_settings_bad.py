@@ -6,6 +6,7 @@ the others what their names say. A case is `=== id`, the file's text, `>>>`, and
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,42 +15,49 @@ from bridge.errors import ConfigError
 from bridge.settings import load
 
 
-def _cases() -> list[tuple[str, str, list[str]]]:
-    cases = []
-    for file in sorted(Path(__file__).parent.glob("test_settings_bad*.txt")):
-        for block in file.read_text(encoding="utf-8").removeprefix("=== ").split("\n=== "):
-            name, _, rest = block.partition("\n")
-            text, _, expected = rest.rpartition(">>>\n")
-            group = file.stem.removeprefix("test_settings_bad").removeprefix("_")
-            cases.append((f"{group}:{name}" if group else name, text, expected.splitlines()))
-    return cases
+_FILES = sorted(Path(__file__).parent.glob("test_settings_bad*.txt"))
 
 
-_CASES = _cases()
+def _cases(file: Path) -> Iterator[tuple[str, str, list[str]]]:
+    for block in file.read_text(encoding="utf-8").removeprefix("=== ").split("\n=== "):
+        name, _, rest = block.partition("\n")
+        text, _, expected = rest.rpartition(">>>\n")
+        yield name, text, expected.splitlines()
 
 
-@pytest.mark.parametrize(("text", "expected"), [case[1:] for case in _CASES], ids=[case[0] for case in _CASES])
+@pytest.mark.parametrize("file", _FILES, ids=lambda file: file.stem)
 def test_every_problem_names_place_value_and_remedy(
-    text: str, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("bridge.yaml").write_text(text, encoding="utf-8")
-    with pytest.raises(ConfigError) as caught:
-        load("bridge.yaml", {})
-    assert list(caught.value.problems) == expected
-    assert str(caught.value) == "\n".join(expected)
-    assert caught.value.exit_code == 2
+    wrong = []
+    for name, text, expected in _cases(file):
+        Path("bridge.yaml").write_text(text, encoding="utf-8")
+        try:
+            load("bridge.yaml", {})
+        except ConfigError as error:
+            if (list(error.problems), str(error), error.exit_code) != (expected, "\n".join(expected), 2):
+                wrong.append(f"=== {name}: ended with {error.exit_code} and\n{error}\n>>>\n" + "\n".join(expected))
+        else:
+            wrong.append(f"=== {name}: accepted\n>>>\n" + "\n".join(expected))
+    assert not wrong, f"{file.name}\n" + "\n".join(wrong)
+
+
+@pytest.mark.parametrize("file", _FILES, ids=lambda file: file.stem)
+def test_no_two_cases_have_the_same_name(file: Path) -> None:
+    names = [name for name, _, _ in _cases(file)]
+    assert sorted(names) == sorted(set(names))
 
 
 def test_there_are_cases_for_every_kind_of_mistake() -> None:
-    assert len({name for name, _, _ in _CASES}) == len(_CASES) >= 170
+    assert sum(1 for file in _FILES for _ in _cases(file)) >= 200
 
 
 def test_no_message_shows_an_inline_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    secrets = [case for case in _CASES if "hunter2" in case[1]]
+    secrets = [text for file in _FILES for _, text, _ in _cases(file) if "hunter2" in text]
     assert len(secrets) >= 3
-    for _, text, _ in secrets:
+    for text in secrets:
         Path("bridge.yaml").write_text(text, encoding="utf-8")
         with pytest.raises(ConfigError) as caught:
             load("bridge.yaml", {})

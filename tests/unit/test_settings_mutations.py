@@ -16,8 +16,8 @@ from bridge.errors import EXIT_USAGE, ConfigError
 from bridge.settings import load
 from tests.unit.test_settings_robust import GOOD
 
-MUTATIONS = 10_000
-THROUGH_THE_COMMAND = 150
+MUTATIONS, PARTS = 10_000, 10
+THROUGH_THE_COMMAND = 40
 _CONFIGS = Path(__file__).resolve().parents[2] / "config"
 _PLACE = re.compile(r":([0-9]+):([0-9]+): .+")
 _WORDS = (
@@ -91,11 +91,11 @@ def _mutated(seed: int, good: list[str]) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.exhaustive) for part in range(1, PARTS))])
 def test_every_mutation_is_taken_or_refused_at_a_place(part: int, tmp_path: Path) -> None:
     good, file = _good(), tmp_path / "bridge.yaml"
     refused = 0
-    for seed in range(part, MUTATIONS, 4):
+    for seed in range(part, MUTATIONS, PARTS):
         content = _mutated(seed, good)
         file.write_bytes(content)
         try:
@@ -103,7 +103,7 @@ def test_every_mutation_is_taken_or_refused_at_a_place(part: int, tmp_path: Path
         except ConfigError as error:
             refused += 1
             _has_places(error.problems, str(file), content, seed)
-    assert refused > MUTATIONS / 4 / 3, "the mutations break too little to show anything"
+    assert refused > MUTATIONS / PARTS / 3, "the mutations break too little to show anything"
 
 
 def _has_places(problems: tuple[str, ...], file: str, content: bytes, seed: int) -> None:

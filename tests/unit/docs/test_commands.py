@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 import click
-import pytest
 
 from bridge.cli.entry import program
 from tests.unit.docs.pages import ROOT, Piece, blocks, codes
 
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+_NOT_OURS = {"pip", "pytest", "sphinx"}
 _OURS = re.compile(r"(?:^|[;&|] ?|\$ |\$\()(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?(?P<words>nats-bridge [^\n]+)")
 
 
@@ -54,15 +54,16 @@ def _parse(command: click.Command, words: list[str], name: str) -> None:
         return
     if isinstance(command, click.Group) and rest:
         inner = command.get_command(context, rest[0])
-        assert inner is not None, f"{name} has no command '{rest[0]}'"
+        if inner is None:
+            raise click.UsageError(f"{name} has no command '{rest[0]}'")
         _parse(inner, rest[1:], f"{name} {rest[0]}")
         return
-    assert not rest, f"{name} takes no {rest}"
+    if rest:
+        raise click.UsageError(f"{name} takes no {rest}")
     for parameter in command.params:
         value = given.get(parameter.name)
-        if parameter.required:
-            assert isinstance(value, (str, tuple, list)), f"{name} needs {parameter.name}"
-            assert value, f"{name} needs {parameter.name}"
+        if parameter.required and not (isinstance(value, (str, tuple, list)) and value):
+            raise click.UsageError(f"{name} needs {parameter.name}")
         if isinstance(parameter.type, click.Choice) and isinstance(value, str):
             parameter.type.convert(value, parameter, context)
 
@@ -75,23 +76,29 @@ def _is_known(command: click.Command, words: list[str], name: str) -> None:
     for at, word in enumerate(words):
         bare = word.strip("[]")
         if bare.startswith("-"):
-            assert bare in options, f"{name} has no option {bare}"
+            if bare not in options:
+                raise click.UsageError(f"{name} has no option {bare}")
         elif isinstance(command, click.Group) and not word.isupper():
             inner = command.get_command(click.Context(command), word)
             if inner is not None:
                 _is_known(inner, words[at + 1 :], f"{name} {word}")
                 return
             belongs_to_an_option = at > 0 and words[at - 1].startswith("-")
-            assert belongs_to_an_option, f"{name} has no command '{word}'"
+            if not belongs_to_an_option:
+                raise click.UsageError(f"{name} has no command '{word}'")
 
 
-COMMANDS = list(_shown())
-
-
-@pytest.mark.parametrize(("piece", "command"), COMMANDS, ids=lambda value: getattr(value, "place", value))
-def test_a_command_of_ours_is_one(piece: Piece, command: str) -> None:
-    check = _parse if "\n" in piece.text else _is_known
-    check(program, _words(command), "nats-bridge")
+def test_a_command_of_ours_is_one() -> None:
+    shown = list(_shown())
+    assert len(shown) > 80
+    wrong = []
+    for piece, command in shown:
+        check = _parse if "\n" in piece.text else _is_known
+        try:
+            check(program, _words(command), "nats-bridge")
+        except click.ClickException as error:
+            wrong.append(f"{piece.place}: {command}: {error.format_message()}")
+    assert not wrong, "\n".join(wrong)
 
 
 def _modules() -> Iterator[tuple[Piece, str]]:
@@ -100,11 +107,11 @@ def _modules() -> Iterator[tuple[Piece, str]]:
             yield piece, found[1]
 
 
-@pytest.mark.parametrize(("piece", "module"), list(_modules()), ids=lambda value: getattr(value, "place", value))
-def test_a_module_that_is_run_is_there(piece: Piece, module: str) -> None:
-    if module.partition(".")[0] in {"pip", "pytest", "sphinx"}:
-        return
-    assert find_spec(module) is not None, f"{piece.place}: {module}"
+def test_a_module_that_is_run_is_there() -> None:
+    ours = [(piece, module) for piece, module in _modules() if module.partition(".")[0] not in _NOT_OURS]
+    assert len(ours) > 5
+    missing = [f"{piece.place}: {module}: no such module" for piece, module in ours if find_spec(module) is None]
+    assert not missing, "\n".join(missing)
 
 
 def _targets() -> Iterator[tuple[Piece, str]]:
@@ -116,10 +123,8 @@ def _targets() -> Iterator[tuple[Piece, str]]:
             yield piece, found[1]
 
 
-@pytest.mark.parametrize(("piece", "target"), list(_targets()), ids=lambda value: getattr(value, "place", value))
-def test_a_target_of_make_is_there(piece: Piece, target: str) -> None:
-    assert target in TARGETS, f"{piece.place}: {target}"
-
-
-def test_there_is_something_to_look_at() -> None:
-    assert len(COMMANDS) > 80
+def test_a_target_of_make_is_there() -> None:
+    named = list(_targets())
+    assert len(named) > 10
+    missing = [f"{piece.place}: make {target}: no such target" for piece, target in named if target not in TARGETS]
+    assert not missing, "\n".join(missing)
