@@ -22,13 +22,18 @@ CHAOS_REPORT ?= build/chaos
 # Of the smoke run: bounded by messages and faults, not by time.
 SMOKE := --seed smoke --minutes 0 --faults 5 --messages 3000
 
-.PHONY: help install spark demo unit test spark-test spark-parts browser-test container-test manifests docs package conform chaos chaos-smoke soak audit lint format \
+# What make stress repeats, and how often.
+T ?=
+N ?= 30
+
+.PHONY: help install spark demo unit test stress spark-test spark-parts browser-test container-test manifests docs package conform chaos chaos-smoke soak audit lint format \
 	types bench figures lock clean
 
 help:
 	@echo "make demo    a server, a stream, native republish beside the bridge's, and whether they agree"
 	@echo "make unit    the tests that need no server, before each commit"
 	@echo "make test    every promise on the oldest and the newest server (fetched once, kept in a cache)"
+	@echo "make stress  T='tests/live/test_twin.py -k 2.15.1' N=30: chosen tests, N times beside busy loops and stopped processes"
 	@echo "make spark-test    the data source and the jobs on Spark (needs Java 17 or newer; installs PySpark)"
 	@echo "make spark-parts   those of them that start no Java (a minute)"
 	@echo "make browser-test    the conformance report's page and the status page, in a headless Chromium that is installed already"
@@ -63,6 +68,9 @@ unit: install
 test: install
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
 	$(BIN)/python -m pytest --numprocesses $(AT_ONCE) --dist worksteal
+
+stress: install
+	@$(BIN)/python -m tests.stress --times $(N) $(T)
 
 spark: install
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/spark.lock

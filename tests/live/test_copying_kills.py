@@ -8,6 +8,8 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from conformance.servers import SharedServers
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
@@ -19,6 +21,7 @@ KILLS = 17
 """Of each version; more than fifty in all."""
 
 
+@pytest.mark.unstoppable
 async def test_kills_at_random_moments_lose_and_double_nothing(
     twin_version: str,
     servers: SharedServers,
@@ -113,6 +116,7 @@ async def test_a_stop_under_load_leaves_nothing_half_done(
     await here.are_exact()
 
 
+@pytest.mark.unstoppable
 async def test_a_stopped_process_that_wakes_up_doubles_nothing(
     twin_version: str,
     servers: SharedServers,

@@ -28,6 +28,7 @@ from tests.live.until import until
 Name = Callable[[str], str]
 
 
+@pytest.mark.unstoppable
 async def test_the_end_comes_while_one_rule_works_and_another_one_starts(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +110,7 @@ async def test_a_connection_that_is_lost_right_behind_a_pong(servers: SharedServ
     await link.close()
 
 
+@pytest.mark.unstoppable
 async def test_what_was_written_once_is_in_doubt_when_the_lead_is_lost(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer
 ) -> None:

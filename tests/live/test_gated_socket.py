@@ -67,6 +67,7 @@ def _write(link: Link, gate: HandGate) -> None:
         link.client.write_raw(b"PUB gated %d\r\n%b\r\n" % (len(payload), payload), gate)
 
 
+@pytest.mark.unstoppable
 async def test_what_is_unsent_goes_with_the_connection(private: NativeServer, raw_peer: OpenPeer) -> None:
     peer = await raw_peer(private.url)
     seen = await peer.collect("gated")
@@ -108,6 +109,7 @@ async def test_a_gate_that_is_shut_with_nothing_unsent_leaves_the_connection_alo
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no other system can be asked to (docs/replicas.md)")
+@pytest.mark.unstoppable
 async def test_the_operating_system_gives_up_what_the_other_side_does_not_take(private: NativeServer) -> None:
     link, lost, _ = await _link(private)
     async with stopped(private):

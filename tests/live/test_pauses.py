@@ -63,6 +63,7 @@ def connections(target: str, *urls: str) -> dict[str, Any]:
     return {"default": {"servers": list(urls)}, "target": {"servers": [target]}}
 
 
+@pytest.mark.unstoppable
 async def test_a_sidecar_that_was_stopped_goes_on(
     twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:

@@ -543,6 +543,7 @@ async def test_the_end_comes_in_the_middle_of_a_reload(
         assert (await bridge.sidecar.reload("late")).result == "refused"
 
 
+@pytest.mark.unstoppable
 async def test_the_end_comes_while_a_changed_rule_drains(
     native_server: Servers, raw_peer: OpenPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,8 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from conformance.servers import NativeServer, SharedServers
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer
@@ -49,6 +51,7 @@ async def test_a_killed_leader_is_replaced(
     await here.keep_what_they_promise(end, crashed=True)
 
 
+@pytest.mark.unstoppable
 async def test_a_paused_leader_writes_nothing_after_it_was_replaced(
     twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:

@@ -108,6 +108,7 @@ async def test_an_entry_whose_batch_is_never_done(
         assert await get(bridge, "/livez") == (200, "ok\n")
 
 
+@pytest.mark.unstoppable
 async def test_a_frozen_server_is_not_the_rules_fault(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer
 ) -> None:
@@ -202,6 +203,7 @@ async def test_a_fault_of_the_watch_blames_nobody_and_ends_nothing(
         assert await get(bridge, "/livez") == (200, "ok\n")
 
 
+@pytest.mark.unstoppable
 async def test_a_process_that_does_not_run_does_not_answer(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:

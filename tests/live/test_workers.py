@@ -207,6 +207,7 @@ async def test_workers_end_with_their_foreman(
     assert await again.process.stop() == 0
 
 
+@pytest.mark.unstoppable
 async def test_a_second_signal_ends_all_at_once(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer, joint: Start
 ) -> None:
@@ -289,6 +290,7 @@ async def test_a_rule_that_fails_ends_the_whole_sidecar(
     await everything_once([other], 100)
 
 
+@pytest.mark.unstoppable
 async def test_a_worker_that_does_not_answer(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, joint: Start
 ) -> None:

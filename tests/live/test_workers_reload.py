@@ -131,6 +131,7 @@ async def test_what_one_worker_cannot_take_no_worker_takes(
     assert await sidecar.process.stop() == 0
 
 
+@pytest.mark.unstoppable
 async def test_a_worker_that_dies_in_the_middle_takes_all_of_it_back(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer, joint: Start
 ) -> None:

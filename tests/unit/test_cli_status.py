@@ -302,6 +302,7 @@ def test_it_follows_the_size_of_the_window(terminal: Terminal, server: StatusSer
     assert terminal.ended() == 0
 
 
+@pytest.mark.unstoppable
 def test_it_can_be_suspended(terminal: Terminal) -> None:
     terminal.until(b"q or Ctrl-C ends")
     terminal.type(b"\x1a")
