@@ -20,8 +20,8 @@ from typing import Any
 import click
 
 from conformance.servers import NativeServer
-from docs.record_migration import command
-from tests.live.init_command import init, on_a_terminal
+from tests.live.commands import command
+from tests.live.init_command import on_a_terminal
 from tests.live.raw_messages import RawPeer
 from tests.live.sidecar_process import SidecarProcess
 from tests.live.stored_messages import stored_messages
@@ -117,7 +117,8 @@ async def _ignored(here: Terminal, peer: RawPeer) -> None:
     await until(lambda: _holds(peer, 30))
     here.cat("orders_eu.json")
     here.say("\n$ nats-bridge init --from orders_eu.json -o eu.yaml --stream-files .")
-    ran = await init(here.folder, *_at(here), "--from", "orders_eu.json", "-o", "eu.yaml", "--stream-files", ".")
+    words = (*_at(here), "--from", "orders_eu.json", "-o", "eu.yaml", "--stream-files", ".")
+    ran = await command("init", *words, folder=here.folder)
     here.say(ran.out + ran.err)
     here.cat("eu.yaml")
     here.say("\n# 15 of the 30 messages should not be there, so: all copied anew")
@@ -146,9 +147,9 @@ async def _holds(peer: RawPeer, messages: int) -> bool:
 
 
 async def _check(config: Path) -> str:
-    code, out, err = await command("check", "-c", str(config), "--server", "config")
-    assert code == 0, err
-    return out
+    ran = await command("check", "-c", str(config), "--server", "config")
+    assert ran.code == 0, ran.err
+    return ran.out
 
 
 async def _all() -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""`nats-bridge init` as a process, with and without a terminal."""
+"""`nats-bridge init`: in the test's own process, and as one on a terminal."""
 
 from __future__ import annotations
 
@@ -9,38 +9,17 @@ import select
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
+from tests.live.commands import Ran, command_here
 from tests.live.until import LIMIT
 
-__all__ = ["Ran", "init", "on_a_terminal"]
-
-_COMMAND = (sys.executable, "-m", "bridge", "init")
-
-
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """What the command printed and ended with."""
-
-    code: int
-    out: str
-    err: str
+__all__ = ["init", "on_a_terminal"]
 
 
 async def init(folder: Path, *arguments: str, stdin: str = "") -> Ran:
-    """Run it in a folder."""
-    process = await asyncio.create_subprocess_exec(
-        *_COMMAND,
-        *arguments,
-        cwd=folder,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    async with asyncio.timeout(LIMIT):
-        out, err = await process.communicate(stdin.encode())
-    return Ran(process.returncode or 0, out.decode(), err.decode())
+    """Run it in a folder, in this process."""
+    return await command_here("init", *arguments, folder=folder, stdin=stdin)
 
 
 async def on_a_terminal(folder: Path, answers: list[tuple[str, str]], *arguments: str) -> Ran:
@@ -57,7 +36,7 @@ async def on_a_terminal(folder: Path, answers: list[tuple[str, str]], *arguments
 def _on_a_terminal(folder: Path, answers: list[tuple[str, str]], arguments: tuple[str, ...]) -> Ran:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [*_COMMAND, *arguments],
+        [sys.executable, "-m", "bridge", "init", *arguments],
         cwd=folder,
         env={**os.environ, "COLUMNS": "200"},
         stdin=theirs,

@@ -17,9 +17,11 @@ from bridge.settings.schema import configuration_schema
 from conformance.servers import NativeServer, SharedServers, free_port
 from marked_yaml import compose
 from tests.live.credentials import JETSTREAM, Operator
-from tests.live.init_command import Ran, init, on_a_terminal
+from tests.live.commands import Ran
+from tests.live.init_command import init, on_a_terminal
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecar_process import SidecarProcess
+from tests.live.sidecars import running
 from tests.live.stored_messages import stored_messages
 from tests.live.until import until
 
@@ -132,9 +134,8 @@ async def _all_copied(peer: RawPeer) -> bool:
 
 
 async def test_a_stream_that_is_only_updated_keeps_what_the_server_copied_and_goes_on_behind_it(
-    native_server: Servers, raw_peer: OpenPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    native_server: Servers, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("BRIDGE_HTTP__LISTEN", "")
     async with native_server("2.9.10") as server:
         peer = await raw_peer(server.url)
         await applied(peer, tmp_path)
@@ -142,13 +143,9 @@ async def test_a_stream_that_is_only_updated_keeps_what_the_server_copied_and_go
         ran = await init(tmp_path, "--server", server.url, "--from", "ORDERS_EU.json", "--stream-files", ".")
         assert "its 30 messages were copied otherwise than was meant, and the rule goes on behind them" in ran.out
         await done_as_told(peer, tmp_path, ran.out)
-        sidecar = await SidecarProcess.start(tmp_path / "bridge.yaml")
-        try:
-            await sidecar.ready()
+        async with running(load(tmp_path / "bridge.yaml", {"BRIDGE_HTTP__LISTEN": ""})):
             await peer.store(b"orders.eu.99", b"later")
             found = await holds(peer, "ORDERS_EU", 31)
-        finally:
-            assert await sidecar.stop() == 0
         assert [subject for subject, _ in found[:2]] == [b"orders.eu.0", b"orders.us.1"]
         assert found[-1] == (b"eu.99", b"later")
 
@@ -348,9 +345,9 @@ async def test_a_file_that_is_there_stays(servers: SharedServers, tmp_path: Path
 
 
 async def test_the_questions_lead_to_rules_that_run(
-    native_server: Servers, raw_peer: OpenPeer, twin_version: str, tmp_path: Path
+    native_server: Servers, raw_peer: OpenPeer, newest_version: str, tmp_path: Path
 ) -> None:
-    async with native_server(twin_version) as server:
+    async with native_server(newest_version) as server:
         peer = await raw_peer(server.url)
         await peer.create_stream(**ORDERS)
         await peer.create_stream(name="TARGET", subjects=["t.>"])
