@@ -1,4 +1,4 @@
-"""Commands that end by themselves: as processes of their own, and in this one, where that is not what a test is about."""
+"""Commands that end by themselves: as processes, and in this one, where no test is about the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scenes of a handoff: origins, a target, a rule between them; the command as a process; what must be in the target."""
+"""Scenes of a handoff: origins, a target, a rule between them; the command; what must be in the target."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bridge.settings import KvSourcesRule, Settings, SourcesRule, load
 from bridge.sidecar import Sidecar
 from conformance.servers import NativeServer
-from tests.live.commands import Ran, command
+from tests.live.commands import Ran, command_here
 from tests.live.raw_messages import RawPeer
 from tests.live.sidecars import running
 from tests.live.stored_messages import stored_messages
@@ -39,6 +41,12 @@ accounts {
   }
 }
 """
+UPGRADES = [
+    pytest.param(("2.9.10", "2.10.27"), marks=pytest.mark.exhaustive),
+    ("2.9.10", "2.15.1"),
+    ("2.10.27", "2.15.1"),
+]
+"""From which version a server is upgraded, and to which one."""
 EXTERNAL = {"api": "AWAY.API", "deliver": "to.home"}
 
 
@@ -229,8 +237,8 @@ class Scene:
 
 
 async def handoff(config: Path, *options: str) -> Ran:
-    """`nats-bridge handoff` as a process."""
-    return await command("handoff", "-c", str(config), *options)
+    """`nats-bridge handoff`, in this process."""
+    return await command_here("handoff", "-c", str(config), *options)
 
 
 async def everything(peer: RawPeer, stream: str) -> list[StoredMessage]:

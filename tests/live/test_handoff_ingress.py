@@ -13,11 +13,10 @@ import pytest
 from bridge.settings import load
 from conformance.servers import NativeServer
 from tests.live.commands import Ran
-from tests.live.handoffs import everything, handoff
+from tests.live.handoffs import UPGRADES, everything, handoff
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecars import running
 
-UPGRADES = [("2.9.10", "2.10.27"), ("2.9.10", "2.15.1"), ("2.10.27", "2.15.1")]
 RULE: dict[str, Any] = {
     "name": "rule",
     "kind": "subject_transform",

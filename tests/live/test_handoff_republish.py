@@ -13,13 +13,11 @@ import pytest
 from bridge.settings import load
 from conformance.servers import NativeServer, SharedServers
 from tests.live.commands import Ran
-from tests.live.handoffs import handoff
+from tests.live.handoffs import UPGRADES, handoff
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Load, Seen
 from tests.live.sidecars import running
 from tests.live.until import until
-
-UPGRADES = [("2.9.10", "2.10.27"), ("2.9.10", "2.15.1"), ("2.10.27", "2.15.1")]
 
 
 class Place:

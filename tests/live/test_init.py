@@ -16,8 +16,8 @@ from bridge.settings import load
 from bridge.settings.schema import configuration_schema
 from conformance.servers import NativeServer, SharedServers, free_port
 from marked_yaml import compose
-from tests.live.credentials import JETSTREAM, Operator
 from tests.live.commands import Ran
+from tests.live.credentials import JETSTREAM, Operator
 from tests.live.init_command import init, on_a_terminal
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecar_process import SidecarProcess

@@ -91,8 +91,14 @@ async def test_deleted_messages_are_gaps_in_the_copy_too(
     await are_equal(here)
 
 
+@pytest.mark.parametrize("kills", [2, pytest.param(5, marks=pytest.mark.exhaustive)])
 async def test_kills_keep_the_numbers(
-    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+    kills: int,
+    twin_version: str,
+    servers: SharedServers,
+    unique_name: Callable[[str], str],
+    raw_peer: OpenPeer,
+    tmp_path: Path,
 ) -> None:
     url = await servers.url(twin_version)
     here = await Copies.make(await raw_peer(url), unique_name("numbers"))
@@ -101,7 +107,7 @@ async def test_kills_keep_the_numbers(
     await load.burst(1500)
     await delete(here, *chance.sample(range(2, 1500), 100))
     async with sidecar_processes(tmp_path) as start:
-        for _ in range(5):
+        for _ in range(kills):
             process = await start(url, mirror(here))
             await process.ready()
             before = int((await here.state())["last_seq"])
@@ -141,9 +147,9 @@ async def test_cuts_keep_the_numbers(
 
 
 async def test_a_selection_keeps_the_numbers_of_the_origin(
-    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    newest_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url(twin_version)
+    url = await servers.url(newest_version)
     here = await Copies.make(await raw_peer(url), unique_name("some"))
     for number in range(20):
         await here.peer.store(f"{here.name}.{'a' if number % 3 else 'b'}".encode(), b"%d" % number)
@@ -169,9 +175,9 @@ async def test_a_gap_without_a_filler_subject_is_a_clear_stop(
 
 
 async def test_a_local_message_is_a_clear_stop(
-    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    newest_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url(twin_version)
+    url = await servers.url(newest_version)
     here = await Copies.make(await raw_peer(url), unique_name("mine"))
     await Load(here.peer, here.name).burst(10)
     async with running(settings_for(url, mirror(here))) as bridge:

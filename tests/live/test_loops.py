@@ -17,7 +17,7 @@ from bridge.links import close_links, connections_of, open_links
 from bridge.settings import Settings
 from conformance.servers import TWIN_VERSIONS, NativeCluster, NativeServer, SharedServers, fetch, free_port
 from conformance.servers.native_server import HOST
-from tests.live.commands import command
+from tests.live.commands import command_here
 from tests.live.cut_wire import CutWire, cut_wire
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import SidecarProcess, document
@@ -50,7 +50,7 @@ async def checked(directory: Path, written: dict[str, Any], *more: str) -> tuple
     """`nats-bridge check --server config`: exit code, standard output, standard error."""
     config = directory / "checked.yaml"
     config.write_text(json.dumps(written), "utf-8")
-    ran = await command("check", "-c", str(config), "--server", "config", *more)
+    ran = await command_here("check", "-c", str(config), "--server", "config", *more)
     return ran.code, ran.out, ran.err
 
 

@@ -29,7 +29,6 @@ from tests.live.until import LIMIT, until
 
 Name = Callable[[str], str]
 Servers = Callable[..., NativeServer]
-MODES = ("at_most_once", "at_least_once")
 
 
 def to(here: Scene, dest: str, **more: Any) -> dict[str, Any]:
@@ -41,9 +40,16 @@ def to(here: Scene, dest: str, **more: Any) -> dict[str, Any]:
 # -- changed rules go on from where they were, beside unchanged ones ---------------------------------------------------
 
 
-@pytest.mark.parametrize("delivery", MODES)
-async def test_ten_reloads_in_a_row_under_load(
+@pytest.mark.parametrize(
+    ("delivery", "reloads"),
+    [
+        ("at_least_once", 4),
+        *(pytest.param(delivery, 10, marks=pytest.mark.exhaustive) for delivery in ("at_most_once", "at_least_once")),
+    ],
+)
+async def test_reloads_in_a_row_under_load(
     delivery: str,
+    reloads: int,
     twin_version: str,
     servers: SharedServers,
     unique_name: Name,
@@ -53,7 +59,7 @@ async def test_ten_reloads_in_a_row_under_load(
     """ADR-28: the republish configuration may be edited; every message goes to the one destination or the other."""
     url = await servers.url(twin_version)
     peer = await raw_peer(url)
-    here = await Scene.make(peer, unique_name("ten"))
+    here = await Scene.make(peer, unique_name("row"))
     dests = [unique_name("one"), unique_name("two")]
     seen = [await Seen.of(peer, f"{dest}.>") for dest in dests]
     unchanged = here.rule(delivery=delivery, start="first")
@@ -61,8 +67,9 @@ async def test_ten_reloads_in_a_row_under_load(
     first = to(here, dests[0], delivery=delivery, start="first")
     async with reloading(url, tmp_path, unchanged, first) as bridge:
         run, before = bridge.seat("rule").run, len(bridge.sidecar.links["default"]._listeners[0])
-        flowing = asyncio.create_task(load.flow(here.bridged))
-        for number in range(1, 11):
+        # Never far ahead: the publisher shares its event loop with the sidecar.
+        flowing = asyncio.create_task(load.flow(here.bridged, ahead=100))
+        for number in range(1, reloads + 1):
             await seen[(number - 1) % 2].count(len(seen[(number - 1) % 2].messages) + 50)
             facts = await bridge.applied(unchanged, to(here, dests[number % 2], delivery=delivery, start="first"))
             assert facts.changed == ("other",)
@@ -76,7 +83,7 @@ async def test_ten_reloads_in_a_row_under_load(
         # What is counted goes on over runs, and nothing of the old ones is left.
         await until(lambda: bridge.seat("other").counters()["republished"] == end)
         assert len(bridge.sidecar.links["default"]._listeners[0]) == before
-        assert bridge.sidecar.reloads["applied"] == 10
+        assert bridge.sidecar.reloads["applied"] == reloads
     assert here.bridged.sequences == list(range(1, end + 1))
     assert differing(here.bridged, here.native) == []
     assert sorted(seen[0].sequences + seen[1].sequences) == list(range(1, end + 1))
@@ -114,9 +121,9 @@ async def test_every_edit_goes_on_from_the_same_position(
 
 
 async def test_copying_beside_a_changed_rule_and_changed_itself(
-    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
-    url = await servers.url(twin_version)
+    url = await servers.url(newest_version)
     peer = await raw_peer(url)
     copies = await Copies.make(peer, unique_name("copies"))
     steady = await Copies.make(peer, unique_name("steady"))
@@ -124,9 +131,9 @@ async def test_copying_beside_a_changed_rule_and_changed_itself(
     unchanged = steady.rule(name="steady")
     async with reloading(url, tmp_path, unchanged, copies.rule()) as bridge:
         run = bridge.seat("steady").run
-        for number in range(6):
-            flowing = [asyncio.create_task(each.burst(1500)) for each in (load, more)]
-            await copies.holds(1 + 700 * number)
+        for number in range(4):
+            flowing = [asyncio.create_task(each.burst(500)) for each in (load, more)]
+            await copies.holds(1 + 300 * number)
             # What is excluded never comes: the copies stay comparable.
             await bridge.applied(unchanged, copies.rule(entry={"exclude": [f"never.{number}"]}))
             await asyncio.gather(*flowing)
@@ -139,10 +146,10 @@ async def test_copying_beside_a_changed_rule_and_changed_itself(
 
 
 async def test_a_source_that_stores_elsewhere_begins_anew(
-    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     """As native sources do: the target's records speak of what was selected and where it went."""
-    url = await servers.url(twin_version)
+    url = await servers.url(newest_version)
     copies = await Copies.make(await raw_peer(url), unique_name("anew"))
     for _ in range(3):
         await copies.peer.store(f"{copies.name}.x".encode())
@@ -387,10 +394,10 @@ async def test_refused_configurations_change_nothing(
 
 
 async def test_a_start_that_fails_after_all_is_undone(
-    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     """The consumer of a new rule is somebody else's, which only its start finds out."""
-    url = await servers.url(twin_version)
+    url = await servers.url(newest_version)
     peer = await raw_peer(url)
     here = await Scene.make(peer, unique_name("undone"))
     config = {"durable_name": "nats-bridge_taken", "ack_policy": "none", "deliver_subject": unique_name("deliver")}

@@ -18,9 +18,9 @@ Name = Callable[[str], str]
 
 
 async def test_a_clean_stop_hands_over_under_load(
-    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
-    url = await servers.url(twin_version)
+    url = await servers.url(newest_version)
     here = await EveryKind.make(await raw_peer(url), unique_name("handover"))
     async with one_behind_another(tmp_path, url, here, ttl=LONG) as (group, first, second):
         async with under_load(here):
@@ -53,9 +53,9 @@ async def test_a_killed_leader_is_replaced(
 
 @pytest.mark.unstoppable
 async def test_a_paused_leader_writes_nothing_after_it_was_replaced(
-    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
-    url = await servers.url(twin_version)
+    url = await servers.url(newest_version)
     here = await EveryKind.make(await raw_peer(url), unique_name("paused"))
     async with one_behind_another(tmp_path, url, here) as (group, first, second):
         async with under_load(here):
@@ -76,9 +76,9 @@ async def test_a_paused_leader_writes_nothing_after_it_was_replaced(
 
 
 async def test_a_leader_that_is_cut_off_is_replaced_and_stands_by_when_it_is_back(
-    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
-    url = await servers.url(twin_version)
+    url = await servers.url(newest_version)
     here = await EveryKind.make(await raw_peer(url), unique_name("cut"))
     async with (
         cut_wire(url) as wire,
@@ -101,9 +101,9 @@ async def test_a_leader_that_is_cut_off_is_replaced_and_stands_by_when_it_is_bac
 
 
 async def test_replicas_outlive_a_restart_of_the_server(
-    twin_version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer, tmp_path: Path
+    newest_version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
-    async with native_server(twin_version) as server:
+    async with native_server(newest_version) as server:
         here = await EveryKind.make(await raw_peer(server.url), "restart")
         async with replicas(tmp_path, server.url, here.name, here.rules) as group:
             await group.free(here.peer)
@@ -122,13 +122,16 @@ async def test_replicas_outlive_a_restart_of_the_server(
         assert here.once.sequences == sorted(set(here.once.sequences))
 
 
+# A bucket that is theirs to make has no leases, which are waited for as long as a holder that is silent.
+@pytest.mark.parametrize("bucket_is_there", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
 async def test_of_three_that_start_together_one_works_on_a_rule(
-    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
+    bucket_is_there: bool, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     url = await servers.url("2.10.27")
     here = await EveryKind.make(await raw_peer(url), unique_name("race"))
-    # The bucket is theirs to make, and what is not there is waited for as long as a holder that is silent.
-    async with replicas(tmp_path, url, here.name, here.rules, ttl=6.0) as group:
+    async with replicas(tmp_path, url, here.name, here.rules, ttl=LONG if bucket_is_there else 6.0) as group:
+        if bucket_is_there:
+            await group.free(here.peer)
         for _ in range(3):
             await group.start()  # each is ready, whether it leads or stands by
         await until(lambda: set(group.terms().values()) == {1})

@@ -11,12 +11,17 @@ from pathlib import Path
 import pytest
 
 from conformance.servers import SharedServers
-from tests.live.commands import Ran, command
+from tests.live.commands import Ran, command_here
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Load, Scene, differing, sidecar_processes
 from tests.live.until import until
 
-KILLS = {"at_most_once": 12, "at_least_once": 16}
+KILLS = [
+    ("at_most_once", 3),
+    ("at_least_once", 4),
+    pytest.param("at_most_once", 12, marks=pytest.mark.exhaustive),
+    pytest.param("at_least_once", 16, marks=pytest.mark.exhaustive),
+]
 
 
 async def scene(url: str, name: str, raw_peer: OpenPeer) -> Scene:
@@ -39,7 +44,7 @@ async def test_clean_stops_under_load_lose_and_double_nothing(
     rule = here.rule(delivery=delivery, start="first")
     async with sidecar_processes(tmp_path) as start:
         flowing = asyncio.create_task(load.flow(here.bridged))
-        for _ in range(3):
+        for _ in range(2):
             process = await start(url, rule)
             await process.ready()
             await here.bridged.count(len(here.bridged.messages) + 500)
@@ -60,9 +65,10 @@ async def test_clean_stops_under_load_lose_and_double_nothing(
     assert position["stream_seq"] == end
 
 
-@pytest.mark.parametrize("delivery", KILLS)
+@pytest.mark.parametrize(("delivery", "kills"), KILLS)
 async def test_kills_at_random_moments_under_load(
     delivery: str,
+    kills: int,
     servers: SharedServers,
     unique_name: Callable[[str], str],
     raw_peer: OpenPeer,
@@ -74,7 +80,7 @@ async def test_kills_at_random_moments_under_load(
     chance = random.Random(delivery)
     rule = here.rule(delivery=delivery, start="first")
     async with sidecar_processes(tmp_path) as start:
-        for _ in range(KILLS[delivery]):
+        for _ in range(kills):
             process = await start(url, rule)
             await process.ready()
             seen = len(here.bridged.messages)
@@ -184,10 +190,10 @@ async def test_clean_removes_the_durables_of_the_named_rules(
         assert await process.stop() == 0
         assert {c["name"] for c in await here.consumers()} == {f"nats-bridge_{r['name']}" for r in rules}
         config = str(tmp_path / "sidecar-0.yaml")
-        cleaned = await command("clean", "-c", config, "two")
+        cleaned = await command_here("clean", "-c", config, "two")
         assert cleaned == Ran(0, f"rule 'two': removed consumer 'nats-bridge_two' of stream '{here.name}'\n", "")
         assert {c["name"] for c in await here.consumers()} == {"nats-bridge_one", "nats-bridge_three"}
-        ran = await command("clean", "-c", config)
+        ran = await command_here("clean", "-c", config)
         assert (ran.code, ran.out.count("removed"), ran.out.count("nothing to remove")) == (0, 2, 1)
         assert await here.consumers() == []
 

@@ -106,7 +106,12 @@ async def test_rules_are_spread_and_told_of_as_one(
 
 
 @pytest.mark.parametrize(
-    ("how", "reason"), [(signal.SIGKILL, "killed by SIGKILL"), (signal.SIGTERM, "exit code 0")], ids=["kill", "term"]
+    ("how", "reason"),
+    [
+        (signal.SIGKILL, "killed by SIGKILL"),
+        pytest.param(signal.SIGTERM, "exit code 0", marks=pytest.mark.exhaustive),
+    ],
+    ids=["kill", "term"],
 )
 async def test_a_worker_that_ends_is_brought_back_and_the_others_notice_nothing(
     how: signal.Signals, reason: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, joint: Start
@@ -136,6 +141,7 @@ async def test_a_worker_that_ends_is_brought_back_and_the_others_notice_nothing(
     assert await sidecar.process.stop() == 0
 
 
+@pytest.mark.exhaustive
 async def test_a_worker_is_brought_back_when_its_server_is_there_again(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer, joint: Start
 ) -> None:
@@ -167,6 +173,7 @@ async def test_a_worker_is_brought_back_when_its_server_is_there_again(
         assert await sidecar.process.stop() == 0
 
 
+@pytest.mark.exhaustive
 async def test_the_end_drains_all_workers_and_a_next_start_goes_on_there(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, joint: Start
 ) -> None:
@@ -187,6 +194,7 @@ async def test_the_end_drains_all_workers_and_a_next_start_goes_on_there(
     assert await again.process.stop() == 0, again.process.log
 
 
+@pytest.mark.exhaustive
 async def test_workers_end_with_their_foreman(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, joint: Start
 ) -> None:
@@ -207,6 +215,7 @@ async def test_workers_end_with_their_foreman(
     assert await again.process.stop() == 0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.unstoppable
 async def test_a_second_signal_ends_all_at_once(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer, joint: Start
@@ -251,6 +260,7 @@ async def test_a_worker_that_is_refused_refuses_the_start(
     assert not await here[0].consumers(), "the rule that is fine was not started either"
 
 
+@pytest.mark.exhaustive
 async def test_a_loop_through_rules_of_different_workers_is_seen(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, joint: Start
 ) -> None:
@@ -272,6 +282,7 @@ async def test_a_loop_through_rules_of_different_workers_is_seen(
     assert "rule 'there': loop: stream" in (await sidecar.process.said("sidecar.refused"))["reason"]
 
 
+@pytest.mark.exhaustive
 async def test_a_rule_that_fails_ends_the_whole_sidecar(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, joint: Start
 ) -> None:
@@ -290,6 +301,7 @@ async def test_a_rule_that_fails_ends_the_whole_sidecar(
     await everything_once([other], 100)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.unstoppable
 async def test_a_worker_that_does_not_answer(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, joint: Start
@@ -328,6 +340,7 @@ async def test_a_worker_that_does_not_answer(
     assert await sidecar.process.stop() == 0
 
 
+@pytest.mark.exhaustive
 async def test_workers_of_replicas_lead_their_own_rules(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, joint: Start
 ) -> None:
@@ -353,6 +366,7 @@ async def test_workers_of_replicas_lead_their_own_rules(
     assert [await one.process.stop(), await other.process.stop()] == [0, 0]
 
 
+@pytest.mark.exhaustive
 async def test_every_process_exports_for_itself(
     servers: SharedServers,
     unique_name: Name,
@@ -371,6 +385,7 @@ async def test_every_process_exports_for_itself(
         assert await sidecar.process.stop() == 0
 
 
+@pytest.mark.exhaustive
 async def test_one_core_is_one_process(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, joint: Start
 ) -> None:
@@ -392,6 +407,7 @@ async def test_one_core_is_one_process(
     assert await sidecar.process.stop() == 0
 
 
+@pytest.mark.exhaustive
 async def test_a_worker_that_is_gone_keeps_nobody_from_an_answer(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, joint: Start
 ) -> None:

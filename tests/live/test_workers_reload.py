@@ -87,6 +87,7 @@ async def test_rules_are_added_changed_and_removed_and_the_others_go_on(
     assert not sidecar.events("worker.ended"), "all of that was wanted"
 
 
+@pytest.mark.exhaustive
 async def test_what_one_worker_cannot_take_no_worker_takes(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, joint: Start
 ) -> None:
@@ -131,6 +132,7 @@ async def test_what_one_worker_cannot_take_no_worker_takes(
     assert await sidecar.process.stop() == 0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.unstoppable
 async def test_a_worker_that_dies_in_the_middle_takes_all_of_it_back(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer, joint: Start
@@ -181,6 +183,7 @@ async def test_a_worker_that_dies_in_the_middle_takes_all_of_it_back(
         assert await sidecar.process.stop() == 0
 
 
+@pytest.mark.exhaustive
 async def test_a_worker_that_died_after_it_starts_with_what_was_taken(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, joint: Start
 ) -> None:
@@ -198,6 +201,7 @@ async def test_a_worker_that_died_after_it_starts_with_what_was_taken(
     assert await sidecar.process.stop() == 0
 
 
+@pytest.mark.exhaustive
 async def test_a_hangup_and_the_watched_file(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, joint: Start
 ) -> None:
