@@ -22,7 +22,9 @@ class Part(BaseModel):
         frozen=True,
         validate_default=False,
         hide_input_in_errors=True,
-        use_attribute_docstrings=True,
+        # Pydantic builds what validates a model with its first use: then once for the whole configuration, not for every
+        # part of it as it is imported.
+        defer_build=True,
     )
 
 

@@ -34,6 +34,8 @@ class Log(Part):
 class Settings(Part):
     """The configuration of a sidecar."""
 
+    # Defaults that are models are constructed: calling the model would build its validator as this module is imported.
+
     name: DurableName = Field(
         default="nats-bridge", description="the sidecar's name; part of the names of its durable consumers"
     )
@@ -41,17 +43,17 @@ class Settings(Part):
         default_factory=lambda: {"default": Connection(servers=("nats://127.0.0.1:4222",))},
         description="named connections; rules refer to them with `from` and `to`",
     )
-    http: Http = Field(default=Http(), description="the bridge's own HTTP server")
+    http: Http = Field(default=Http.model_construct(), description="the bridge's own HTTP server")
     dialect: str = Field(
         default=DEFAULT_DIALECT,
         description='server version to behave like, such as "2.15" or "2.10.27", or "native"',
     )
-    log: Log = Field(default=Log(), description="logging")
+    log: Log = Field(default=Log.model_construct(), description="logging")
     leadership: LeadershipField = Field(
         default=None, description="leases, for several replicas of this sidecar; left out: it is the only one"
     )
-    reload: Reload = Field(default=Reload(), description="reading the configuration again")
-    telemetry: Telemetry = Field(default=Telemetry(), description="traces")
+    reload: Reload = Field(default=Reload.model_construct(), description="reading the configuration again")
+    telemetry: Telemetry = Field(default=Telemetry.model_construct(), description="traces")
     workers: WorkersField = Field(
         default=1,
         description="processes that share the rules; auto: as many as there are cores to use, at most one per rule",

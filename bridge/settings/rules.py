@@ -6,7 +6,7 @@ from abc import abstractmethod
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import Field, StrictBool, TypeAdapter
+from pydantic import ConfigDict, Field, StrictBool, TypeAdapter
 
 from bridge.kept_subject import kept_subject
 from bridge.settings.base import BucketName, DurableName, Flag, Part, StreamName
@@ -330,5 +330,5 @@ Rule: TypeAlias = Annotated[
 KINDS: Final = ("republish", "sources", "mirror", "kv_sources", "subject_transform", "advisories")
 """Every kind of rule."""
 
-RULE: Final[TypeAdapter[Rule]] = TypeAdapter(Rule)
+RULE: Final[TypeAdapter[Rule]] = TypeAdapter(Rule, config=ConfigDict(defer_build=True))
 """Validates one rule by itself."""
