@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-import nats.errors
 import structlog
 
+from bridge import nats_py
 from bridge.errors import ConfigError, CredentialsError, ServerUnreachableError
 from bridge.jetstream_api import JetStreamApi
 from bridge.removals import Removals
@@ -221,7 +221,7 @@ async def open_link(name: str, options: Mapping[str, Any], *, client_name: str) 
     except asyncio.CancelledError:
         await link.close()  # nats-py leaves the socket of a connect that is cancelled open
         raise
-    except (OSError, nats.errors.Error, TimeoutError, ssl.SSLError) as error:
+    except (OSError, nats_py.errors.Error, TimeoutError, ssl.SSLError) as error:
         cause = next((f for f in reversed(failures) if _decides(f)), next(filter(str, reversed(failures)), error))
         await link.close()
         if isinstance(cause, ClearTextError):
@@ -253,7 +253,7 @@ def _decides(error: Exception) -> bool:
 
 def _refuses_credentials(error: Exception) -> bool:
     text = str(error).lower()
-    return isinstance(error, nats.errors.AuthorizationError) or "authorization" in text or "authentication" in text
+    return isinstance(error, nats_py.errors.AuthorizationError) or "authorization" in text or "authentication" in text
 
 
 def _plain(error: Exception) -> str:

@@ -12,9 +12,9 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-import nats.errors
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_exponential_jitter
 
+from bridge import nats_py
 from bridge.errors import ApiError, NotPermittedError
 from bridge.gate import ALWAYS_OPEN, Gate
 from bridge.wire import WireClient
@@ -152,7 +152,7 @@ class JetStreamApi:
             if request not in self._refused:
                 raise
             raise NotPermittedError(place, subject) from None
-        except nats.errors.NoRespondersError:
+        except nats_py.errors.NoRespondersError:
             raise ApiError(
                 f"{place}: JetStream does not answer {subject}: is it enabled for this account?",
                 http_code=503,
@@ -160,7 +160,7 @@ class JetStreamApi:
                 description="no responders",
                 retriable=False,
             ) from None
-        except nats.errors.TimeoutError:
+        except nats_py.errors.TimeoutError:
             raise ApiError(
                 f"{place}: no answer to {subject} in {self._timeout:g} s: the server is slow,"
                 " or the user lacks permission for this subject",

@@ -13,8 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import Protocol
 
-import nats.errors
-
+from bridge import nats_py
 from bridge.connection import Link
 from bridge.errors import BridgeError, NotPermittedError
 from bridge.jetstream_api import JetStreamApi
@@ -119,7 +118,7 @@ class LagWatch:
                 found = await self._ask()
             except NotPermittedError:
                 self._permitted = False  # the connection has said so in the log, and need not say it again
-            except (BridgeError, OSError, nats.errors.Error):
+            except (BridgeError, OSError, nats_py.errors.Error):
                 pass  # asked again soon
         if backlog.batches != before:
             return  # what was delivered meanwhile is newer

@@ -3,47 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
 from typing import TypeVar
 
 from bridge.account_graph import AccountGraph
 from bridge.connection import Link
 from bridge.errors import BridgeError
+from bridge.finding import Finding
 from bridge.links import close_links, connections_of, open_links
 from bridge.rule_context import RuleContext
 from bridge.rule_kinds import make_run
 from bridge.settings import Settings
 
-__all__ = ["Finding", "check_server", "with_server"]
+__all__ = ["check_server", "with_server"]
 
 _Answer = TypeVar("_Answer")
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing found about a rule, or about the cluster.
-
-    Attributes:
-        rule: the rule's name; empty if it is about none in particular.
-        ok: whether the rule can run.
-        code: the error's code, `loop`, or `good`; `native_loop` and `not_seen` are about no rule and in nobody's way,
-            nor is `literal`, about a destination that is probably not as it was meant.
-        text: one or two lines.
-    """
-
-    rule: str
-    ok: bool
-    code: str
-    text: str
-
-    @property
-    def warns(self) -> bool:
-        """Whether it should be known, and stops nothing."""
-        return self.ok and self.code != "good"
-
-    def as_dict(self) -> dict[str, object]:
-        """Plain data."""
-        return asdict(self)
 
 
 async def check_server(settings: Settings, server_url: str | None) -> list[Finding]:

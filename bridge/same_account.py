@@ -13,8 +13,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-import nats.errors
-
+from bridge import nats_py
 from bridge.cancelling import end_tasks
 from bridge.connection import Link
 from bridge.jetstream_api import Json
@@ -187,7 +186,7 @@ class _Asking:
         for listener, speaker in ways:
             try:
                 await self._links[speaker].client.publish(self._inboxes[listener], speaker.encode())
-            except nats.errors.Error:
+            except nats_py.errors.Error:
                 continue  # the connection is closed, or its buffer is full while its server is away
         names = {name for way in ways for name in way}
         speaks = dict(zip(names, await asyncio.gather(*(_flush(self._links[name]) for name in names)), strict=True))

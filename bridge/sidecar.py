@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -17,7 +18,6 @@ from bridge.cancelling import end_tasks
 from bridge.changeover import Changeover
 from bridge.connection import Link
 from bridge.errors import BridgeError, ConfigError, ConnectionLostError, RuleRefusedError
-from bridge.http import Listener
 from bridge.http.own_state import OwnState
 from bridge.leadership.term import ALONE, Leadership
 from bridge.links import close_links, connections_of, open_links
@@ -29,6 +29,9 @@ from bridge.rule_run import RuleRun
 from bridge.rule_seat import RuleSeat
 from bridge.settings import Rule, Settings
 from bridge.telemetry.service import Telemetry
+
+if TYPE_CHECKING:
+    from bridge.http.listener import Listener
 
 __all__ = ["Change", "Sidecar"]
 
@@ -161,6 +164,11 @@ class Sidecar:
         if settings.http.address is not None or self._worker is not None:
             self.state.start()
         if settings.http.address is not None:
+            # What serves HTTP takes longer to import than all the rest, and is not needed without.
+            from bridge.http.listener import Listener
+            from bridge.telemetry.exposition import Exposition
+
+            self.state.exposition = Exposition(self.telemetry.readings)
             self._listener = Listener(self, self.state, settings.http)
             self.http = await self._listener.start()
         links = await open_links(settings, connections_of(settings))

@@ -24,15 +24,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
-from nats.aio.client import Client
-from nats.aio.transport import TcpTransport
-from nats.errors import Error as ClientError
-from nats.errors import ProtocolError
-from nats.errors import TimeoutError as RequestTimeoutError
-
 from bridge.cancelling import end_tasks
 from bridge.gate import ALWAYS_OPEN, Gate
 from bridge.gated_socket import GatedSocket
+from bridge.nats_py import Client, TcpTransport, errors
 from bridge.settings.tls_context import RenewedContext
 
 if TYPE_CHECKING:
@@ -305,7 +300,7 @@ class _BatchParser:
             self._hand_over()
         except (ValueError, IndexError, RecursionError) as error:
             # For nats-py only this error ends the connection; on any other it would stop reading, and nobody knew.
-            raise ProtocolError(f"nats: cannot read what the server sent: {error}") from error
+            raise errors.ProtocolError(f"nats: cannot read what the server sent: {error}") from error
         if epoch == self._epoch and position < len(data):
             rest = data[position:]
             self._unread = [rest]
@@ -471,13 +466,13 @@ class _BatchParser:
             text = line[5:].decode("utf-8", "replace").lower()
             if _LET_IN_NO_MORE.search(text):
                 # nats-py would close for good; the next connect reads the credentials anew.
-                refused = ClientError(f"nats: {text.strip(chr(39))}")
+                refused = errors.Error(f"nats: {text.strip(chr(39))}")
                 await nc._error_cb(refused)
                 await nc._process_op_err(refused)
             else:
                 await nc._process_err(text)
         elif kind != b"+OK":
-            raise ProtocolError(f"nats: unknown protocol line {line[:80]!r}")
+            raise errors.ProtocolError(f"nats: unknown protocol line {line[:80]!r}")
 
 
 def _size(size: int) -> int:
@@ -492,7 +487,7 @@ def _spaced_subject(fields: list[bytes], behind: int) -> list[bytes]:
     return [fields[0], b" ".join(fields[1:-behind]), *fields[-behind:]]
 
 
-class ClearTextError(ClientError):
+class ClearTextError(errors.Error):
     """TLS was asked for and the server does not offer it."""
 
     def __str__(self) -> str:
@@ -588,7 +583,7 @@ class WireClient(Client):
         """Let every request under way fail as if its time were up: its answer went with the connection."""
         for future in self._resp_map.values():
             if not future.done():
-                future.set_exception(RequestTimeoutError())
+                future.set_exception(errors.TimeoutError())
 
     async def stop_delivery(self, sid: int) -> None:
         """Send UNSUB and keep handing on what is still under way."""

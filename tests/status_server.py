@@ -11,7 +11,8 @@ from typing import Any
 from aiohttp import web
 
 from bridge.http.application import guarded, page_routes
-from bridge.http.probes import Check, probe_answer
+from bridge.http.checks import Check
+from bridge.http.probes import probe_answer
 from bridge.settings import Http
 from conformance.servers import free_port
 

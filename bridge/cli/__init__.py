@@ -6,8 +6,11 @@ used, so that `explain` does not pay for what `run` needs.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
+
+from bridge.early_signals import listen_early
 
 __all__ = ["main"]
 
@@ -19,9 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: used instead of the process's own.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    # Pydantic would look for plugins in every package that is installed; the configuration has no use for any.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     if next((word for word in given if not word.startswith("-")), "") == "run":
-        from bridge.early_signals import listen_early
-
         listen_early()  # before anything that takes time to import
     from bridge.cli.entry import main as command_line
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
+from pydantic import BaseModel
 
-from bridge.cli.asking import ask
 from bridge.cli.options import config_option
 from bridge.errors import EXIT_GOOD, EXIT_NO, BridgeError, ConfigError
-
-if TYPE_CHECKING:
-    from bridge.preflight import Finding
-    from bridge.settings import Settings
+from bridge.finding import Finding
+from bridge.literal_functions import literal_functions
+from bridge.settings import Settings, load
 
 __all__ = ["check_command", "finding_line"]
 
@@ -46,13 +44,18 @@ def check_command(config: Path, server: str | None, permissions: bool, as_json: 
       nats-bridge check -c config/republish-monitor.yaml --server nats://127.0.0.1:4222 --json
       nats-bridge check -c config/republish-monitor.yaml --permissions
     """
-    from bridge.settings import load
-
+    findings: list[Finding] = []
     try:
         settings = load(config)
-        if permissions:
-            return _print_permissions(settings, server, as_json=as_json)
-        findings = (_findings(settings, server) if server else []) + _literals(settings)
+        if server or permissions:
+            # Only then what connects is needed: importing it takes longer than all the rest.
+            from bridge.cli.check_cluster import cluster_findings, permissions_text
+
+            if permissions:
+                click.echo(permissions_text(settings, server, as_json=as_json))
+                return EXIT_GOOD
+            findings += cluster_findings(settings, str(server))
+        findings += _literals(settings)
     except BridgeError as error:
         if as_json:
             problems = list(error.problems) if isinstance(error, ConfigError) else [str(error)]
@@ -84,16 +87,7 @@ def _mark(finding: Finding) -> str:
     return click.style("ok ", fg="green") if finding.ok else click.style("no ", fg="red")
 
 
-def _findings(settings: Settings, server: str) -> list[Finding]:
-    from bridge.preflight import check_server
-
-    return ask(check_server(settings, _url(server)))
-
-
 def _literals(settings: Settings) -> list[Finding]:
-    from bridge.literal_functions import literal_functions
-    from bridge.preflight import Finding
-
     return [
         Finding(rule.name, True, "literal", told)
         for rule in settings.rules
@@ -104,37 +98,9 @@ def _literals(settings: Settings) -> list[Finding]:
 
 def _destinations(value: object) -> Iterator[str]:
     """Every `dest` of a part of a configuration."""
-    from pydantic import BaseModel
-
     if isinstance(value, BaseModel):
         yield from (each for name, each in value if name == "dest" and isinstance(each, str))
         value = tuple(each for _, each in value)
     if isinstance(value, tuple | list):
         for each in value:
             yield from _destinations(each)
-
-
-def _print_permissions(settings: Settings, server: str | None, *, as_json: bool) -> int:
-    from bridge.permissions import as_data, as_text, grants_of, look_up
-    from bridge.preflight import with_server
-
-    known = ask(with_server(settings, _url(server), look_up)) if server else None
-    grants = grants_of(settings, known)
-    click.echo(json.dumps(as_data(grants), indent=2) if as_json else as_text(grants))
-    return EXIT_GOOD
-
-
-def _url(server: str) -> str | None:
-    """The server that `--server` means; None for the configuration's own.
-
-    Raises:
-        ConfigError: it is no server's URL.
-    """
-    from bridge.settings.server_urls import check_server_url
-
-    if server == "config":
-        return None
-    reason = check_server_url(server, secrets_allowed=True)
-    if reason:
-        raise ConfigError(f"--server: {reason}")
-    return server

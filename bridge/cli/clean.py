@@ -6,8 +6,10 @@ from pathlib import Path
 
 import click
 
+from bridge.clean import clean
 from bridge.cli.asking import ask
 from bridge.cli.options import config_option
+from bridge.settings import load
 
 __all__ = ["clean_command"]
 
@@ -25,11 +27,5 @@ def clean_command(config: Path, rules: tuple[str, ...]) -> None:
       nats-bridge clean -c config/republish-monitor.yaml
       nats-bridge clean -c config/republish-monitor.yaml orders-monitor
     """
-    from bridge.settings import load
-
-    settings = load(config)
-
-    from bridge.clean import clean
-
-    for line in ask(clean(settings, rules)):
+    for line in ask(clean(load(config), rules)):
         click.echo(line)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from bridge.demo import command
+
 __all__ = ["demo_command"]
 
 
@@ -19,6 +21,4 @@ def demo_command(version: str | None) -> int:
       nats-bridge demo
       nats-bridge demo --server-version 2.10.27
     """
-    from bridge.demo import command
-
     return command(version) if version else command()

@@ -8,7 +8,6 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.metadata import version
 from typing import Any, Final
 
 import click
@@ -83,7 +82,7 @@ class _Commands(click.Group):
     no_args_is_help=True,
 )
 @click.option("--debug", is_flag=True, help="Show a traceback when something goes wrong.")
-@click.version_option(version("nats-bridge"), prog_name="nats-bridge")
+@click.version_option(package_name="nats-bridge", prog_name="nats-bridge")
 def program(debug: bool) -> None:
     """Republish and subject transforms for NATS JetStream, exactly as the server does them.
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from bridge.cli.explain_lines import answer_stream
+from bridge.cli.explain_table import heading, subject_lines, transform_lines
 from bridge.cli.options import dialect_option
 from bridge.errors import EXIT_GOOD, EXIT_NO
 from transforms.dialect import Dialect
@@ -54,8 +56,6 @@ def explain_command(
     if as_lines:
         if source is not None or as_json:
             raise click.UsageError("--jsonl reads src, dest and subject from stdin; give no arguments, no --json", ctx)
-        from bridge.cli.explain_lines import answer_stream
-
         answer_stream(cast("BufferedReader", sys.stdin.buffer), sys.stdout.buffer, version)
         return EXIT_GOOD
     if source is None or destination is None:
@@ -66,6 +66,7 @@ def explain_command(
         if as_json:
             _print_json({"dialect": version.name, "error": error.reason, "code": error.code})
         else:
+            # Comes with all settings, which a good transform does not need.
             from bridge.settings.checks.transforming import remedy
 
             text = f"a {version.name} server refuses '{source}' → '{destination}': {error.reason}"
@@ -89,8 +90,6 @@ def _as_json(transform: Transform, subjects: tuple[str, ...]) -> int:
 
 
 def _for_a_person(transform: Transform, subjects: tuple[str, ...]) -> int:
-    from bridge.cli.explain_table import heading, subject_lines, transform_lines
-
     lines = heading(transform)
     matched = True
     if not subjects:

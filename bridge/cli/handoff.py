@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from bridge.cli.asking import ask
 from bridge.cli.options import config_option
 from bridge.errors import EXIT_GOOD, EXIT_NO, BridgeError, ConfigError
-
-if TYPE_CHECKING:
-    from bridge.handoff.answer import Handoff
+from bridge.handoff.answer import Handoff
+from bridge.handoff.rule_handoff import Wish, hand_over
+from bridge.settings import load
 
 __all__ = ["handoff_command"]
 
@@ -45,13 +44,8 @@ def handoff_command(config: Path, rule: str, back: bool, after: tuple[str, ...],
       nats-bridge handoff -c eu.yaml eu > update.json
       nats request '$JS.API.STREAM.UPDATE.ORDERS_EU' < update.json
     """
-    from bridge.settings import load
-
     try:
         settings = load(config)
-
-        from bridge.handoff.rule_handoff import Wish, hand_over
-
         wish = Wish(back=back, after=_sequences(after), apply=apply)
         answer = ask(hand_over(settings, rule, wish))
     except BridgeError as error:

@@ -6,20 +6,28 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from bridge.cli.asking import ask
+from bridge.cli.check import finding_line
+from bridge.cli.init_draft import Draft
+from bridge.cli.init_file import InitFile
+from bridge.cli.init_overview import overview, verdict_lines
+from bridge.cli.init_questions import interview
+from bridge.cli.stream_config_file import read_stream_config
 from bridge.errors import EXIT_GOOD, EXIT_NO, EXIT_USAGE, ConfigError
+from bridge.links import close_links, open_links
 from bridge.printable import printable
-
-if TYPE_CHECKING:
-    from bridge.cli.init_draft import Draft
-    from bridge.proposals.asked_for import HowToRepublish
-    from bridge.proposals.landscape import Landscape
-    from bridge.proposals.native_wish import Comparison
-    from bridge.proposals.proposed_rule import ProposedRule
+from bridge.proposals import asked_for
+from bridge.proposals.asked_for import HowToRepublish
+from bridge.proposals.landscape import Landscape, look
+from bridge.proposals.native_wish import Comparison, compare
+from bridge.proposals.proposed_rule import ProposedRule
+from bridge.proposals.suggestions import suggestions
+from bridge.settings import Settings
+from bridge.settings.server_urls import check_server_url
 
 __all__ = ["init_command"]
 
@@ -110,11 +118,6 @@ def init_command(
       nats stream info ORDERS_EU --json | nats-bridge init --from - -o eu.yaml
       nats-bridge init --from orders_eu.json --stream-files . --schema
     """
-    from bridge.cli.init_file import InitFile
-    from bridge.cli.init_overview import overview, verdict_lines
-    from bridge.cli.stream_config_file import read_stream_config
-    from bridge.proposals.asked_for import HowToRepublish
-
     file = InitFile(output, force=force)
     file.must_be_free()
     connection = _connection(server, context, creds)
@@ -143,8 +146,6 @@ def init_command(
     asks = sys.stdin.isatty() and not yes
     changes = [comparison.change for comparison in comparisons if comparison.change is not None]
 
-    from bridge.cli.init_draft import Draft
-
     draft = Draft(seen, connection, changes, file, _about(seen, connection, [name for name, _ in configurations]))
     refused = 0
     for rule in (*(rule for comparison in comparisons for rule in comparison.rules), *rules):
@@ -152,8 +153,6 @@ def init_command(
     if not configurations and not rules:
         if not asks:
             return _nothing_asked_for(seen, err)
-        from bridge.cli.init_questions import interview
-
         interview(draft, err=err)
     impossible = any(verdict.answer == "impossible" for each in comparisons for verdict in each.verdicts)
     if not draft.rules:
@@ -177,8 +176,6 @@ def init_command(
 
 def _connection(server: str | None, context: str | None, creds: Path | None) -> dict[str, Any]:
     """The connection as a configuration holds it; paths are those of the process."""
-    from bridge.settings.server_urls import check_server_url
-
     if context is not None:
         if server is not None or creds is not None:
             raise click.UsageError(
@@ -193,10 +190,6 @@ def _connection(server: str | None, context: str | None, creds: Path | None) -> 
 
 
 def _look(connection: dict[str, Any]) -> Landscape:
-    from bridge.links import close_links, open_links
-    from bridge.proposals.landscape import look
-    from bridge.settings import Settings
-
     async def seen() -> Landscape:
         settings = Settings.model_validate({"connections": {"default": connection}})
         links = await open_links(settings, {"default"})
@@ -218,8 +211,6 @@ def _about(seen: Landscape, connection: dict[str, Any], files: Sequence[str]) ->
 
 
 def _compared(file: str, value: Any, seen: Landscape, how: HowToRepublish, *, anyway: bool) -> Comparison:
-    from bridge.proposals.native_wish import compare
-
     shown = "stdin" if file == "-" else file
     if not isinstance(value, dict):
         raise ConfigError(f"{shown}: must be a stream's configuration, a JSON object")
@@ -237,8 +228,6 @@ def _asked_for(
     dead_letters: Sequence[tuple[str, str]],
     how: HowToRepublish,
 ) -> list[ProposedRule]:
-    from bridge.proposals import asked_for
-
     rules = []
     for stream, src, dest in republish:
         asked_for.known_stream(seen, stream)
@@ -266,8 +255,6 @@ def _taken(draft: Draft, rule: ProposedRule, err: bool) -> bool:
 
 
 def _nothing_asked_for(seen: Landscape, err: bool) -> int:
-    from bridge.proposals.suggestions import suggestions
-
     told = "nats-bridge init: nothing is asked for, and nobody is there to ask: say what the rules shall do"
     found = suggestions(seen)
     click.echo(told + (", for instance" if found else ""), err=True)
@@ -279,8 +266,6 @@ def _nothing_asked_for(seen: Landscape, err: bool) -> int:
 
 def _checked(draft: Draft, err: bool) -> bool:
     """Say what `check` says, and what to run next; whether it can run."""
-    from bridge.cli.check import finding_line
-
     findings = draft.findings
     for finding in findings:
         click.echo(finding_line(finding), err=err)

@@ -11,7 +11,8 @@ from typing import Any
 from bridge.cli.asking import ask
 from bridge.cli.init_file import InitFile, write_whole
 from bridge.errors import ConfigError
-from bridge.preflight import Finding, check_server
+from bridge.finding import Finding
+from bridge.preflight import check_server
 from bridge.proposals.commented_yaml import SCHEMA_FILE, configuration_text
 from bridge.proposals.landscape import Landscape
 from bridge.proposals.obstacles import obstacle

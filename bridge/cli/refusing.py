@@ -6,8 +6,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from bridge.errors import BridgeError
+from bridge.logs import configure_logs, is_json
 from bridge.settings import Log
+from marked_yaml import DocumentError, compose
 
 __all__ = ["log_of", "refuse"]
 
@@ -22,12 +26,8 @@ def refuse(error: BridgeError, wanted: Log) -> int:
     Raises:
         BridgeError: the error itself, where a person reads: it is said in plain words.
     """
-    from bridge.logs import configure_logs, is_json
-
     if not is_json(wanted):
         raise error
-    import structlog
-
     configure_logs(wanted)
     log = structlog.get_logger("bridge.sidecar")
     log.error("sidecar.refused", code=error.code, reason=str(error))
@@ -41,8 +41,6 @@ def log_of(config: Path) -> Log:
 
 
 def _written(config: Path) -> object:
-    from marked_yaml import DocumentError, compose
-
     try:
         value = compose(config.read_text("utf-8-sig")).value
     except (OSError, UnicodeDecodeError, DocumentError):

@@ -6,6 +6,8 @@ import json
 
 import click
 
+from bridge.settings.schema import configuration_schema
+
 __all__ = ["schema_command"]
 
 
@@ -18,6 +20,4 @@ def schema_command() -> None:
       nats-bridge schema > schema.json
       # first line of a configuration, for editors: # yaml-language-server: $schema=schema.json
     """
-    from bridge.settings.schema import configuration_schema
-
     click.echo(json.dumps(configuration_schema(), indent=2, ensure_ascii=False))

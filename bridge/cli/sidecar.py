@@ -10,6 +10,8 @@ import click
 from bridge.cli.options import config_option
 from bridge.cli.refusing import log_of, refuse
 from bridge.errors import BridgeError
+from bridge.file_watch import content_hash
+from bridge.settings import load
 
 __all__ = ["run_command"]
 
@@ -27,9 +29,6 @@ def run_command(config: Path) -> int:
       nats-bridge run -c config/republish-monitor.yaml
       BRIDGE_LOG__FORMAT=json nats-bridge run -c config/republish-monitor.yaml
     """
-    from bridge.file_watch import content_hash
-    from bridge.settings import load
-
     seen = content_hash(config)  # before it is read: what is written meanwhile is a change
     try:
         settings = load(config)  # before the runtime is imported: a mistake in the file shows at once

@@ -14,6 +14,7 @@ import click
 
 from bridge.errors import EXIT_GOOD, EXIT_NO, ServerUnreachableError
 from bridge.status.asking import DEFAULT_URL, ask_for_status, ask_whether_alive, status_url, url_of_listener
+from bridge.status.screen import screen
 from bridge.status.table import heading_lines, rule_blocks, status_lines
 
 __all__ = ["status_command"]
@@ -80,7 +81,7 @@ def _address(url: str | None, config: Path | None) -> str:
         raise click.UsageError("--url and -c are two ways to say the same: give one")
     if config is None:
         return status_url(DEFAULT_URL if url is None else url)
-    from bridge.settings import load
+    from bridge.settings import load  # not for a probe, which asks again and again, by URL
 
     return status_url(url_of_listener(load(config).http.address))
 
@@ -122,8 +123,6 @@ def _print_again_and_again(address: str, interval: float, as_json: bool) -> None
 
 
 def _show_again_and_again(address: str, interval: float) -> None:
-    from bridge.status.screen import screen
-
     document: dict[str, Any] | None = None
     with screen() as view:
         goes_on = True

@@ -12,6 +12,8 @@ from bridge.cli.options import dialect_option
 from bridge.cli.stream_config_file import read_stream_config
 from bridge.errors import EXIT_GOOD, EXIT_NO
 from transforms.dialect import Dialect
+from transforms.errors import StreamConfigError
+from transforms.stream_config import examine
 
 __all__ = ["validate_command"]
 
@@ -32,10 +34,6 @@ def validate_command(file: str, version: Dialect, as_json: bool) -> int:
       echo '{"name":"S","subjects":["a.>"],"republish":{"dest":"a.b"}}' | nats-bridge validate - --json
     """
     config = read_stream_config(file)
-
-    from transforms.errors import StreamConfigError
-    from transforms.stream_config import examine
-
     try:
         accepted = examine(config, version)
     except StreamConfigError as error:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-import nats.errors
-
+from bridge import nats_py
 from bridge.connection import Link
 from bridge.copying.verdict import Verdict
 from bridge.errors import ApiError, RuleRefusedError
@@ -40,10 +39,10 @@ async def last_sequence_behind(link: Link, stream: str, subject: bytes) -> int:
         try:
             # Written past nats-py's buffer are the copies: they are before this one already.
             answer = await link.client.request(subject.decode(), b"", timeout=_ANSWER_WAIT, headers=_BEYOND)
-        except nats.errors.NoRespondersError:
+        except nats_py.errors.NoRespondersError:
             # Nobody there: between two leaders, or for good.
             await link.api.stream_info(stream)
-        except (nats.errors.Error, OSError):
+        except (nats_py.errors.Error, OSError):
             pass
         else:
             verdict = Verdict.parse(b"", answer.data)

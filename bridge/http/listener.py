@@ -11,7 +11,8 @@ from aiohttp import web
 from bridge.errors import ConfigError
 from bridge.http.application import guarded, page_routes
 from bridge.http.callers import foreign_site, is_loopback
-from bridge.http.probes import Check, probe_answer
+from bridge.http.checks import Check
+from bridge.http.probes import probe_answer
 
 if TYPE_CHECKING:
     from bridge.reloading import ReloadFacts

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
-from bridge.http.probes import Check
+from bridge.http.checks import Check
 from bridge.http.progress_watch import ProgressWatch
 from bridge.http.status_document import Process, SidecarState, liveness, readiness, startup, status_document
 
-if TYPE_CHECKING:
-    from bridge.telemetry.service import Telemetry
-
 __all__ = ["OwnState"]
-
-
-class _Sidecar(SidecarState, Protocol):
-    @property
-    def telemetry(self) -> Telemetry:
-        """What renders metrics."""
 
 
 class OwnState:
@@ -32,9 +23,12 @@ class OwnState:
 
     Attributes:
         watch: what looks whether rules get on.
+        exposition: renders the metrics; given where there is a listener, which alone asks for them.
     """
 
-    def __init__(self, sidecar: _Sidecar, wedged_after: float) -> None:
+    exposition: Callable[[str], tuple[bytes, str]]
+
+    def __init__(self, sidecar: SidecarState, wedged_after: float) -> None:
         self.watch = ProgressWatch(lambda: sidecar.seats, wedged_after)
         self._sidecar = sidecar
         self._began, self._began_at = datetime.now(UTC), time.monotonic()
@@ -67,7 +61,7 @@ class OwnState:
 
     async def metrics(self, accept: str) -> tuple[bytes, str]:
         """The metrics as text, and its content type; `accept` is the request's header."""
-        return self._sidecar.telemetry.exposition(accept)
+        return self.exposition(accept)
 
     @property
     def _wedged(self) -> Mapping[str, float]:

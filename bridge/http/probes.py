@@ -1,36 +1,16 @@
-"""What an orchestrator asks: named checks, each good or with the reason why not, and how they are told."""
+"""What an orchestrator is answered: named checks, each good or with the reason why not."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from aiohttp import web
 
+from bridge.http.checks import Check
 from bridge.printable import printable
 
-__all__ = ["Check", "probe_answer"]
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing that a probe looks at.
-
-    Attributes:
-        name: what is looked at.
-        reason: why it is not good; None when it is.
-        note: what else there is to say of it.
-    """
-
-    name: str
-    reason: str | None = None
-    note: str = ""
-
-    @property
-    def is_good(self) -> bool:
-        """Whether it is as it should be."""
-        return self.reason is None
+__all__ = ["probe_answer"]
 
 
 def probe_answer(request: web.Request, checks: Sequence[Check]) -> web.Response:

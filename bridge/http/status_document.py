@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Protocol
 
-from bridge.http.probes import Check
+from bridge.http.checks import Check
 from bridge.last_errors import last_errors
 
 if TYPE_CHECKING:

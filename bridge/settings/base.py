@@ -22,8 +22,7 @@ class Part(BaseModel):
         frozen=True,
         validate_default=False,
         hide_input_in_errors=True,
-        # Pydantic builds what validates a model with its first use: then once for the whole configuration, not for every
-        # part of it as it is imported.
+        # What validates is built with its first use: once for the whole configuration, not for each part on import.
         defer_build=True,
     )
 

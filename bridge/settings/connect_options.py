@@ -11,7 +11,6 @@ from bridge.errors import CredentialsError
 from bridge.settings.connections import Connection, Tls
 from bridge.settings.context import read_context
 from bridge.settings.secrets import CredsFile, FieldError, FromFile, SeedFile
-from bridge.settings.tls_context import RenewedContext
 
 __all__ = ["connect_options", "options_of"]
 
@@ -91,6 +90,8 @@ def _creds_options(field: str, path: Path) -> dict[str, Any]:
 
 
 def _tls_options(tls: Tls, prefix: str) -> dict[str, Any]:
+    from bridge.settings.tls_context import RenewedContext  # with ssl; not to look at what has no TLS
+
     options: dict[str, Any] = {
         "tls": RenewedContext.of(tls, prefix),
         "tls_handshake_first": tls.handshake_first,

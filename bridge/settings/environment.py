@@ -1,7 +1,7 @@
 """What environment variables and secret files set: the values that win over the configuration file's.
 
-How they are read is `bridge.settings.variables`, which is imported only where there are any: it needs pydantic-settings,
-which takes longer to import than all other settings.
+`bridge.settings.variables` reads them. It is imported only where there are any, since pydantic-settings takes longer to
+import than all other settings.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Telemetry of a running sidecar: samples for the history, text for Prometheus, OTLP where the environment asks."""
+"""Telemetry of a running sidecar: samples for the history, every metric, OTLP where the environment asks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from bridge.measures import SAMPLE_INTERVAL
 from bridge.settings import AdvisoriesRule, RepublishRule, Rule, Settings, SubjectTransformRule
 from bridge.telemetry import names
 from bridge.telemetry.environment import wanted
-from bridge.telemetry.exposition import Exposition
 from bridge.telemetry.observing import Observed, facts_of
 from bridge.telemetry.readings import Facts, Reading, readings
 
@@ -42,7 +41,6 @@ class Telemetry:
         worker: the number of the worker that this process is, if it is one.
 
     Attributes:
-        exposition: the text for Prometheus.
         last_export: exports what is left at the end, if there is an exporter.
     """
 
@@ -54,7 +52,6 @@ class Telemetry:
         *,
         worker: int | None = None,
     ) -> None:
-        self.exposition = Exposition(self.readings)
         self._worker = worker
         self._settings = settings
         self._sidecar = sidecar

@@ -21,7 +21,7 @@ import structlog
 from bridge.cancelling import end_tasks
 from bridge.connection import Link
 from bridge.errors import BridgeError, ConfigError, ConnectionLostError, RuleRefusedError
-from bridge.http import Listener
+from bridge.http.listener import Listener
 from bridge.links import close_links, connections_of, open_links
 from bridge.logs import configure_logs
 from bridge.loop_check import AccountLoops, LoopCheck

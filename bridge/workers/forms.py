@@ -7,7 +7,7 @@ import pickle
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from bridge.http.probes import Check
+from bridge.http.checks import Check
 from bridge.latency import Latencies
 from bridge.settings import Settings
 from bridge.telemetry.names import METRICS

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, Final
 
-from bridge.http.probes import Check
+from bridge.http.checks import Check
 from bridge.http.progress_watch import ProgressWatch
 from bridge.http.status_document import as_time, config_document, draining_check, reasons
 from bridge.settings import Rule

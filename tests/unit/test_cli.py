@@ -19,7 +19,7 @@ from bridge.cli import main
 from bridge.cli.entry import program
 from bridge.errors import ApiError, BridgeError, ConfigError, CredentialsError, ServerUnreachableError
 from bridge.file_watch import content_hash
-from bridge.preflight import Finding
+from bridge.finding import Finding
 from bridge.settings import Settings
 
 CONFIG = Path(__file__).parents[2] / "config"
@@ -201,7 +201,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             raise outcome
         return [outcome]
 
-    monkeypatch.setattr("bridge.preflight.check_server", check_server)
+    monkeypatch.setattr("bridge.cli.check_cluster.check_server", check_server)
     return answer
 
 
@@ -263,13 +263,13 @@ def test_clean_names_what_it_removed(run: Any, monkeypatch: pytest.MonkeyPatch) 
     async def clean(settings: Settings, rules: list[str]) -> list[str]:
         return [f"{settings.name}: {list(rules)}"]
 
-    _module(monkeypatch, "bridge.clean", clean=clean)
+    monkeypatch.setattr("bridge.cli.clean.clean", clean)
     assert run("clean", "-c", GOOD).out == "nats-bridge: []\n"
     assert run("clean", "-c", GOOD, "a", "b").out == "nats-bridge: ['a', 'b']\n"
 
 
 def test_demo_ends_with_what_it_found(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    _module(monkeypatch, "bridge.demo", command=lambda version="2.15.1": 1 if version == "2.10.27" else 0)
+    monkeypatch.setattr("bridge.cli.demo.command", lambda version="2.15.1": 1 if version == "2.10.27" else 0)
     assert run("demo").code == 0
     assert run("demo", "--server-version", "2.10.27").code == 1
 
@@ -278,7 +278,7 @@ def test_an_unexpected_error_is_two_lines_without_debug(run: Any, monkeypatch: p
     def broken() -> int:
         raise RuntimeError("first\nsecond")
 
-    _module(monkeypatch, "bridge.demo", command=broken)
+    monkeypatch.setattr("bridge.cli.demo.command", broken)
     ran = run("demo")
     assert ran.code == 1
     assert ran.err == "nats-bridge: unexpected RuntimeError: first second\nFor details: nats-bridge --debug …\n"
@@ -291,7 +291,7 @@ def test_control_c_ends_with_130(run: Any, monkeypatch: pytest.MonkeyPatch) -> N
     def interrupted() -> int:
         raise KeyboardInterrupt
 
-    _module(monkeypatch, "bridge.demo", command=interrupted)
+    monkeypatch.setattr("bridge.cli.demo.command", interrupted)
     assert run("demo").code == 130
 
 

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import assert_never
 
 from bridge.settings.checks.advisories import advisories_problems
-from bridge.settings.checks.copying import copying_problems
 from bridge.settings.checks.dialects import dialect_problem
-from bridge.settings.checks.ingress import ingress_problems
 from bridge.settings.checks.republishing import republish_problems
 from bridge.settings.connections import Connection
 from bridge.settings.problems import Problem
@@ -57,8 +55,12 @@ def _problems(rule: Rule, at: Path, version: str, connections: Mapping[str, Conn
         case RepublishRule():
             return republish_problems(rule, at, version)
         case SourcesRule() | MirrorRule() | KvSourcesRule():
+            from bridge.settings.checks.copying import copying_problems  # asks the engine as a server would
+
             return copying_problems(rule, at, version)
         case SubjectTransformRule():
+            from bridge.settings.checks.ingress import ingress_problems  # likewise
+
             connection = connections.get(rule.connection, Connection())
             return ingress_problems(rule, at, version, connection.inbox_prefix)
         case AdvisoriesRule():
