@@ -91,9 +91,9 @@ async def test_the_two_streams_that_adr_28_warns_of(
 
 
 async def test_a_sources_rule_whose_copies_the_origin_takes(
-    servers: SharedServers, twin_version: str, unique_name: Name, raw_peer: OpenPeer
+    servers: SharedServers, newest_version: str, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url(twin_version)
+    url = await servers.url(newest_version)
     peer = await raw_peer(url)
     origin, target = unique_name("origin"), unique_name("target")
     await peer.create_stream(name=origin, subjects=[f"{origin}.>"])
@@ -132,10 +132,10 @@ async def test_three_streams_of_which_one_sources_natively(
 
 
 async def test_what_comes_to_an_end_runs(
-    servers: SharedServers, twin_version: str, unique_name: Name, raw_peer: OpenPeer
+    servers: SharedServers, newest_version: str, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     """Raw orders go through a second stream and come back, to the first stream and not to its rule."""
-    url = await servers.url(twin_version)
+    url = await servers.url(newest_version)
     peer = await raw_peer(url)
     orders, work = unique_name("orders"), unique_name("work")
     await peer.create_stream(name=orders, subjects=[f"{orders}.>"])
@@ -279,9 +279,9 @@ async def test_two_connections_to_one_account_and_a_loop_through_both(
 
 
 async def test_a_loop_of_the_server_alone_is_told(
-    native_server: Servers, twin_version: str, raw_peer: OpenPeer, tmp_path: Path
+    native_server: Servers, newest_version: str, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
-    async with native_server(twin_version) as server:
+    async with native_server(newest_version) as server:
         peer = await raw_peer(server.url)
         await peer.create_stream(name="A", subjects=["a.>"], republish={"src": "a.>", "dest": "b.>"})
         await peer.create_stream(name="B", subjects=["b.>"], republish={"src": "b.>", "dest": "a.>"})
@@ -339,9 +339,9 @@ async def test_users_who_may_not_reach_each_other_s_inboxes(native_server: Serve
 
 @pytest.mark.parametrize("streams", [600])
 async def test_more_streams_than_one_answer_holds(
-    streams: int, native_server: Servers, twin_version: str, raw_peer: OpenPeer
+    streams: int, native_server: Servers, newest_version: str, raw_peer: OpenPeer
 ) -> None:
-    async with native_server(twin_version) as server:
+    async with native_server(newest_version) as server:
         peer = await raw_peer(server.url)
         for number in range(streams):
             await peer.create_stream(name=f"S{number:03}", subjects=[f"s{number:03}.>"], storage="memory")

@@ -19,9 +19,9 @@ from tests.live.until import until
 
 
 async def test_a_rule_waits_for_its_stream_while_others_work(
-    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+    newest_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
-    url = await servers.url(twin_version)
+    url = await servers.url(newest_version)
     peer = await raw_peer(url)
     here = await Scene.make(peer, unique_name("there"))
     good = here.rule(name="good", durable=False)
@@ -46,9 +46,9 @@ async def test_a_rule_waits_for_its_stream_while_others_work(
 @pytest.mark.usefixtures("quick_heartbeats")
 @pytest.mark.parametrize("kind", ["republish", "sources"])
 async def test_a_sidecar_whose_stream_was_deleted_drains_at_once(
-    kind: str, twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    kind: str, newest_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url(twin_version)
+    url = await servers.url(newest_version)
     here = await Copies.make(await raw_peer(url), unique_name("gone"))
     republish = {"name": "rule", "stream": here.name, "republish": {"src": ">", "dest": f"out{here.name}.>"}}
     async with running(settings_for(url, republish if kind == "republish" else here.rule())) as bridge:

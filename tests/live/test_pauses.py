@@ -65,10 +65,10 @@ def connections(target: str, *urls: str) -> dict[str, Any]:
 
 @pytest.mark.unstoppable
 async def test_a_sidecar_that_was_stopped_goes_on(
-    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     """The machine takes the processor away for so long that the server gives it up."""
-    url, target = await servers.url(twin_version), await servers.url("2.15.1")
+    url, target = await servers.url(newest_version), await servers.url("2.15.1")
     three = await Three.make(url, target, unique_name("stopped"), raw_peer)
     async with cut_wire(url) as wire, sidecar_processes(tmp_path) as start:
         process = await start("", *three.rules, connections=connections(target, wire.url))

@@ -53,9 +53,9 @@ async def test_starts(
 
 
 async def test_several_rules_of_one_stream_and_of_several(
-    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url(twin_version)
+    url = await servers.url(newest_version)
     peer = await raw_peer(url)
     scenes = [await Scene.make(peer, unique_name("several")) for _ in range(3)]
     rules: list[dict[str, Any]] = []

@@ -34,10 +34,10 @@ async def test_raw_headers_arrive_as_they_were_published(
 
 
 async def test_batches_and_ordinary_subscriptions_share_a_connection(
-    servers: SharedServers, twin_version: str, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    servers: SharedServers, newest_version: str, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
     stem = unique_name("mixed")
-    peer = await raw_peer(await servers.url(twin_version))
+    peer = await raw_peer(await servers.url(newest_version))
     ordinary = await peer.client.subscribe(f"{stem}.ordinary")
     batches = await peer.collect(f"{stem}.batches")
     for number in range(500):
@@ -209,10 +209,10 @@ async def test_what_nats_py_waits_for_is_behind_subscribing_too(
 
 
 async def test_a_queue_group_gets_each_message_once_and_no_control_messages(
-    servers: SharedServers, twin_version: str, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    servers: SharedServers, newest_version: str, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
     subject = unique_name("queue")
-    url = await servers.url(twin_version)
+    url = await servers.url(newest_version)
     one, other = await raw_peer(url), await raw_peer(url)
     heard: tuple[list[Delivered], list[Delivered]] = [], []
     for peer, into in zip((one, other), heard, strict=True):
