@@ -243,6 +243,7 @@ async def test_a_second_signal_ends_all_at_once(
             os.kill(target.pid, signal.SIGCONT)
 
 
+@pytest.mark.exhaustive
 async def test_a_worker_that_is_refused_refuses_the_start(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, joint: Start
 ) -> None:
