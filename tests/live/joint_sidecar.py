@@ -83,8 +83,7 @@ class JointSidecar:
 
     def lines(self, event: str, **fields: object) -> list[dict[str, Any]]:
         """The lines of the log with this event and these fields."""
-        lines = [json.loads(line) for line in self.process.log if line.startswith("{")]
-        return [line for line in lines if line["event"] == event and fields.items() <= line.items()]
+        return [line for line in self.process.entries if line["event"] == event and fields.items() <= line.items()]
 
 
 @contextlib.asynccontextmanager

@@ -18,11 +18,17 @@ from transforms import header_block
 
 
 class SidecarProcess:
-    """A running `nats-bridge run`; its log is read as it comes."""
+    """A running `nats-bridge run`; its log is read as it comes.
+
+    Attributes:
+        log: every line.
+        entries: the members of those that are structured.
+    """
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
         self.log: list[str] = []
+        self.entries: list[dict[str, Any]] = []
         self._more = asyncio.Event()
         self._reader = asyncio.create_task(self._read())
 
@@ -42,12 +48,11 @@ class SidecarProcess:
         async with asyncio.timeout(LIMIT):
             while True:
                 self._more.clear()
-                for line in self.log[seen:]:
-                    entry = json.loads(line) if line.startswith("{") else {}
-                    if entry.get("event") == event:
-                        return dict(entry)
-                seen = len(self.log)
-                if self._reader.done() and seen == len(self.log):
+                for entry in self.entries[seen:]:
+                    if entry["event"] == event:
+                        return entry
+                seen = len(self.entries)
+                if self._reader.done() and seen == len(self.entries):
                     raise AssertionError(f"no '{event}' before the end:\n" + "\n".join(self.log))
                 await self._more.wait()
 
@@ -91,6 +96,8 @@ class SidecarProcess:
         assert self._process.stderr is not None
         async for line in self._process.stderr:
             self.log.append(line.decode().rstrip("\n"))
+            if line.startswith(b"{") and line.endswith(b"}\n"):  # whole, also where the process was killed
+                self.entries.append(json.loads(line))
             self._more.set()
         self._more.set()
 

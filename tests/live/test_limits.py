@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from structlog.testing import capture_logs
 
+from bridge.copying import publisher
 from conformance.servers import NativeServer, SharedServers
 from tests.live.copies import Copies, record_of
 from tests.live.cut_wire import cut_wire
@@ -18,7 +19,9 @@ from tests.live.until import until
 
 Servers = Callable[..., NativeServer]
 
-ROOM = 400_000  # bytes
+ROOM = 160_000  # bytes
+MESSAGES = 2000
+AT_ONCE = 600  # that find room
 ACCOUNT_LIMIT = f"""
 accounts {{A: {{jetstream: {{max_file: {ROOM}, max_mem: 10MB}}, users: [{{user: a, password: a}}]}}}}
 no_auth_user: a
@@ -30,19 +33,26 @@ SERVER_LIMIT = f"jetstream: {{max_memory_store: {ROOM}, max_file_store: 10MB}}"
     ("version", "storage", "config", "said"),
     [
         ("2.9.10", "file", ACCOUNT_LIMIT, "resource limits exceeded for account"),
-        ("2.10.27", "memory", SERVER_LIMIT, "insufficient resources"),
+        pytest.param("2.10.27", "memory", SERVER_LIMIT, "insufficient resources", marks=pytest.mark.exhaustive),
         ("2.15.1", "file", ACCOUNT_LIMIT, "resource limits exceeded for account"),
         ("2.15.1", "memory", SERVER_LIMIT, "insufficient resources"),
     ],
 )
 async def test_copying_waits_for_room(
-    version: str, storage: str, config: str, said: str, native_server: Servers, raw_peer: OpenPeer
+    version: str,
+    storage: str,
+    config: str,
+    said: str,
+    native_server: Servers,
+    raw_peer: OpenPeer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(publisher, "_ALONE", 400)  # fewer than find room, so that the pipeline opens again
     async with native_server("2.15.1") as origin, native_server(version, config=config) as full:
         here = await Copies.make(
             await raw_peer(origin.url), "S", target_peer=await raw_peer(full.url), target={"storage": storage}
         )
-        await Load(here.peer, here.name).burst(5000)
+        await Load(here.peer, here.name).burst(MESSAGES)
         connections = {"default": {"servers": [full.url]}, "there": {"servers": [origin.url]}}
         got: list[int] = []
         settings = settings_for("", here.rule(entry={"from": "there"}), connections=connections)
@@ -51,17 +61,17 @@ async def test_copying_waits_for_room(
                 (run,) = bridge.runs
                 await until(lambda: run.waiting_for is not None and "room" in run.waiting_for)
                 assert not run.ready
-                while len(got) < 5000:
-                    await here.holds(min(1500, 5000 - len(got)))
+                while len(got) < MESSAGES:
+                    await here.holds(min(AT_ONCE, MESSAGES - len(got)))
                     stored = await here.stored()
                     got += [record_of(message).sequence for message in stored]
                     await here.target_peer.api(f"STREAM.PURGE.{here.target}", {"seq": stored[-1].sequence + 1})
-                await until(lambda: run.ready and run.counters.as_dict()["copied"] >= 5000)
+                await until(lambda: run.ready and run.counters.as_dict()["copied"] >= MESSAGES)
                 counted = run.counters.as_dict()
-                assert (counted["copied"], counted["rejected"], counted["duplicates"]) == (5000, 0, 0)
+                assert (counted["copied"], counted["rejected"], counted["duplicates"]) == (MESSAGES, 0, 0)
         # How much was on its way when the target was full at first, and so how often it waits, is up to the network.
         assert {entry["server_says"] for entry in logs if entry["event"] == "copying.waits"} == {said}
-    assert sorted(got) == list(range(1, 5001))
+    assert sorted(got) == list(range(1, MESSAGES + 1))
 
 
 @pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])

@@ -52,8 +52,7 @@ async def said_times(process: SidecarProcess, event: str, times: int) -> list[di
     """Wait until an event was said so often; its log lines."""
 
     def lines() -> list[dict[str, Any]]:
-        entries = [json.loads(line) for line in process.log if line.startswith("{")]
-        return [entry for entry in entries if entry["event"] == event]
+        return [entry for entry in process.entries if entry["event"] == event]
 
     await until(lambda: len(lines()) >= times)
     return lines()
