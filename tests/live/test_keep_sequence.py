@@ -119,10 +119,8 @@ async def test_kills_keep_the_numbers(
             await until(further)
             await process.kill()
             await burst
-        process = await start(url, mirror(here))
-        await process.ready()
+    async with running(settings_for(url, mirror(here))):
         await reaches(here, load.published, load.published - 100)
-        assert await process.stop() == 0, process.log
     await are_equal(here)
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bridge.settings import load
 from conformance.servers import SharedServers
 from tests.live.commands import Ran, command_here
 from tests.live.raw_messages import OpenPeer
-from tests.live.sidecar_process import Load, Scene, differing, sidecar_processes
+from tests.live.sidecar_process import Load, Scene, differing, document, sidecar_processes
+from tests.live.sidecars import failure_of, running, settings_for
 from tests.live.until import until
 
 KILLS = [
@@ -26,6 +30,12 @@ KILLS = [
 
 async def scene(url: str, name: str, raw_peer: OpenPeer) -> Scene:
     return await Scene.make(await raw_peer(url), name)
+
+
+async def all_is_republished(here: Scene, url: str, rule: dict[str, Any]) -> None:
+    """Store one more message; a next sidecar, in this process, republishes what is left and that."""
+    async with running(settings_for(url, rule, dialect="native")):
+        await here.bridged.until_sequence(await here.end())
 
 
 # Both ways on every version, but each version and each way once in `make test`: a process starts for a second.
@@ -68,11 +78,8 @@ async def test_clean_stops_under_load_lose_and_double_nothing(
         flowing.cancel()
         await asyncio.gather(flowing, return_exceptions=True)
         await publisher.client.flushed()
-        process = await start(url, rule)
-        await process.ready()
-        end = await here.end()
-        await here.bridged.until_sequence(end)
-        assert await process.stop() == 0, process.log
+        await all_is_republished(here, url, rule)
+    end = here.bridged.newest
     assert here.bridged.sequences == list(range(1, end + 1))
     assert differing(here.bridged, here.native) == []
     (consumer,) = await here.consumers()
@@ -104,11 +111,8 @@ async def test_kills_at_random_moments_under_load(
             await here.bridged.count(seen + chance.randrange(1, 2500))
             await process.kill()
             await burst
-        process = await start(url, rule)
-        await process.ready()
-        end = await here.end()
-        await here.bridged.until_sequence(end)
-        assert await process.stop() == 0, process.log
+        await all_is_republished(here, url, rule)
+    end = here.bridged.newest
     came = here.bridged.sequences
     first = list(dict.fromkeys(came))
     record_property("messages", end)
@@ -137,11 +141,8 @@ async def test_a_kill_while_starting_moves_no_position(
             process = await start(url, rule)
             await process.said(event)
             await process.kill()
-        process = await start(url, rule)
-        end = await here.end()
-        await here.bridged.until_sequence(end)
-        assert await process.stop() == 0, process.log
-    assert list(dict.fromkeys(here.bridged.sequences)) == list(range(1, end + 1))
+        await all_is_republished(here, url, rule)
+    assert list(dict.fromkeys(here.bridged.sequences)) == list(range(1, here.bridged.newest + 1))
 
 
 async def test_a_second_process_is_refused_until_the_first_is_killed(
@@ -153,20 +154,15 @@ async def test_a_second_process_is_refused_until_the_first_is_killed(
     async with sidecar_processes(tmp_path) as start:
         first = await start(url, rule)
         await first.ready()
-        second = await start(url, rule)
-        assert await second.ended() == 2
-        line = (await second.said("sidecar.refused"))["reason"]
-        assert f"consumer 'nats-bridge_rule' of stream '{here.name}' is in use by another process" in line
+        refused = await failure_of(settings_for(url, rule))
+        assert f"consumer 'nats-bridge_rule' of stream '{here.name}' is in use by another process" in str(refused)
+        assert getattr(refused, "exit_code", None) == 2
         # The first one has not noticed anything.
         await here.load.burst(10)
         await here.bridged.count(10)
         first.send(signal.SIGKILL)
-        third = await start(url, rule)
-        await third.ready()
-        end = await here.end()
-        await here.bridged.until_sequence(end)
-        assert await third.stop() == 0
-    assert here.bridged.sequences == list(range(1, end + 1))
+        await all_is_republished(here, url, rule)
+    assert here.bridged.sequences == list(range(1, here.bridged.newest + 1))
     assert differing(here.bridged, here.native) == []
 
 
@@ -176,21 +172,22 @@ async def test_durable_false_leaves_nothing_behind(
     url = await servers.url(twin_version)
     here = await scene(url, unique_name("nothing"), raw_peer)
     await here.load.burst(100)
+    rule = here.rule(durable=False, start="first")
+
+    async def all_came(times: int) -> None:
+        await here.bridged.count(times * 100)
+        (consumer,) = await here.consumers()
+        assert "durable_name" not in consumer["config"]
+
+    async with running(settings_for(url, rule, dialect="native")):
+        await all_came(1)
+    assert await here.consumers() == []
     async with sidecar_processes(tmp_path) as start:
-        for stop in (True, False):
-            seen = len(here.bridged.messages)
-            process = await start(url, here.rule(durable=False, start="first"))
-            await process.ready()
-            await here.bridged.count(seen + 100)
-            (consumer,) = await here.consumers()
-            assert "durable_name" not in consumer["config"]
-            if stop:
-                assert await process.stop() == 0
-                assert await here.consumers() == []
-            else:
-                await process.kill()
-                # The server removes it after the consumer's inactive_threshold; nothing tells when.
-                await until(lambda: _nothing_left(here))
+        process = await start(url, rule)
+        await all_came(2)
+        await process.kill()
+    # The server removes it after the consumer's inactive_threshold; nothing tells when.
+    await until(lambda: _nothing_left(here))
     assert differing(here.bridged, here.native) == []
 
 
@@ -200,18 +197,17 @@ async def test_clean_removes_the_durables_of_the_named_rules(
     url = await servers.url("2.15.1")
     here = await scene(url, unique_name("clean"), raw_peer)
     rules = [here.rule() | {"name": name} for name in ("one", "two", "three")]
-    async with sidecar_processes(tmp_path) as start:
-        process = await start(url, *rules)
-        await process.ready()
-        assert await process.stop() == 0
-        assert {c["name"] for c in await here.consumers()} == {f"nats-bridge_{r['name']}" for r in rules}
-        config = str(tmp_path / "sidecar-0.yaml")
-        cleaned = await command_here("clean", "-c", config, "two")
-        assert cleaned == Ran(0, f"rule 'two': removed consumer 'nats-bridge_two' of stream '{here.name}'\n", "")
-        assert {c["name"] for c in await here.consumers()} == {"nats-bridge_one", "nats-bridge_three"}
-        ran = await command_here("clean", "-c", config)
-        assert (ran.code, ran.out.count("removed"), ran.out.count("nothing to remove")) == (0, 2, 1)
-        assert await here.consumers() == []
+    config = tmp_path / "bridge.yaml"
+    config.write_text(json.dumps(document(url, *rules)), "utf-8")
+    async with running(load(config)):
+        pass
+    assert {c["name"] for c in await here.consumers()} == {f"nats-bridge_{r['name']}" for r in rules}
+    cleaned = await command_here("clean", "-c", str(config), "two")
+    assert cleaned == Ran(0, f"rule 'two': removed consumer 'nats-bridge_two' of stream '{here.name}'\n", "")
+    assert {c["name"] for c in await here.consumers()} == {"nats-bridge_one", "nats-bridge_three"}
+    ran = await command_here("clean", "-c", str(config))
+    assert (ran.code, ran.out.count("removed"), ran.out.count("nothing to remove")) == (0, 2, 1)
+    assert await here.consumers() == []
 
 
 async def _nothing_left(here: Scene) -> bool:
