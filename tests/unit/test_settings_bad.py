@@ -14,7 +14,6 @@ import pytest
 from bridge.errors import ConfigError
 from bridge.settings import load
 
-
 _FILES = sorted(Path(__file__).parent.glob("test_settings_bad*.txt"))
 
 

@@ -12,7 +12,9 @@ import pytest
 from transforms import StreamConfigError, dialect
 from transforms.stream_config import validate
 
-DOCUMENT: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "stream_config_cases.json").read_text("utf-8"))
+DOCUMENT: dict[str, Any] = json.loads(
+    (Path(__file__).parents[1] / "data" / "stream_config_cases.json").read_text("utf-8")
+)
 CASES: list[dict[str, Any]] = DOCUMENT["cases"]
 
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.catalogue import read_catalogue
+from conformance.catalogue import Case, read_catalogue
 from conformance.miniatures import MINIATURES, Caught, Miniature, caught, failing, told
 
-CASES = {case.id: case for case in read_catalogue()}
+
+@pytest.fixture(scope="module", name="cases")
+def _cases() -> dict[str, Case]:
+    return {case.id: case for case in read_catalogue()}
 
 
 @pytest.mark.parametrize("miniature", MINIATURES, ids=lambda each: each.name)
-async def test_a_miniature_is_caught_by_the_case_that_it_names(miniature: Miniature) -> None:
-    (found,) = await caught([CASES[miniature.case]], [miniature])
+async def test_a_miniature_is_caught_by_the_case_that_it_names(miniature: Miniature, cases: dict[str, Case]) -> None:
+    (found,) = await caught([cases[miniature.case]], [miniature])
     assert found.is_named
 
 
-async def test_the_true_engine_is_not_caught() -> None:
-    assert await failing(None, CASES.values()) == ()
+async def test_the_true_engine_is_not_caught(cases: dict[str, Case]) -> None:
+    assert await failing(None, cases.values()) == ()
 
 
 def test_there_are_many_and_each_has_a_name_and_a_description() -> None:
@@ -26,9 +29,9 @@ def test_there_are_many_and_each_has_a_name_and_a_description() -> None:
     assert len({each.description for each in MINIATURES}) == len(MINIATURES)
 
 
-async def test_a_miniature_that_nobody_noticed_is_told_of_as_such() -> None:
+async def test_a_miniature_that_nobody_noticed_is_told_of_as_such(cases: dict[str, Case]) -> None:
     (miniature,) = [each for each in MINIATURES if each.name == "size-in-characters"]
-    others = [case for case in CASES.values() if case.id.startswith("adr30/")]
+    others = [case for case in cases.values() if case.id.startswith("adr30/")]
     found = await caught(others, [miniature])
     assert found == (Caught(miniature, ()),)
     assert told(found).splitlines() == [
@@ -38,9 +41,9 @@ async def test_a_miniature_that_nobody_noticed_is_told_of_as_such() -> None:
     ]
 
 
-async def test_what_caught_a_miniature_is_told() -> None:
+async def test_what_caught_a_miniature_is_told(cases: dict[str, Case]) -> None:
     (miniature,) = [each for each in MINIATURES if each.name == "size-in-characters"]
-    (by_its_case,) = await caught([CASES["adr28/block/size/1"]], [miniature])
+    (by_its_case,) = await caught([cases["adr28/block/size/1"]], [miniature])
     assert told([by_its_case, Caught(miniature, ("a", "b"))]).splitlines()[1::2] == [
         "    caught by adr28/block/size/1",
         "    NOT CAUGHT by adr28/block/size/1, only by a, b",

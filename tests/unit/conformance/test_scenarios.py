@@ -6,38 +6,42 @@ from pathlib import Path
 
 import pytest
 
-from conformance.catalogue import read_catalogue
+from conformance.catalogue import Case, read_catalogue
 from conformance.errors import CatalogueError
 from conformance.scenarios import play_scenario, scenario_names
 from conformance.servers import TWIN_VERSIONS
 from transforms.dialect import KNOWN_LINES, dialect
 
-_CASES = tuple(case for case in read_catalogue() if case.scenario is not None)
 _VERSIONS = [dialect(f"{major}.{minor}").version for major, minor in KNOWN_LINES] + [
     dialect(text).version for text in TWIN_VERSIONS
 ]
 
 
-def test_scenarios_and_cases_are_the_same_ones() -> None:
-    assert {case.scenario for case in _CASES} == scenario_names()
+@pytest.fixture(scope="module", name="cases")
+def _cases() -> tuple[Case, ...]:
+    return tuple(case for case in read_catalogue() if case.scenario is not None)
 
 
-def test_no_scenario_is_named_by_two_cases() -> None:
-    assert len(_CASES) == len({case.scenario for case in _CASES})
+def test_scenarios_and_cases_are_the_same_ones(cases: tuple[Case, ...]) -> None:
+    assert {case.scenario for case in cases} == scenario_names()
+
+
+def test_no_scenario_is_named_by_two_cases(cases: tuple[Case, ...]) -> None:
+    assert len(cases) == len({case.scenario for case in cases})
 
 
 def test_there_are_as_many_as_were_promised() -> None:
     assert len(scenario_names()) >= 40
 
 
-def test_cases_of_scenarios_expect_facts_of_every_version() -> None:
-    for case in _CASES:
+def test_cases_of_scenarios_expect_facts_of_every_version(cases: tuple[Case, ...]) -> None:
+    for case in cases:
         for version in _VERSIONS:
             assert not case.applies(version) or case.expected(version).facts, (case.id, version)
 
 
-def test_every_known_difference_is_reached_by_a_version() -> None:
-    for case in _CASES:
+def test_every_known_difference_is_reached_by_a_version(cases: tuple[Case, ...]) -> None:
+    for case in cases:
         for difference in case.differences:
             reached = [version for version in _VERSIONS if case.difference(version) is difference]
             exact = (*difference.range.since, *difference.range.until)
@@ -45,8 +49,8 @@ def test_every_known_difference_is_reached_by_a_version() -> None:
             assert reached or any(patch for _, _, patch in exact), (case.id, difference.reason)
 
 
-def test_what_ends_a_server_is_marked() -> None:
-    for case in _CASES:
+def test_what_ends_a_server_is_marked(cases: tuple[Case, ...]) -> None:
+    for case in cases:
         for version in _VERSIONS:
             facts = case.expected(version).facts or {}
             if case.applies(version) and (facts.get("server") == "ended" or facts.get("loops")):
