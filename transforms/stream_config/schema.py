@@ -59,9 +59,12 @@ class ListOf:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Struct:
-    """An object with fixed members; ``optional``: it may be absent."""
+    """An object with fixed members; ``optional``: it may be absent.
+
+    Each equals itself alone: to hash all that is in one costs more than what ``fields_of`` keeps.
+    """
 
     name: str
     fields: tuple[Field, ...]
