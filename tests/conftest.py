@@ -1,8 +1,8 @@
 """What holds for all tests: tiers, derandomised examples, and ports of its own for each process.
 
-`make test` leaves out the tests marked `exhaustive`, and of a test on every server version (`twin_version`) all but
-the oldest and the newest; `--all` (`make test-all`) runs everything. Set `HYPOTHESIS_PROFILE=explore` to look for new
-examples.
+`make test` leaves out the tests marked `exhaustive`, and of a test on every server version (`twin_version`) all but the
+oldest and the newest, and tries few examples of each property; `--all` (`make test-all`) runs everything. Set
+`HYPOTHESIS_PROFILE=explore` to look for new examples.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from hypothesis import HealthCheck, settings
 from conformance.servers import TWIN_VERSIONS, native_server
 
 _CALM = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("any machine", **_CALM, derandomize=True)
-settings.register_profile("explore", **_CALM)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "any machine"))
+# A property that needs more examples than others says how many times as many (`settings.default.max_examples`).
+settings.register_profile("few", **_CALM, derandomize=True, max_examples=25)
+settings.register_profile("all", **_CALM, derandomize=True, max_examples=100)
+settings.register_profile("explore", **_CALM, max_examples=100)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -41,7 +42,8 @@ def _needs_all(item: pytest.Item) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Of several processes (`--numprocesses`), each starts its servers on ports of its own."""
+    """Choose how many examples; of several processes (`--numprocesses`), each starts servers on ports of its own."""
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "all" if config.getoption("all") else "few"))
     if worker := os.environ.get("PYTEST_XDIST_WORKER"):
         number, count = int(worker.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
         native_server.PORTS = native_server.PORTS[number::count]

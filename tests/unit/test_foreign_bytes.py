@@ -66,14 +66,14 @@ def _made(advisory: Advisory, block: bytes, subject: bytes) -> None:
         json.loads(header_block.read(made, b"Nats-Bridge-Advisory-Json") or b"")
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(member=st.sampled_from([*GOOD, "other"]), value=VALUES, indent=SPACING, block=BLOCKS)
 def test_an_advisory_with_any_value_anywhere(member: str, value: Any, indent: int | None, block: bytes) -> None:
     payload = json.dumps({**GOOD, member: value}, indent=indent).encode("utf-8", "surrogatepass")
     _made(Advisory.read(SUBJECT, payload), block, b"")
 
 
-@settings(max_examples=200)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(payload=st.binary(max_size=80) | VALUES.map(lambda value: json.dumps(value).encode()), block=BLOCKS)
 def test_an_advisory_that_is_anything(payload: bytes, block: bytes) -> None:
     advisory = Advisory.read(SUBJECT, payload)
@@ -81,7 +81,7 @@ def test_an_advisory_that_is_anything(payload: bytes, block: bytes) -> None:
     _made(advisory, block, b"")
 
 
-@settings(max_examples=200)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(start=st.integers(0, 200), length=st.integers(0, 20), other=st.binary(max_size=6))
 def test_an_advisory_with_other_bytes_in_it(start: int, length: int, other: bytes) -> None:
     payload = json.dumps(GOOD).encode()
@@ -102,7 +102,7 @@ AUDIT: dict[str, Any] = {
 }
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(
     member=st.sampled_from(list(AUDIT)),
     value=VALUES | VALUES.map(json.dumps),
@@ -123,7 +123,7 @@ _DIGITS = st.from_regex(rb"\A[0-9]{1,60}\Z") | st.sampled_from([b"9" * 5000, b"0
 _FIELDS = st.lists(st.binary(max_size=12) | _DIGITS, max_size=7).map(b" ".join)
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(value=_FIELDS | _FIELDS.map(lambda value: b"$JS.ACK." + value.replace(b" ", b".")))
 def test_a_source_record_that_is_anything(value: bytes) -> None:
     for record in (
@@ -141,7 +141,7 @@ def test_what_is_no_number_of_a_stream_is_no_record(value: bytes) -> None:
     assert SourceRecord.parse(value) is None
 
 
-@settings(max_examples=200)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(value=st.binary(max_size=60) | st.from_regex(rb"\Abridge-[0-9a-f]{12}-[0-9]{1,25}-[0-9]{1,25}\Z"))
 def test_an_id_that_is_anything(value: bytes) -> None:
     found = CopyId.parse(value)

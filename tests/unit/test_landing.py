@@ -52,7 +52,7 @@ DESTINATION = st.lists(
 )
 
 
-@settings(max_examples=2000, database=None)
+@settings(max_examples=20 * settings.default.max_examples, database=None)
 @given(DESTINATION, TOKEN, TOKEN, PATTERN, st.booleans())
 def test_what_lands_may_land(destination: list[str], one: str, other: str, pattern: list[str], rest: bool) -> None:
     transform = compile_transform(b"s.*.*", ".".join(destination).encode())

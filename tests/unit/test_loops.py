@@ -400,7 +400,7 @@ SUBJECTS = st.fixed_dictionaries(
 
 
 @given(RULES, SUBJECTS)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=4 * settings.default.max_examples)
 def test_a_loop_is_found_where_a_message_loops_and_nowhere_else(
     rules: list[tuple[str, tuple[str, str]]], subjects: dict[str, list[str]]
 ) -> None:

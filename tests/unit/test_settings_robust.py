@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +84,15 @@ _VALUES = st.recursive(
 def _paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     below = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [path, *(each for key, inner in below for each in _paths(inner, (*path, key)))]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_certificates() -> Iterator[None]:
+    """The machine's certificates, which a connection with `tls` loads each time, are most of what a load costs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SSL_CERT_FILE", os.devnull)
+        patch.setenv("SSL_CERT_DIR", os.devnull)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -62,7 +62,7 @@ def _expected(messages: Sequence[tuple[bytes, bytes, bytes, bytes, bytes]]) -> E
     return ears
 
 
-@settings(max_examples=150)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(messages=MESSAGES, data=st.data())
 def test_reads_may_end_anywhere(messages: list[tuple[bytes, bytes, bytes, bytes, bytes]], data: st.DataObject) -> None:
     stream = b"".join(map(_operation, messages))
@@ -154,7 +154,7 @@ def _harmless(raw: bytes) -> bytes:
 _GARBAGE = st.binary(max_size=80).map(_harmless)
 
 
-@settings(max_examples=200)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(garbage=_GARBAGE, messages=MESSAGES, data=st.data())
 def test_garbage_is_refused_or_waited_for_and_nothing_else(
     garbage: bytes, messages: list[tuple[bytes, bytes, bytes, bytes, bytes]], data: st.DataObject

@@ -55,7 +55,7 @@ def test_what_is_published_can_be_published() -> None:
             assert len(message.header_block) != 1
 
 
-@pytest.mark.parametrize("version", ["2.9.10", "2.10.27", "2.15.1"])
+@pytest.mark.parametrize("version", ["2.9.10", pytest.param("2.10.27", marks=pytest.mark.exhaustive), "2.15.1"])
 @pytest.mark.parametrize("kind", sorted(ALL - {Kind.RANDOM}))
 def test_enough_of_each_kind_is_accepted_and_enough_refused(version: str, kind: Kind) -> None:
     engine = Engine(version)

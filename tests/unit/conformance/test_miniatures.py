@@ -20,7 +20,8 @@ async def test_a_miniature_is_caught_by_the_case_that_it_names(miniature: Miniat
 
 
 async def test_the_true_engine_is_not_caught(cases: dict[str, Case]) -> None:
-    assert await failing(None, cases.values()) == ()
+    # `test_engine_subject` plays all of them.
+    assert await failing(None, list(cases.values())[::8]) == ()
 
 
 def test_there_are_many_and_each_has_a_name_and_a_description() -> None:
