@@ -26,7 +26,7 @@ SMOKE := --seed smoke --minutes 0 --faults 5 --messages 3000
 T ?=
 N ?= 30
 
-.PHONY: help install spark demo unit test stress spark-test spark-parts browser-test container-test manifests docs package conform chaos chaos-smoke soak audit lint format \
+.PHONY: help install spark demo unit test stress mutants spark-test spark-parts browser-test container-test manifests docs package conform chaos chaos-smoke soak audit lint format \
 	types bench figures lock clean
 
 help:
@@ -34,6 +34,7 @@ help:
 	@echo "make unit    the tests that need no server, before each commit"
 	@echo "make test    every promise on the oldest and the newest server (fetched once, kept in a cache)"
 	@echo "make stress  T='tests/live/test_twin.py -k 2.15.1' N=30: chosen tests, N times beside busy loops and stopped processes"
+	@echo "make mutants   whether the tests find every planted defect; M=reload for one area, M=reload/half-applied for one"
 	@echo "make spark-test    the data source and the jobs on Spark (needs Java 17 or newer; installs PySpark)"
 	@echo "make spark-parts   those of them that start no Java (a minute)"
 	@echo "make browser-test    the conformance report's page and the status page, in a headless Chromium that is installed already"
@@ -71,6 +72,11 @@ test: install
 
 stress: install
 	@$(BIN)/python -m tests.stress --times $(N) $(T)
+
+# M=intake, M='reload/* copying/probe-is-stored'; nothing for all of them.
+mutants: install
+	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
+	$(BIN)/python -m tests.mutants $(M) --table build/mutants.md
 
 spark: install
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/spark.lock

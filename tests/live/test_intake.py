@@ -1,0 +1,137 @@
+"""Deliveries that are lost between the server and the rule, or come twice, while the connection stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bridge.sidecar import Sidecar
+from bridge.wire import Delivered
+from conformance.servers import SharedServers
+from tests.live.raw_messages import OpenPeer
+from tests.live.sidecar_process import Scene
+from tests.live.sidecars import running, settings_for
+from tests.live.until import until
+from transforms import header_block
+
+Name = Callable[[str], str]
+Payloads = Callable[[bytes], bool]
+
+
+class _Way:
+    """The way from the wire to the first rule's intake: some deliveries are lost on it, or all come twice."""
+
+    def __init__(self, bridge: Sidecar, *, loses: Payloads = lambda _: False, doubles: bool = False) -> None:
+        subscription = bridge.runs[0]._intake._subscription  # type: ignore[attr-defined]
+        routes = subscription.client._batches.routes
+        self._loses = loses
+        self._doubles = doubles
+        self._on = routes[subscription.sid]
+        self.lost = 0
+        self.beats: list[int] = []  # the consumer sequences that heartbeats told
+        routes[subscription.sid] = replace(self._on, on_batch=self._on_batch, on_control=self._on_control)
+
+    def _on_batch(self, batch: list[Delivered]) -> None:
+        kept = [message for message in batch if not self._loses(message[3])]
+        self.lost += len(batch) - len(kept)
+        if kept:
+            self._on.on_batch(kept)
+        if kept and self._doubles:
+            self._on.on_batch(kept)
+
+    def _on_control(self, reply: bytes, block: bytes) -> None:
+        self._on.on_control(reply, block)
+        self.beats.append(int(header_block.read(block, b"Nats-Last-Consumer") or 0))
+
+
+async def _scene(servers: SharedServers, raw_peer: OpenPeer, name: str) -> tuple[str, Scene]:
+    url = await servers.url("2.15.1")
+    return url, await Scene.make(await raw_peer(url), name)
+
+
+async def _stored(here: Scene, *payloads: bytes) -> None:
+    for payload in payloads:
+        await here.peer.store(f"{here.name}.x".encode(), payload)
+
+
+def _counted(bridge: Sidecar, *names: str) -> list[int]:
+    counters = bridge.runs[0].counters.as_dict()
+    return [counters[name] for name in names]
+
+
+MODES = ["at_most_once", "at_least_once"]
+
+
+@pytest.mark.parametrize("delivery", MODES)
+async def test_deliveries_that_are_missing_are_read_again(
+    delivery: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url, here = await _scene(servers, raw_peer, unique_name("missing"))
+    async with running(settings_for(url, here.rule(delivery=delivery))) as bridge:
+        way = _Way(bridge, loses=lambda payload: payload in (b"2", b"3"))
+        await _stored(here, b"1", b"2", b"3", b"4")
+        await here.bridged.until_sequence(4)
+        assert way.lost == 2
+        assert _counted(bridge, "gaps", "recovered", "lost") == [1, 2, 0]
+    assert here.bridged.sequences == [1, 2, 3, 4]
+
+
+async def test_a_last_delivery_that_is_missing_is_missed_at_the_next_heartbeat(
+    quick_heartbeats: None, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url, here = await _scene(servers, raw_peer, unique_name("beat"))
+    async with running(settings_for(url, here.rule())) as bridge:
+        way = _Way(bridge, loses=lambda payload: payload == b"3")
+        await _stored(here, b"1", b"2", b"3")
+        await until(lambda: 3 in way.beats)
+        await bridge.runs[0]._intake.idle()  # type: ignore[attr-defined]
+        assert _counted(bridge, "received", "recovered", "lost") == [3, 1, 0]
+        await here.bridged.until_sequence(3)
+    assert here.bridged.sequences == [1, 2, 3]
+
+
+async def test_what_the_stream_no_longer_holds_when_it_is_read_again_is_lost_and_counted(
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url, here = await _scene(servers, raw_peer, unique_name("gone"))
+    async with running(settings_for(url, here.rule())) as bridge:
+        _Way(bridge, loses=lambda payload: payload in (b"2", b"3"))
+        await _stored(here, b"1", b"2", b"3")
+        await here.bridged.until_sequence(1)
+        await here.peer.api(f"STREAM.MSG.DELETE.{here.name}", {"seq": 3})
+        await _stored(here, b"4")
+        await here.bridged.until_sequence(4)
+        assert _counted(bridge, "recovered", "lost") == [1, 1]
+    assert here.bridged.sequences == [1, 2, 4]
+
+
+@pytest.mark.parametrize("delivery", MODES)
+async def test_what_is_delivered_twice_is_republished_once(
+    delivery: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url, here = await _scene(servers, raw_peer, unique_name("twice"))
+    async with running(settings_for(url, here.rule(delivery=delivery))) as bridge:
+        _Way(bridge, doubles=True)
+        for number in range(1, 4):
+            await _stored(here, b"%d" % number)
+            await here.bridged.until_sequence(number)
+        await until(lambda: _counted(bridge, "repeated") == [3])
+    assert here.bridged.sequences == [1, 2, 3]
+
+
+async def test_a_clean_stop_reads_again_what_was_sent_and_did_not_arrive(
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    """For the server's consumer, sent is done: nobody would ever ask for it again."""
+    url, here = await _scene(servers, raw_peer, unique_name("stop"))
+    async with running(settings_for(url, here.rule())) as bridge:
+        way = _Way(bridge, loses=lambda payload: payload in (b"2", b"3"))
+        await _stored(here, b"1", b"2", b"3")
+        await until(lambda: way.lost == 2)
+        run: Any = bridge.runs[0]
+    await here.bridged.until_sequence(3)
+    assert here.bridged.sequences == [1, 2, 3]
+    assert run.counters.as_dict()["lost"] == 0
