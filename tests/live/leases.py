@@ -1,13 +1,15 @@
-"""Leases that a test finds free, so that the first replica need not wait until they would be over."""
+"""Leases as a bucket has them; and such that a test finds free, so that the first replica need not wait for their end."""
 
 from __future__ import annotations
 
+import base64
 import json
+from typing import Any
 
 from bridge.leadership.lease_store import Bucket
 from tests.live.raw_messages import RawPeer
 
-__all__ = ["LONG", "free"]
+__all__ = ["LONG", "free", "lease"]
 
 LONG = 60.0
 """Seconds of a lease where nobody is to lose a lead, however slow the machine is."""
@@ -20,3 +22,12 @@ async def free(peer: RawPeer, bucket: str, *rules: str) -> None:
     for rule in rules or ("rule",):
         subject = f"$KV.{bucket}.lease.nats-bridge.{rule}"
         assert "error" not in await peer.store(subject.encode(), json.dumps(record).encode())
+
+
+async def lease(peer: RawPeer, bucket: str, rule: str = "rule") -> dict[str, Any] | None:
+    """The record of a rule's lease."""
+    answer = await peer.api(f"STREAM.MSG.GET.KV_{bucket}", {"last_by_subj": f"$KV.{bucket}.lease.nats-bridge.{rule}"})
+    if "message" not in answer:
+        return None
+    record: dict[str, Any] = json.loads(base64.b64decode(answer["message"]["data"]))
+    return record

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import urllib.request
 from collections.abc import Callable
@@ -23,7 +22,7 @@ from bridge.settings import Settings
 from bridge.sidecar import Sidecar
 from conformance.servers import NativeCluster, NativeServer, SharedServers
 from tests.live.copies import Copies
-from tests.live.leases import LONG, free
+from tests.live.leases import LONG, free, lease
 from tests.live.raw_messages import Collected, OpenPeer, RawPeer
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for
@@ -47,16 +46,6 @@ async def _bind_elsewhere(here: Scene, other: RawPeer) -> Collected:
     request = {"stream_name": here.name, "config": bound}
     assert "error" not in await other.api(f"CONSUMER.DURABLE.CREATE.{here.name}.nats-bridge_rule", request)
     return heard
-
-
-async def lease(peer: RawPeer, bucket: str) -> dict[str, Any] | None:
-    """The record of the rule's lease."""
-    subject = f"$KV.{bucket}.lease.nats-bridge.rule"
-    answer = await peer.api(f"STREAM.MSG.GET.KV_{bucket}", {"last_by_subj": subject})
-    if "message" not in answer:
-        return None
-    record: dict[str, Any] = json.loads(base64.b64decode(answer["message"]["data"]))
-    return record
 
 
 async def test_the_bucket_is_made_and_a_lease_is_given_back(

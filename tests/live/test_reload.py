@@ -21,6 +21,7 @@ from bridge.rule_seat import RuleSeat
 from conformance.servers import NativeServer, SharedServers
 from tests.live.copies import Copies
 from tests.live.cut_wire import cut_wire
+from tests.live.leases import LONG, free, lease
 from tests.live.raw_messages import OpenPeer
 from tests.live.reloading import reloading
 from tests.live.sidecar_process import Load, Scene, Seen, differing
@@ -391,6 +392,35 @@ async def test_refused_configurations_change_nothing(
         await here.bridged.until_sequence(end)
         assert bridge.sidecar.error is None
     assert here.bridged.sequences == [end]
+
+
+async def test_a_refused_configuration_leaves_no_connection_open(
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    url = await servers.url("2.15.1")
+    here = await Scene.make(await raw_peer(url), unique_name("closed"))
+    connections = {"default": {"servers": [url]}, "more": {"servers": [url]}}
+    async with reloading(url, tmp_path, here.rule()) as bridge:
+        for good in (here.rule(to="more"), to(here, unique_name("dest"), to="more")):
+            facts = await bridge.reload(good, to(here, f"{here.name}.x") | {"name": "cycle"}, connections=connections)
+            assert (facts.result, "forms a cycle" in facts.reason) == ("refused", True)
+            assert [link.name for link in bridge.sidecar._links] == ["default"]
+
+
+async def test_a_removed_rule_gives_its_lease_back(
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    """Another replica that still has the rule may go on with it."""
+    url = await servers.url("2.15.1")
+    here = await Scene.make(await raw_peer(url), unique_name("removed"))
+    bucket = unique_name("leases")
+    await free(here.peer, bucket, "rule", "other")
+    more = {"leadership": {"bucket": bucket, "ttl": LONG}}
+    async with reloading(url, tmp_path, here.rule(), to(here, unique_name("dest")), **more) as bridge:
+        await until(lambda: all(seat.ready and seat.leader is True for seat in bridge.sidecar.seats))
+        await bridge.applied(here.rule(), **more)
+        records = [await lease(here.peer, bucket, rule) for rule in ("rule", "other")]
+        assert [record is not None and record["released"] for record in records] == [False, True]
 
 
 async def test_a_start_that_fails_after_all_is_undone(

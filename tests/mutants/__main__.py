@@ -21,9 +21,13 @@ _AT_ONCE = 2
 
 def main() -> int:
     """Run it; 0 if every defect was found."""
-    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description="Whether the tests find every planted defect.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.mutants", description="Whether the tests find every planted defect."
+    )
     parser.add_argument("ids", nargs="*", metavar="ID", help="an id, an area, or a pattern with `*`; all without one")
-    parser.add_argument("--base", metavar="REV", help="try the code and the tests of a revision, not the working tree's")
+    parser.add_argument(
+        "--base", metavar="REV", help="try the code and the tests of a revision, not the working tree's"
+    )
     parser.add_argument("--table", type=Path, metavar="FILE", help="write the table there, in Markdown")
     parser.add_argument("--list", action="store_true", help="only name the defects")
     said = parser.parse_args()
@@ -45,7 +49,9 @@ def main() -> int:
 
 def _chosen(defects: Iterable[Defect], ids: Sequence[str]) -> list[Defect]:
     return [
-        each for each in defects if not ids or any(each.area == wanted or fnmatchcase(each.id, wanted) for wanted in ids)
+        each
+        for each in defects
+        if not ids or any(each.area == wanted or fnmatchcase(each.id, wanted) for wanted in ids)
     ]
 
 

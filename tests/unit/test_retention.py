@@ -121,6 +121,17 @@ def republished(loop: RepublishLoop, subject: bytes, sequence: int, rollup: byte
     return int(sent.rpartition(b"Nats-Last-Sequence: ")[2].partition(b"\r\n")[0])
 
 
+@pytest.mark.parametrize(("others", "expected"), [(3, 1), (4, 0)])
+def test_of_too_many_messages_the_oldest_goes(others: int, expected: int) -> None:
+    limits = StreamLimits(max_msgs=4)
+    loop = RepublishLoop(
+        compile_republish("S", {"src": ">", "dest": "out.>"}, dialect("2.15.1")), Retention(limits), RuleCounters()
+    )
+    for sequence in range(1, others + 2):
+        republished(loop, b"b" if sequence > 1 else b"a", sequence, b"", Stream(limits))
+    assert republished(loop, b"a", others + 2, b"", Stream(limits)) == expected
+
+
 def test_ages_expire_by_the_time_of_later_messages() -> None:
     retention = Retention(StreamLimits(max_age_ns=1000))
     for number in range(1, 21):

@@ -195,6 +195,22 @@ def test_alone_only_the_last_of_a_group_asks() -> None:
     assert asked(unconfirmed.add(operations(67, 68), 3.0)) == [(67, b"g68"), (68, b"g68")]
 
 
+def test_a_sequence_that_advanced_by_less_than_the_group_confirms_nothing() -> None:
+    unconfirmed = under_way(alone=True)
+    unconfirmed.add(operations(*range(1, 67)), 1.0)
+    hear(unconfirmed, stored(b"64", 64))
+    assert hear(unconfirmed, stored(b"66", 65)) == (True, False)
+    assert numbers(unconfirmed) == [65, 66]
+
+
+def test_an_answer_to_a_later_message_confirms_no_earlier_one() -> None:
+    unconfirmed = under_way(window=10)
+    unconfirmed.add(operations(1, 2, 3), 1.0)
+    hear(unconfirmed, stored(b"1", 1))  # from now on it is known how the target says "stored"
+    hear(unconfirmed, stored(b"3", 2))
+    assert numbers(unconfirmed) == [2, 3]
+
+
 @pytest.mark.parametrize("known", [0, 1])
 def test_a_stream_that_begins_anew_is_noticed(known: int) -> None:
     unconfirmed = under_way(last=9)

@@ -1,0 +1,36 @@
+"""A start finds the newest copy in the target, whatever others have stored behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from bridge.copying import target_tail
+from conformance.servers import SharedServers
+from tests.live.copies import Copies
+from tests.live.raw_messages import OpenPeer
+from tests.live.sidecars import running, settings_for
+
+
+@pytest.mark.parametrize("others", [0, 30])
+async def test_what_was_copied_is_not_read_again(
+    others: int,
+    servers: SharedServers,
+    raw_peer: OpenPeer,
+    unique_name: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(target_tail, "_FIRST_PIECE", 4)
+    url = await servers.url("2.15.1")
+    here = await Copies.make(await raw_peer(url), unique_name("tail"))
+    for number in range(5):
+        await here.peer.store(f"{here.name}.{number}".encode())
+    async with running(settings_for(url, here.rule())):
+        await here.holds(5)
+    for _ in range(others):
+        await here.peer.store(f"{here.target}.local".encode())
+    async with running(settings_for(url, here.rule())) as bridge:
+        await here.peer.store(f"{here.name}.live".encode())
+        await here.holds(5 + others + 1)
+        assert bridge.runs[0].counters.as_dict()["received"] == 1
