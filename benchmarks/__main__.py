@@ -27,6 +27,7 @@ from benchmarks import (
     scale_out,
     sizes,
     soak,
+    startup,
     subjects,
     telemetry,
     throughput,
@@ -41,7 +42,7 @@ __all__ = ["arguments", "main"]
 _NAMES = (
     *("engine", "throughput", "latency", "memory"),
     *("sizes", "subjects", "rules", "peers"),
-    *("catch-up", "live-copying", "copy-latency", "copy-memory", "telemetry"),
+    *("catch-up", "live-copying", "copy-latency", "copy-memory", "telemetry", "startup"),
 )
 _LONG = ("scale-out", "one-rule", "soak")
 """Run only where they are named."""
@@ -90,7 +91,7 @@ def main(given: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     version = options.server_version
-    if options.names != ["engine"]:
+    if not set(options.names) <= {"engine", "startup"}:
         # Now, not in the middle of a measurement.
         for needed in (version, *(catch_up.OLDER if "catch-up" in options.names else ())):
             fetch(needed)
@@ -108,6 +109,7 @@ def _run(options: argparse.Namespace) -> int:
     print(", ".join(f"{name} {value}" for name, value in environment.items()), flush=True)
     runs: dict[str, Callable[..., Report]] = {
         "engine": engine.run,
+        "startup": startup.run,
         "throughput": partial(throughput.run, version),
         "latency": partial(latency.run, version),
         "memory": partial(memory.run, version),

@@ -1,0 +1,115 @@
+"""What commands load: starting is fast because of what they leave out, so that is what is held here."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+GOOD = "config/republish-monitor.yaml"
+
+# The command's own output goes nowhere; what was loaded when it ended is told on stdout.
+_PROBE = """
+import contextlib, io, json, sys
+from bridge.cli import main
+with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+    main(sys.argv[1:])
+loaded = [name for name, module in sys.modules.items() if type(module).__name__ != "_LazyModule"]
+print(json.dumps(loaded))
+"""
+
+_HEAVY = (
+    "aiohttp",
+    "asyncio",
+    "nats",
+    "opentelemetry",
+    "prometheus_client",
+    "pydantic_settings",
+    "structlog",
+    "tenacity",
+)
+
+
+def loaded_by(*arguments: str) -> set[str]:
+    """The modules that a command has loaded when it ends."""
+    done = subprocess.run(
+        [sys.executable, "-c", _PROBE, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
+    )
+    names: list[str] = json.loads(done.stdout)
+    return set(names)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("--help",), ("--version",), ("explain", "a.*", "b.$1", "a.x"), ("validate", "-"), ("check", "-c", GOOD)],
+    ids=lambda command: command[0].strip("-"),
+)
+def test_commands_that_ask_no_server_load_no_client(command: tuple[str, ...]) -> None:
+    loaded = loaded_by(*command)
+    assert "bridge.cli.entry" in loaded
+    assert loaded.isdisjoint(_HEAVY)
+
+
+@pytest.mark.parametrize("command", [("--help",), ("explain", "a.*", "b.$1", "a.x")], ids=lambda command: command[0])
+def test_commands_without_a_configuration_load_no_settings(command: tuple[str, ...]) -> None:
+    assert loaded_by(*command).isdisjoint({"pydantic", "yaml", "bridge.settings"})
+
+
+def test_checking_asks_the_engine_only_about_kinds_of_rules_that_are_there() -> None:
+    assert "transforms.stream_config" not in loaded_by("check", "-c", GOOD)
+    assert "transforms.stream_config" in loaded_by("check", "-c", "config/eu-sources.yaml")
+
+
+def test_variables_are_read_by_pydantic_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BRIDGE_NAME", "other")
+    assert "pydantic_settings" in loaded_by("check", "-c", GOOD)
+
+
+def nobody_listens(folder: Path, listen: str) -> str:
+    """A configuration with which `run` ends where it would connect."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    file = folder / "bridge.yaml"
+    file.write_text(
+        f'connections: {{default: {{servers: ["nats://127.0.0.1:{port}"]}}}}\nhttp: {{listen: "{listen}"}}\n'
+        "rules: [{name: a, kind: republish, stream: S, republish: {dest: b.>}}]\n"
+    )
+    return str(file)
+
+
+def test_a_sidecar_loads_neither_telemetry_nor_http_that_nobody_asks_for(tmp_path: Path) -> None:
+    loaded = loaded_by("run", "-c", nobody_listens(tmp_path, ""))
+    assert {"bridge.sidecar", "nats.aio.client"} <= loaded
+    others = {"aiohttp", "opentelemetry", "prometheus_client", "pydantic_settings", "transforms.stream_config"}
+    assert loaded.isdisjoint(others)
+
+
+def test_a_sidecar_with_a_listener_loads_what_serves_http(tmp_path: Path) -> None:
+    loaded = loaded_by("run", "-c", nobody_listens(tmp_path, "127.0.0.1:0"))
+    assert {"aiohttp.web", "prometheus_client"} <= loaded
+    assert "opentelemetry" not in loaded
+
+
+def test_a_websocket_loads_aiohttp_and_works() -> None:
+    script = """
+import asyncio, sys
+from bridge import nats_py
+from nats.aio.transport import WebSocketTransport
+
+assert "aiohttp.client" not in sys.modules
+
+async def opened():
+    transport = WebSocketTransport()
+    assert transport
+    await transport._client.close()
+
+asyncio.run(opened())
+import aiohttp
+from aiohttp import web
+assert type(aiohttp).__name__ == "module" and web.Response
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
