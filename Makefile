@@ -1,10 +1,12 @@
-# The two commands of a newcomer: make demo, make test. Both install what they need first, into .venv.
+# The two commands of a newcomer: make demo, make test. Both install what they need first: into .venv, or for another
+# PYTHON than the usual one into an environment of that version, such as .venv-3.13.
 PYTHON ?= python3
+VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 # What runs from byte code starts in a third of the time, and the tests start many processes.
 unexport PYTHONDONTWRITEBYTECODE
-VENV := .venv
+VENV := .venv$(if $(filter-out python3,$(PYTHON)),-$(VERSION))
 BIN := $(VENV)/bin
-INSTALLED := $(VENV)/.installed
+INSTALLED := $(VENV)/.installed-$(VERSION)
 TESTED = $(shell $(BIN)/python -c "from conformance.servers import TWIN_VERSIONS; print(*TWIN_VERSIONS)")
 
 # The versions of the whole conformance matrix; a newer patch is a change of its own, not of a day.
@@ -50,12 +52,13 @@ help:
 	@echo "make bench   republishing and copying beside native, as ratios of one run; BENCH='--quick catch-up' for some"
 	@echo "make figures the same, and the pictures of docs/benchmarks.md drawn anew (fifteen minutes; needs Go for the peers)"
 	@echo "make lock    renew the locked dependencies; make clean: remove what was installed"
+	@echo "PYTHON=python3.13 (or a path) with any of them: that Python, installed into .venv-3.13"
 
 install: $(INSTALLED)
 
 $(INSTALLED): requirements/dev.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "nats-bridge needs Python 3.11 or newer; say make PYTHON=python3.12")'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	test -d $(VENV)/lib/python$(VERSION) || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
@@ -166,4 +169,4 @@ lock: install
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group build -o requirements/build.lock
 
 clean:
-	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-* dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
