@@ -95,6 +95,7 @@ def screen() -> Iterator[Screen]:
     handlers: dict[signal.Signals, Callable[[int, FrameType | None], Any]] = {
         signal.SIGWINCH: on_resize,
         signal.SIGTSTP: on_suspend,
+        signal.SIGINT: on_end,  # also where it was ignored, as in a script's background: the screen promises Ctrl-C
         signal.SIGTERM: on_end,
         signal.SIGHUP: on_end,
     }

@@ -182,7 +182,14 @@ def test_an_empty_address_is_not_the_usual_one(capsys: pytest.CaptureFixture[str
 
 def test_watching_without_a_terminal_prints_one_state_after_the_other(server: StatusServer) -> None:
     arguments = (*COMMAND, "--url", server.url, "--watch", "--json", "--interval", "0.1")
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
+    with subprocess.Popen(
+        arguments,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Where we run in the background of a script, SIGINT is ignored, and stays so for what has no terminal.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as watching:
         assert watching.stdout is not None
         assert watching.stderr is not None
         states = [json.loads(watching.stdout.readline()) for _ in range(3)]
@@ -210,8 +217,13 @@ class Terminal:
             stderr=theirs,
             env={name: value for name, value in environment.items() if name not in ("COLUMNS", "LINES")},
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=self._begin,
         )
+
+    @staticmethod
+    def _begin() -> None:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a script's background has it: Ctrl-C ends it nevertheless
 
     def size(self, columns: int, lines: int) -> None:
         fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
