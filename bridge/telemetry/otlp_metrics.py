@@ -28,6 +28,7 @@ from opentelemetry.sdk.metrics.export import Metric as ExportedMetric
 from opentelemetry.sdk.resources import Resource
 
 from bridge.latency import BOUNDS, Latencies
+from bridge.telemetry.collector_session import collector_session
 from bridge.telemetry.names import ATTRIBUTES, METRICS, OPERATION, OPERATION_TYPE, SYSTEM, SYSTEM_NATS, Metric
 from bridge.telemetry.readings import Facts, readings
 
@@ -77,7 +78,7 @@ class _Exporter(OTLPMetricExporter):
     """Adds the latencies; says when nobody takes what is exported."""
 
     def __init__(self, facts: Callable[[], Facts]) -> None:
-        super().__init__()
+        super().__init__(session=collector_session())
         self._facts = facts
         self._next_warning = 0.0
 

@@ -35,6 +35,7 @@ from opentelemetry.trace import (
 )
 
 from bridge.telemetry import names
+from bridge.telemetry.collector_session import collector_session
 from bridge.wire import Delivered
 
 __all__ = ["RuleTracing", "TraceMode", "end", "start_tracing"]
@@ -55,7 +56,7 @@ _SAMPLED = 1
 def start_tracing(resource: Resource) -> TracerProvider:
     """Begin to export spans, as the standard variables say (sampler included); ends with `shutdown`."""
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(_Exporter()))
+    provider.add_span_processor(BatchSpanProcessor(_Exporter(session=collector_session())))
     return provider
 
 
