@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 import time
-import urllib.request
 from pathlib import Path
 from typing import Self
 
@@ -23,7 +21,6 @@ FIRST_LIMIT = 30.0
 """Seconds until servers that were just started and do not agree are started again; twice as long each time."""
 _TRIES = 10
 _POLL = 0.05
-_ANSWER_LIMIT = 10.0
 
 
 class NativeCluster(Lifetime):
@@ -170,8 +167,7 @@ def _meta_state(node: NativeServer) -> tuple[str, frozenset[str]]:
     Both are empty while the node knows none. Fields as in 2.9.10 to 2.15.1 (``/jsz``, ``meta_cluster``).
     """
     try:
-        with urllib.request.urlopen(f"{node.monitor_url}/jsz", timeout=_ANSWER_LIMIT) as answer:
-            state = json.load(answer).get("meta_cluster") or {}
+        state = node.monitored("/jsz").get("meta_cluster") or {}
     except OSError:
         return "", frozenset()
     followers = (peer for peer in state.get("replicas") or [] if peer.get("current") and not peer.get("offline"))

@@ -8,6 +8,7 @@ to outgoing connections, so that a restart finds its port free: nobody is given 
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import random
 import signal
@@ -15,9 +16,10 @@ import socket
 import subprocess
 import tempfile
 import time
+import urllib.request
 import weakref
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from conformance.servers.binary import version_of
 from conformance.servers.errors import PortTakenError, ServersError, ServerStartError
@@ -31,6 +33,7 @@ HOST = "127.0.0.1"
 READY_LIMIT = 120.0
 """Seconds until a server that says nothing counts as not starting; generous, as a busy machine is slow."""
 STOP_LIMIT = 60.0
+_ANSWER_LIMIT = 10.0
 _TRIES = 20
 _POLL = 0.005
 _READY = b"Server is ready"
@@ -116,6 +119,14 @@ class NativeServer(Lifetime):
         if not self.monitor_port:
             raise ServersError(f"server {self.name} has no monitoring port; start it with monitor=True")
         return f"http://{HOST}:{self.monitor_port}"
+
+    def monitored(self, path: str) -> dict[str, Any]:
+        """What HTTP monitoring answers, for such as ``/varz``; an OSError while the server is away."""
+        # Past the proxies of the environment, which know nothing of this machine's loopback addresses.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(self.monitor_url + path, timeout=_ANSWER_LIMIT) as answer:
+            found: dict[str, Any] = json.load(answer)
+        return found
 
     @property
     def pid(self) -> int:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
 from typing import Any
-from urllib.request import urlopen
 
 import pytest
 
@@ -51,6 +49,5 @@ async def test_bodies_do_not_travel(
 
 
 def _sent_to(server: NativeServer, client_id: int | None) -> int:
-    with urlopen(f"{server.monitor_url}/connz") as answer:
-        connections: list[dict[str, Any]] = json.load(answer)["connections"]
+    connections: list[dict[str, Any]] = server.monitored("/connz")["connections"]
     return next(int(connection["out_bytes"]) for connection in connections if connection["cid"] == client_id)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -145,8 +144,7 @@ async def test_a_bucket_waits_for_servers_that_a_cluster_has_not_met_yet(
 
 
 def _route_port(node: NativeServer) -> int:
-    with urllib.request.urlopen(f"{node.monitor_url}/varz", timeout=LIMIT) as answer:
-        return int(json.load(answer)["cluster"]["cluster_port"])
+    return int(node.monitored("/varz")["cluster"]["cluster_port"])
 
 
 async def test_a_bucket_that_must_not_be_made(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:

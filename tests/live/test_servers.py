@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
-import urllib.request
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -163,8 +161,7 @@ def test_without_jetstream_no_store_is_made(native_server: Make, tmp_path: Path)
 
 def test_monitoring_answers_where_the_server_says(native_server: Make) -> None:
     server = native_server(NEWEST, monitor=True).start()
-    with urllib.request.urlopen(f"{server.monitor_url}/varz") as answer:
-        assert json.load(answer)["server_name"] == server.name
+    assert server.monitored("/varz")["server_name"] == server.name
     plain = native_server(NEWEST)
     with pytest.raises(ServersError, match="monitor=True"):
         _ = plain.monitor_url
