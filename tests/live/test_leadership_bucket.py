@@ -25,7 +25,7 @@ from tests.live.leases import LONG, free, lease
 from tests.live.raw_messages import Collected, OpenPeer, RawPeer
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for
-from tests.live.until import LIMIT, until
+from tests.live.until import until
 
 Name = Callable[[str], str]
 TTL = 3.0
