@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from conformance.catalogue.case import Json, Message, Refusal
 from conformance.differential.drawing import ORIGIN, TARGET
@@ -14,7 +14,7 @@ from conformance.errors import SubjectError
 from conformance.observation import Decision, Observation, Stored
 from conformance.raw_client import Collected, RawClient
 
-__all__ = ["Bench", "Expected"]
+__all__ = ["Bench", "Expected", "Player"]
 
 Expected: TypeAlias = Callable[[Sequence[Stored]], int]
 """From what the origin holds to how many copies of it the target is to be waited for."""
@@ -25,8 +25,23 @@ _TRIES, _PAUSE = 1000, 0.01
 _STORE_IS_BUSY = "error creating store for stream"
 
 
+class Player(Protocol):
+    """What plays trials, one after the other."""
+
+    patience: float
+    """Seconds until copies that have not come are taken for not coming."""
+
+    async def play(
+        self, trial: Trial, listen: Sequence[bytes], expected: Expected, *, with_messages: bool = True
+    ) -> Observation:
+        """Play a trial; see `Bench.play`."""
+
+    async def flush(self) -> None:
+        """Raise SubjectError where no trial can be played any more."""
+
+
 class Bench:
-    """Plays trials, one after the other.
+    """Plays trials on a server.
 
     Args:
         client: connected; only this bench uses it.
@@ -59,6 +74,10 @@ class Bench:
             for each in heard:
                 self.client.unsubscribe(each)
             await asyncio.gather(*(self.client.api(f"STREAM.DELETE.{name}") for name in self._there))
+
+    async def flush(self) -> None:
+        """See `Player`."""
+        await self.client.flush()
 
     async def _played(
         self, trial: Trial, heard: list[Collected], expected: Expected, *, with_messages: bool

@@ -12,13 +12,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 from conformance.catalogue.case import Message
-from conformance.differential.bench import Bench
+from conformance.differential.bench import Bench, Player
 from conformance.differential.chance import DRAWS, drawn_limits, verdict
 from conformance.differential.comparing import Comparison, comparisons, copies_expected, listening
 from conformance.differential.drawing import TARGET, draw
@@ -35,7 +35,7 @@ from conformance.running import Progress
 from conformance.servers import NativeServer, ServersError
 from conformance.subjects.native import account_config
 
-__all__ = ["AT_ONCE", "SHRUNK", "compare"]
+__all__ = ["AT_ONCE", "SHRUNK", "Run", "compare"]
 
 AT_ONCE = 12
 """Connections, each with an account of its own."""
@@ -77,7 +77,7 @@ async def compare(
     Raises:
         SubjectError: the server cannot be started, does not answer, or ended.
     """
-    run = _Run(version, seed, comparisons, frozenset(kinds), progress, engine or Engine(version), only)
+    run = Run(version, seed, comparisons, frozenset(kinds), progress, engine, only)
     server = NativeServer(
         binary=binary, config=account_config(AT_ONCE), directory=directory / f"differential-{version}"
     )
@@ -90,19 +90,21 @@ async def compare(
         await asyncio.to_thread(server.close)
 
 
-class _Run:
+class Run:
+    """One run; the arguments are those of ``compare``."""
+
     def __init__(
         self,
         version: str,
         seed: int,
         wanted: int,
-        kinds: frozenset[Kind],
-        progress: Progress,
-        engine: Engine,
-        only: int | None,
+        kinds: frozenset[Kind] = ALL,
+        progress: Progress = lambda *_: None,
+        engine: Engine | None = None,
+        only: int | None = None,
     ) -> None:
         self._version, self._seed, self._wanted, self._kinds = version, seed, wanted, kinds
-        self._progress, self._engine, self._only = progress, engine, only
+        self._progress, self._engine, self._only = progress, engine or Engine(version), only
         self._counts: Counter[Kind] = Counter()
         self._held_back: Counter[str] = Counter()
         self._seen: set[int] = set()
@@ -110,25 +112,34 @@ class _Run:
         self._found: list[tuple[int, Trial, Comparison]] = []
         self._in_hand: set[int] = set()
         self._ahead: deque[tuple[int, Trial, asyncio.Task[list[Comparison]]]] = deque()
-        self._clients: list[RawClient] = []
-        self._benches: asyncio.Queue[Bench] = asyncio.Queue()
+        self._benches: asyncio.Queue[Player] = asyncio.Queue()
 
     async def on(self, server: NativeServer) -> DifferentialResult:
         """The whole run on a started server."""
-        begin = time.perf_counter()
+        clients: list[RawClient] = []
         try:
             for number in range(AT_ONCE):
-                client = await RawClient.connect(server.url, Credentials(user=f"u{number}", password=f"u{number}"))
-                self._clients.append(client)
-                self._benches.put_nowait(Bench(client))
-            disagreements = await self._disagreements()
+                user = f"u{number}"
+                clients.append(await RawClient.connect(server.url, Credentials(user=user, password=user)))
+            return await self.over(map(Bench, clients))
         except SubjectError as error:
             if not server.died:
                 raise
             numbers = ", ".join(map(str, sorted(self._in_hand)))
             raise SubjectError(f"the server ended (seed {self._seed}, trials in hand: {numbers}): {error}") from None
         finally:
-            await self._put_away()
+            for client in clients:
+                await client.close()
+
+    async def over(self, benches: Iterable[Player]) -> DifferentialResult:
+        """The whole run on these benches, which nobody else uses."""
+        begin = time.perf_counter()
+        for bench in benches:
+            self._benches.put_nowait(bench)
+        try:
+            disagreements = await self._disagreements()
+        finally:
+            await self._end_playing()
         return DifferentialResult(
             version=self._version,
             seed=self._seed,
@@ -142,13 +153,11 @@ class _Run:
             disagreements=tuple(disagreements),
         )
 
-    async def _put_away(self) -> None:
+    async def _end_playing(self) -> None:
         playing = [task for _, _, task in self._ahead]
         for task in playing:
             task.cancel()
         await asyncio.gather(*playing, return_exceptions=True)
-        for client in self._clients:
-            await client.close()
 
     async def _disagreements(self) -> list[Disagreement]:
         found = await self._judged_random() if Kind.RANDOM in self._kinds and self._only is None else []
@@ -204,7 +213,7 @@ class _Run:
         self._in_hand.discard(number)
         return list(comparisons(trial, native, self._engine))
 
-    async def _observed(self, bench: Bench, trial: Trial) -> Observation:
+    async def _observed(self, bench: Player, trial: Trial) -> Observation:
         engine = self._engine
         return await bench.play(
             trial,
@@ -251,7 +260,7 @@ class _Run:
         # It does not come again: told as it was seen.
         return Disagreement(number, difference.kind.value, difference.where, difference.native, difference.engine)
 
-    async def _difference(self, bench: Bench, trial: Trial, aspect: str) -> tuple[Observation, Comparison] | None:
+    async def _difference(self, bench: Player, trial: Trial, aspect: str) -> tuple[Observation, Comparison] | None:
         """What the server shows of a trial and the first difference of this aspect; None: there is none."""
         if held_back(trial, self._engine) is not None:
             return None
@@ -259,7 +268,7 @@ class _Run:
             native = await self._observed(bench, trial)
         except SubjectError:
             # A smaller trial need not make sense any more; a server that has ended shows with the next one.
-            await bench.client.flush()
+            await bench.flush()
             return None
         different = (
             each for each in comparisons(trial, native, self._engine) if not each.agrees and each.aspect == aspect
