@@ -99,9 +99,9 @@ async def _holds_all_of_the_origin(here: Copies) -> None:
 
 
 async def test_a_full_target_is_waited_for(
-    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    newest_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url(twin_version)
+    url = await servers.url(newest_version)
     peer = await raw_peer(url)
     here = await Copies.make(peer, unique_name("full"), target={"discard": "new", "max_msgs": 300})
     await Load(peer, here.name).burst(2000)
@@ -155,9 +155,9 @@ async def test_a_full_target_and_kills(
 
 
 async def test_local_messages_in_between_do_not_confuse_the_count(
-    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    newest_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url(twin_version)
+    url = await servers.url(newest_version)
     peer = await raw_peer(url)
     here = await Copies.make(peer, unique_name("local"))
     local = await raw_peer(url)

@@ -18,9 +18,9 @@ from transforms import header_block
 
 
 async def test_a_message_that_is_refused_stops_the_rule_at_that_message(
-    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    newest_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url(twin_version)
+    url = await servers.url(newest_version)
     here = await Copies.make(await raw_peer(url), unique_name("stop"), target={"max_msg_size": 400})
     for size in (10, 20, 500, 30):
         await here.peer.store(f"{here.name}.x".encode(), b"x" * size)
@@ -41,12 +41,12 @@ async def test_a_message_that_is_refused_stops_the_rule_at_that_message(
 @pytest.mark.parametrize("captured", [True, False])
 async def test_a_message_that_is_refused_goes_to_the_dead_letters(
     captured: bool,
-    twin_version: str,
+    newest_version: str,
     servers: SharedServers,
     unique_name: Callable[[str], str],
     raw_peer: OpenPeer,
 ) -> None:
-    url = await servers.url(twin_version)
+    url = await servers.url(newest_version)
     here = await Copies.make(await raw_peer(url), unique_name("skip"), target={"max_msg_size": 400})
     dead = f"dead{here.name}"
     if captured:
@@ -107,12 +107,12 @@ async def test_what_only_the_server_can_refuse_is_asked_alone(
 @pytest.mark.parametrize("running_meanwhile", [True, False])
 async def test_an_origin_that_was_made_anew_is_noticed(
     running_meanwhile: bool,
-    twin_version: str,
+    newest_version: str,
     servers: SharedServers,
     unique_name: Callable[[str], str],
     raw_peer: OpenPeer,
 ) -> None:
-    url = await servers.url(twin_version)
+    url = await servers.url(newest_version)
     here = await Copies.make(await raw_peer(url), unique_name("new"))
     for number in range(5):
         await here.peer.store(f"{here.name}.x".encode(), b"old%d" % number)
@@ -175,10 +175,10 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", IMPOSSIBLE)
 async def test_impossible_rules_are_refused_before_anything_is_copied(
-    case: str, twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    case: str, newest_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
     target, more, reason = IMPOSSIBLE[case]
-    url = await servers.url(twin_version)
+    url = await servers.url(newest_version)
     name = unique_name("no")
     config = json.loads(json.dumps(target).replace("{name}", name))
     here = await Copies.make(await raw_peer(url), name, target=config)
@@ -230,10 +230,10 @@ async def test_starts(
 
 
 async def test_native_sources_of_the_same_end_a_running_rule(
-    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    newest_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
     """A handoff while the sidecar runs, by mistake: it must not go on beside the server."""
-    url = await servers.url(twin_version)
+    url = await servers.url(newest_version)
     here = await Copies.make(await raw_peer(url), unique_name("taken"))
     config = {"name": here.target, "subjects": [f"{here.target}.>"]}
     async with running(settings_for(url, here.rule())) as bridge:
@@ -243,9 +243,9 @@ async def test_native_sources_of_the_same_end_a_running_rule(
 
 
 async def test_other_changes_of_the_target_are_taken_note_of(
-    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    newest_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url(twin_version)
+    url = await servers.url(newest_version)
     here = await Copies.make(await raw_peer(url), unique_name("change"), target={"max_msg_size": 400})
     config = {"name": here.target, "subjects": [f"{here.target}.>"], "max_msg_size": 2000}
     async with running(settings_for(url, here.rule())) as bridge:

@@ -47,10 +47,10 @@ async def ids_are_forgotten(peer: RawPeer, subject: str) -> None:
 
 
 async def test_nothing_is_sent_again_when_the_target_has_forgotten_the_ids(
-    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     """Somebody else writes long after the copies: then these are not asked for once more."""
-    url = await servers.url(twin_version)
+    url = await servers.url(newest_version)
     here = await Copies.make(await raw_peer(url), unique_name("late"), target={"duplicate_window": 3 * SECOND})
     async with running(settings_for(url, here.rule())):
         await fill(here, *range(1, 11))
@@ -62,9 +62,9 @@ async def test_nothing_is_sent_again_when_the_target_has_forgotten_the_ids(
 
 
 async def test_a_target_that_was_emptied_gets_nothing_twice_after_a_lost_connection(
-    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url(twin_version)
+    url = await servers.url(newest_version)
     here = await Copies.make(await raw_peer(url), unique_name("empty"), target={"duplicate_window": SECOND})
     async with cut_wire(url) as wire, running(settings_for(wire.url, here.rule())) as bridge:
         await fill(here, *range(1, 11))
@@ -101,9 +101,9 @@ async def test_a_message_is_not_taken_for_superseded_while_its_subject_has_room(
 
 
 async def test_a_new_origin_whose_publishers_give_ids_is_copied_once(
-    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url(twin_version)
+    url = await servers.url(newest_version)
     here = await Copies.make(await raw_peer(url), unique_name("anew"), target={"duplicate_window": SECOND})
     rule = here.rule(on_recreated="restart")
     async with running(settings_for(url, rule)):
@@ -124,9 +124,9 @@ async def test_a_new_origin_whose_publishers_give_ids_is_copied_once(
 
 
 async def test_a_local_message_in_a_copys_place_is_noticed_at_the_start(
-    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url(twin_version)
+    url = await servers.url(newest_version)
     here = await Copies.make(await raw_peer(url), unique_name("place"))
     async with running(settings_for(url, mirror(here))):
         await fill(here, *range(1, 6))
