@@ -14,27 +14,29 @@ from typing import Any
 import nats.errors
 import pytest
 
-from conformance.servers import NativeCluster, NativeServer, SharedServers
+from conformance.servers import TWIN_VERSIONS, NativeCluster, NativeServer, SharedServers
 from tests.live.copies import Copies, record_of
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecar_process import Load, SidecarProcess, sidecar_processes
 from tests.live.sidecars import running, settings_for
 from tests.live.stored_messages import stored_messages
+from tests.live.tiers import few_or_many
 from tests.live.until import LIMIT, until
 
 Servers = Callable[..., NativeServer]
 
 
+@few_or_many(few=2, many=8)
 async def test_connections_cut_at_any_moment(
-    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    version: str, times: int, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url(twin_version)
+    url = await servers.url(version)
     here = await Copies.make(await raw_peer(url), unique_name("cut"))
     load = Load(await raw_peer(url), here.name)
-    chance = random.Random(twin_version)
+    chance = random.Random(version)
     async with cut_wire(url) as wire, running(settings_for(wire.url, here.rule())) as bridge:
-        for _ in range(8):
+        for _ in range(times):
             before = load.published
             burst = asyncio.create_task(load.burst(3000))
             await here.holds(before + chance.randrange(1, 2500))
@@ -45,12 +47,20 @@ async def test_connections_cut_at_any_moment(
     await here.are_exact()
 
 
-@pytest.mark.parametrize("away", ["origin", "target"])
+@pytest.mark.parametrize(
+    ("away", "version"),
+    [
+        ("origin", TWIN_VERSIONS[0]),
+        ("target", TWIN_VERSIONS[-1]),
+        *(pytest.param("origin", version, marks=pytest.mark.exhaustive) for version in TWIN_VERSIONS[1:]),
+        *(pytest.param("target", version, marks=pytest.mark.exhaustive) for version in TWIN_VERSIONS[:-1]),
+    ],
+)
 async def test_one_of_two_servers_is_killed_and_comes_back(
-    away: str, twin_version: str, native_server: Servers, raw_peer: OpenPeer
+    away: str, version: str, native_server: Servers, raw_peer: OpenPeer
 ) -> None:
     """The origin's server may lose the end of its store, which then was never there; the target's copies of it stay."""
-    with native_server(twin_version) as origin, native_server(twin_version) as target:
+    with native_server(version) as origin, native_server(version) as target:
         here = await Copies.make(await raw_peer(origin.url), "S", target_peer=await raw_peer(target.url))
         connections = {"default": {"servers": [target.url]}, "there": {"servers": [origin.url]}}
         rule = here.rule(entry={"from": "there"})
@@ -120,9 +130,20 @@ async def test_a_full_target_is_waited_for(
     assert counted["waits"] >= 1
 
 
-@pytest.mark.parametrize("kind", ["max_msgs", "max_bytes", "per_subject"])
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [
+        ("max_msgs", 1000),
+        *(pytest.param(kind, 3000, marks=pytest.mark.exhaustive) for kind in ("max_msgs", "max_bytes", "per_subject")),
+    ],
+)
 async def test_a_full_target_and_kills(
-    kind: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+    kind: str,
+    number: int,
+    servers: SharedServers,
+    unique_name: Callable[[str], str],
+    raw_peer: OpenPeer,
+    tmp_path: Path,
 ) -> None:
     """Whatever part of it the target takes before the kill, each message is stored once."""
     url = await servers.url("2.10.27")
@@ -133,14 +154,14 @@ async def test_a_full_target_and_kills(
         "per_subject": {"max_msgs_per_subject": 20, "discard_new_per_subject": True},
     }
     here = await Copies.make(peer, unique_name("fullkill"), target={"discard": "new", **limits[kind]})
-    await Load(peer, here.name).burst(3000)
+    await Load(peer, here.name).burst(number)
     got: list[int] = []
     async with sidecar_processes(tmp_path) as start:
-        while len(got) < 2999:
+        while len(got) < number - 1:
             process = await start(url, here.rule())
             await process.ready()
 
-            async def full_or_all_there(process: SidecarProcess = process, left: int = 3000 - len(got)) -> bool:
+            async def full_or_all_there(process: SidecarProcess = process, left: int = number - len(got)) -> bool:
                 full = any("copying.waits" in line for line in process.log)
                 return full or int((await here.state())["messages"]) == left
 
@@ -151,7 +172,7 @@ async def test_a_full_target_and_kills(
             # The newest copy stays: it tells the position.
             got += [record_of(message).sequence for message in stored[:-1]]
             await peer.api(f"STREAM.PURGE.{here.target}", {"seq": stored[-1].sequence})
-    assert sorted(got) == list(range(1, 3000))
+    assert sorted(got) == list(range(1, number))
 
 
 async def test_local_messages_in_between_do_not_confuse_the_count(
@@ -182,9 +203,16 @@ async def test_local_messages_in_between_do_not_confuse_the_count(
 
 
 @pytest.mark.parametrize(
-    ("version", "strict"), [("2.9.10", False), ("2.10.27", False), ("2.15.1", False), ("2.15.1", True)]
+    ("version", "strict", "changes"),
+    [
+        ("2.15.1", False, 4),
+        *(pytest.param(version, False, 8, marks=pytest.mark.exhaustive) for version in TWIN_VERSIONS),
+        pytest.param("2.15.1", True, 8, marks=pytest.mark.exhaustive),
+    ],
 )
-async def test_leader_changes_of_both_streams_in_a_cluster(version: str, strict: bool, raw_peer: OpenPeer) -> None:
+async def test_leader_changes_of_both_streams_in_a_cluster(
+    version: str, strict: bool, changes: int, raw_peer: OpenPeer
+) -> None:
     """A change of leaders may leave out messages that were under way; they are made up for, later ones before them.
 
     With strict_order nothing is under way behind a message that can be left out, so the order stays.
@@ -196,7 +224,7 @@ async def test_leader_changes_of_both_streams_in_a_cluster(version: str, strict:
         settings = settings_for(cluster.urls[0], here.rule(strict_order=strict), connections=connections)
         async with running(settings) as bridge:
             load = Load(peer, here.name)
-            for turn in range(8):
+            for turn in range(changes):
                 before = await here.origin_end()
                 burst = asyncio.create_task(load.sent(300 if strict else 1500))
                 await here.holds(before // 2)

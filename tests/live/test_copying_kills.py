@@ -15,28 +15,28 @@ from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Load, sidecar_processes
 from tests.live.stopped_process import stands_still
+from tests.live.tiers import few_or_many
 from tests.live.until import until
-
-KILLS = 17
-"""Of each version; more than fifty in all."""
 
 
 @pytest.mark.unstoppable
+@few_or_many(few=3, many=17)
 async def test_kills_at_random_moments_lose_and_double_nothing(
-    twin_version: str,
+    version: str,
+    times: int,
     servers: SharedServers,
     unique_name: Callable[[str], str],
     raw_peer: OpenPeer,
     tmp_path: Path,
     record_property: Callable[[str, object], None],
 ) -> None:
-    url = await servers.url(twin_version)
+    url = await servers.url(version)
     here = await Copies.make(await raw_peer(url), unique_name("kills"))
     load = Load(await raw_peer(url), here.name)
-    chance = random.Random(twin_version)
+    chance = random.Random(version)
     during_load = 0
     async with sidecar_processes(tmp_path) as start:
-        for turn in range(KILLS):
+        for turn in range(times):
             process = await start(url, here.rule())
             await process.ready()
             before = int((await here.state())["messages"])
@@ -59,22 +59,24 @@ async def test_kills_at_random_moments_lose_and_double_nothing(
     assert during_load
 
 
+@few_or_many(few=2, many=6)
 async def test_two_sidecars_that_race_store_each_message_once(
-    twin_version: str,
+    version: str,
+    times: int,
     servers: SharedServers,
     unique_name: Callable[[str], str],
     raw_peer: OpenPeer,
     tmp_path: Path,
 ) -> None:
-    url = await servers.url(twin_version)
+    url = await servers.url(version)
     here = await Copies.make(await raw_peer(url), unique_name("race"))
     load = Load(await raw_peer(url), here.name)
-    chance = random.Random(twin_version)
+    chance = random.Random(version)
     async with sidecar_processes(tmp_path) as start:
         racing = [await start(url, here.rule()) for _ in range(2)]
         for process in racing:
             await process.ready()
-        for turn in range(6):
+        for turn in range(times):
             before = load.published
             burst = asyncio.create_task(load.burst(2000))
             await here.holds(before + chance.randrange(1, 2000))
@@ -88,18 +90,20 @@ async def test_two_sidecars_that_race_store_each_message_once(
     await here.are_exact()
 
 
+@few_or_many(few=1, many=3)
 async def test_a_stop_under_load_leaves_nothing_half_done(
-    twin_version: str,
+    version: str,
+    times: int,
     servers: SharedServers,
     unique_name: Callable[[str], str],
     raw_peer: OpenPeer,
     tmp_path: Path,
 ) -> None:
-    url = await servers.url(twin_version)
+    url = await servers.url(version)
     here = await Copies.make(await raw_peer(url), unique_name("stops"))
     load = Load(await raw_peer(url), here.name)
     async with sidecar_processes(tmp_path) as start:
-        for _ in range(3):
+        for _ in range(times):
             process = await start(url, here.rule())
             await process.ready()
             before = load.published
@@ -118,14 +122,14 @@ async def test_a_stop_under_load_leaves_nothing_half_done(
 
 @pytest.mark.unstoppable
 async def test_a_stopped_process_that_wakes_up_doubles_nothing(
-    twin_version: str,
+    newest_version: str,
     servers: SharedServers,
     unique_name: Callable[[str], str],
     raw_peer: OpenPeer,
     tmp_path: Path,
 ) -> None:
     """A replica that is paused by the machine and goes on later, while another has taken over meanwhile."""
-    url = await servers.url(twin_version)
+    url = await servers.url(newest_version)
     here = await Copies.make(await raw_peer(url), unique_name("pause"))
     load = Load(await raw_peer(url), here.name)
     async with sidecar_processes(tmp_path) as start:
