@@ -131,7 +131,8 @@ async def test_a_bucket_waits_for_servers_that_a_cluster_has_not_met_yet(
             monkeypatch.setattr(lease_store, "GATHERING", 0.0)
             assert await started("alone") == 1
             (warning,) = [entry for entry in log if entry["event"] == "leadership.one_server"]
-            assert warning["reason"] == "no suitable peers for placement"
+            # A busy cluster adds that a peer is offline.
+            assert warning["reason"].startswith("no suitable peers for placement")
 
         with capture_logs() as log:
             monkeypatch.setattr(lease_store, "GATHERING", 1000.0)

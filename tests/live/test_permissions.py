@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import structlog.testing
 
 from bridge.cancelling import end_tasks
@@ -245,6 +246,7 @@ async def test_every_kind_does_its_work_with_exactly_what_is_printed(
             assert idle == [], name
 
 
+@pytest.mark.exhaustive
 async def test_every_kind_does_its_work_without_what_is_optional(native_server: Servers, raw_peer: OpenPeer) -> None:
     async with staged("2.15.1", native_server, raw_peer) as stage:
         await stage.prepare(every_kind("b", await stage.peer()))
@@ -266,6 +268,7 @@ async def test_every_kind_does_its_work_without_what_is_optional(native_server: 
             assert any(covers(grant, way, subject) for grant in optional[name]), (name, way, subject)
 
 
+@pytest.mark.exhaustive
 async def test_every_line_that_is_taken_away_is_missed(native_server: Servers, raw_peer: OpenPeer) -> None:
     async with staged("2.15.1", native_server, raw_peer) as stage:
         peer = await stage.peer()

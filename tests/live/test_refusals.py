@@ -9,24 +9,44 @@ from typing import Any
 
 import pytest
 
+from bridge.errors import BridgeError
+from bridge.settings import load
 from conformance.servers import NativeServer, SharedServers
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Scene, SidecarProcess, document
+from tests.live.sidecars import failure_of
 
 Servers = Callable[..., NativeServer]
 
 
 async def refused(directory: Path, written: dict[str, Any] | str) -> tuple[int, str]:
-    """Run a configuration that must be refused; its exit code, and what it says."""
-    config = directory / "sidecar.yaml"
-    config.write_text(written if isinstance(written, str) else json.dumps(written), "utf-8")
-    process = await SidecarProcess.start(config)
+    """Start a configuration that must be refused, in this process; its exit code, and what it says."""
+    try:
+        error = await failure_of(load(file(directory, written)))
+    except BridgeError as at_once:
+        error = at_once
+    assert isinstance(error, BridgeError), error
+    return error.exit_code, in_one_or_two_lines(str(error))
+
+
+async def refused_by_process(directory: Path, written: dict[str, Any]) -> tuple[int, str]:
+    """The same as a process: this is what it logs, and nothing else."""
+    process = await SidecarProcess.start(file(directory, written))
     code = await process.ended()
     assert not any("sidecar.ready" in line or "Traceback" in line for line in process.log), process.log
     assert process.plain_lines == []
-    reason = str((await process.said("sidecar.refused"))["reason"])
+    return code, in_one_or_two_lines(str((await process.said("sidecar.refused"))["reason"]))
+
+
+def file(directory: Path, written: dict[str, Any] | str) -> Path:
+    config = directory / "sidecar.yaml"
+    config.write_text(written if isinstance(written, str) else json.dumps(written), "utf-8")
+    return config
+
+
+def in_one_or_two_lines(reason: str) -> str:
     assert 1 <= len(reason.splitlines()) <= 2, reason
-    return code, " ".join(reason.splitlines())
+    return " ".join(reason.splitlines())
 
 
 async def test_a_server_that_is_down(native_server: Servers, tmp_path: Path) -> None:
@@ -34,7 +54,7 @@ async def test_a_server_that_is_down(native_server: Servers, tmp_path: Path) -> 
         url = server.url
     rule = {"name": "r", "stream": "S", "republish": {"src": ">", "dest": "out.>"}}
     connection = {"servers": [url], "connect_timeout": 2}
-    code, said = await refused(tmp_path, document(url, rule, connections={"default": connection}))
+    code, said = await refused_by_process(tmp_path, document(url, rule, connections={"default": connection}))
     assert code == 3
     assert f"connection 'default': no server answers at {url} (connection refused)" in said
 
@@ -55,7 +75,8 @@ async def test_credentials(
     async with native_server("2.15.1", config=f"authorization: {{users: [{users}]}}") as server:
         rule = {"name": "r", "stream": "S", "republish": {"src": ">", "dest": "out.>"}}
         connection = {"servers": [server.url], "user": user, "password_file": str(password)}
-        answer, said = await refused(tmp_path, document(server.url, rule, connections={"default": connection}))
+        written = document(server.url, rule, connections={"default": connection})
+        answer, said = await refused_by_process(tmp_path, written)
     assert answer == code
     assert expected in said
     assert "secret" not in said
