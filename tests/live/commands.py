@@ -74,7 +74,7 @@ def _own_streams(stdin: str) -> Iterator[tuple[io.TextIOWrapper, io.TextIOWrappe
     """Standard streams of this thread alone: what a sidecar of the test logs meanwhile is not among the output."""
     before = sys.stdin, sys.stdout, sys.stderr
     given, out, err = (io.TextIOWrapper(io.BytesIO(data), "utf-8") for data in (stdin.encode(), b"", b""))
-    sys.stdin, sys.stdout, sys.stderr = (  # type: ignore[assignment]
+    sys.stdin, sys.stdout, sys.stderr = (
         _OfThread(own, others) for own, others in zip((given, out, err), before, strict=True)
     )
     try:
