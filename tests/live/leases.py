@@ -1,4 +1,4 @@
-"""Leases as a bucket has them; and such that a test finds free, so that the first replica need not wait for their end."""
+"""Leases as a bucket has them, and such that a test finds free: then the first replica waits for nobody."""
 
 from __future__ import annotations
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from bridge.errors import BridgeError
+from bridge.connection import open_link
+from bridge.errors import BridgeError, ServerUnreachableError
 from bridge.settings import load
 from conformance.servers import NativeServer, SharedServers
 from tests.live.raw_messages import OpenPeer
@@ -57,6 +58,16 @@ async def test_a_server_that_is_down(native_server: Servers, tmp_path: Path) -> 
     code, said = await refused_by_process(tmp_path, document(url, rule, connections={"default": connection}))
     assert code == 3
     assert f"connection 'default': no server answers at {url} (connection refused)" in said
+
+
+async def test_an_address_with_a_password_is_told_without_it(native_server: Servers) -> None:
+    """Contexts of the command line may hold such addresses."""
+    with native_server("2.15.1") as server:
+        address = server.url.removeprefix("nats://")
+    options = {"servers": [f"nats://me:hunter2@{address}"], "connect_timeout": 2}
+    with pytest.raises(ServerUnreachableError, match=f"no server answers at nats://{address} ") as caught:
+        await open_link("default", options, client_name="test")
+    assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def main() -> int:
     )
     parser.add_argument("ids", nargs="*", metavar="ID", help="an id, an area, or a pattern with `*`; all without one")
     parser.add_argument(
-        "--base", metavar="REV", help="try the code and the tests of a revision, not the working tree's"
+        "--base", metavar="REV", help="try the code and tests of a revision, not of the working tree"
     )
     parser.add_argument("--table", type=Path, metavar="FILE", help="write the table there, in Markdown")
     parser.add_argument("--list", action="store_true", help="only name the defects")
