@@ -7,6 +7,8 @@ import os
 import signal
 from collections.abc import Callable
 
+import pytest
+
 from bridge.republish_run import RepublishRun
 from conformance.servers import NativeServer
 from tests.live.raw_messages import OpenPeer
@@ -65,3 +67,48 @@ async def test_nothing_is_acknowledged_before_the_target_has_confirmed_it(
             finally:
                 os.kill(target.pid, signal.SIGCONT)
             await until(lambda: acknowledged(11))
+
+
+async def test_what_was_written_to_a_server_that_dies_is_written_again(
+    native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+) -> None:
+    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
+        here = await Scene.make(await raw_peer(source.url), "S")
+        await (await raw_peer(target.url)).create_stream(name="K", subjects=["bridgeS.>"])
+        connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
+        rule = here.rule(to="target", delivery="at_least_once")
+        async with running(settings_for(source.url, rule, connections=connections)) as bridge:
+            run = bridge.runs[0]
+            assert isinstance(run, RepublishRun)
+            os.kill(target.pid, signal.SIGSTOP)
+            await until(lambda: stands_still(target.pid))
+            await here.load.burst(10)
+            await until(lambda: run.counters.republished == 10)
+            await asyncio.to_thread(target.kill)
+            await asyncio.to_thread(target.start)
+            await run.settled()
+            state = (await (await raw_peer(target.url)).api("STREAM.INFO.K"))["state"]
+            assert (state["messages"], run.counters.repeated_out) == (10, 10)
+
+
+@pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])
+async def test_what_comes_while_the_target_is_away_waits_for_it(
+    delivery: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+) -> None:
+    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
+        here = await Scene.make(await raw_peer(source.url), "S")
+        await (await raw_peer(target.url)).create_stream(name="K", subjects=["bridgeS.>"])
+        connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
+        rule = here.rule(to="target", delivery=delivery)
+        async with running(settings_for(source.url, rule, connections=connections)) as bridge:
+            run = bridge.runs[0]
+            assert isinstance(run, RepublishRun)
+            await asyncio.to_thread(target.stop)
+            await until(lambda: not bridge.links["target"].client.is_connected)
+            await here.load.burst(10)
+            await until(lambda: run.counters.received > 0)
+            await asyncio.to_thread(target.start)
+            await until(lambda: run.counters.received == 10 and not run.has_work)
+            assert (run.counters.in_doubt, run.counters.repeated_out) == (0, 0)
+            state = (await (await raw_peer(target.url)).api("STREAM.INFO.K"))["state"]
+            assert state["messages"] == 10

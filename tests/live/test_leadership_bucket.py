@@ -12,8 +12,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from bridge.clean import clean
+from bridge.connection import open_link
 from bridge.errors import ConfigError, NotPermittedError, RuleRefusedError
 from bridge.leadership import lease_store
+from bridge.leadership.lease import Record, Sighting, Write
+from bridge.leadership.lease_store import Bucket, LeaseStore, Outcome
+from bridge.leadership.timing import Timing
 from bridge.permissions import grants_of
 from bridge.rule_consumer import marker_name
 from bridge.rule_run import RuleRun
@@ -64,6 +68,23 @@ async def test_the_bucket_is_made_and_a_lease_is_given_back(
     assert (given_back["holder"], given_back["released"]) == (held["holder"], True)
     config = (await here.peer.api(f"STREAM.INFO.KV_{here.name}"))["config"]
     assert (config["max_msgs_per_subject"], config["storage"]) == (1, "file")
+
+
+async def test_a_lease_is_written_only_over_the_revision_that_is_expected(
+    servers: SharedServers, unique_name: Name
+) -> None:
+    link = await open_link("default", {"servers": [await servers.url("2.15.1")]}, client_name="test")
+    store = LeaseStore(link, "nats-bridge", Bucket(unique_name("over")), Timing(LONG), lambda *_: None)
+    await store.open("rule")
+    ours, theirs = Record("ours", 1, 1, LONG), Record("theirs", 1, 1, LONG)
+    first = await store.write("rule", Write(ours, 0))
+    assert first.kind == "stored"
+    assert await store.write("rule", Write(theirs, 0)) == Outcome("conflict")
+    assert await store.read("rule") == Sighting(first.revision, ours)
+    assert (await store.write("rule", Write(theirs, first.revision))).kind == "stored"
+    assert await store.write("rule", Write(ours, first.revision)) == Outcome("conflict")
+    await store.close()
+    await link.close()
 
 
 async def test_clean_removes_leases(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:

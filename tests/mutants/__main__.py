@@ -25,9 +25,7 @@ def main() -> int:
         prog="python -m tests.mutants", description="Whether the tests find every planted defect."
     )
     parser.add_argument("ids", nargs="*", metavar="ID", help="an id, an area, or a pattern with `*`; all without one")
-    parser.add_argument(
-        "--base", metavar="REV", help="try the code and tests of a revision, not of the working tree"
-    )
+    parser.add_argument("--base", metavar="REV", help="try the code and tests of a revision, not of the working tree")
     parser.add_argument("--table", type=Path, metavar="FILE", help="write the table there, in Markdown")
     parser.add_argument("--list", action="store_true", help="only name the defects")
     said = parser.parse_args()
