@@ -6,7 +6,10 @@ VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2
 unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv$(if $(filter-out python3,$(PYTHON)),-$(VERSION))
 BIN := $(VENV)/bin
+# What is installed, by its lock file: dev is what install, unit and test need; spark what Spark needs, too; tests the rest.
 INSTALLED := $(VENV)/.installed-$(VERSION)
+SPARK := $(VENV)/.spark-$(VERSION)
+TESTS := $(VENV)/.tests-$(VERSION)
 TESTED = $(shell $(BIN)/python -c "from conformance.servers import TWIN_VERSIONS; print(*TWIN_VERSIONS)")
 
 # The versions of the whole conformance matrix; a newer patch is a change of its own, not of a day.
@@ -28,13 +31,17 @@ SMOKE := --seed smoke --minutes 0 --faults 5 --messages 3000
 T ?=
 N ?= 30
 
-.PHONY: help install spark demo unit test stress mutants spark-test spark-parts browser-test container-test manifests docs package conform chaos chaos-smoke soak audit lint format \
+.PHONY: help install spark demo unit test test-all versions-test stress mutants spark-test spark-parts browser-test container-test manifests docs package conform conform-native conform-bridge chaos chaos-smoke soak audit lint format \
 	types bench figures lock clean
 
 help:
 	@echo "make demo    a server, a stream, native republish beside the bridge's, and whether they agree"
 	@echo "make unit    the tests that need no server, before each commit"
 	@echo "make test    every promise on the oldest and the newest server (fetched once, kept in a cache)"
+	@echo "             (and a round trip through Spark where there is Java)"
+	@echo "make test-all  everything, in two lanes, as CI does: every test on every version, and all targets below down to audit"
+	@echo "             (needs what they need: Java, Chromium and its driver, kubectl, debootstrap, root)"
+	@echo "make versions-test  all unit and live tests, on every version"
 	@echo "make stress  T='tests/live/test_twin.py -k 2.15.1' N=30: chosen tests, N times beside busy loops and stopped processes"
 	@echo "make mutants   whether the tests find every planted defect; M=reload for one area, M=reload/half-applied for one"
 	@echo "make spark-test    the data source and the jobs on Spark (needs Java 17 or newer; installs PySpark)"
@@ -45,6 +52,7 @@ help:
 	@echo "make docs    docs/ as a site, in build/docs; a warning is an error"
 	@echo "make package    what a release uploads, into dist/: built, checked, and installed into a fresh environment"
 	@echo "make conform the whole catalogue on six server versions, the engine and the bridge; reports are in build/"
+	@echo "             (make conform-native conform-bridge: one half of it)"
 	@echo "make chaos   ten minutes of faults, every kind of rule, on a cluster and on one server; reports are in build/chaos"
 	@echo "make chaos-smoke  the same, about a minute; make soak: memory over ten million messages"
 	@echo "make audit   known vulnerabilities of the locked dependencies, as far as an advisory service answers"
@@ -56,11 +64,28 @@ help:
 
 install: $(INSTALLED)
 
-$(INSTALLED): requirements/dev.lock pyproject.toml
+# uv installs in a fraction of pip's time, and links what its cache holds. It reads none of pip's settings; of those an
+# index is handed on, and certificates are the system's.
+UV_INSTALL = UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2> /dev/null)}}" \
+	UV_NATIVE_TLS=true $(BIN)/uv pip install --quiet --python $(BIN)/python
+
+$(BIN)/uv: requirements/uv.lock
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "nats-bridge needs Python 3.11 or newer; say make PYTHON=python3.12")'
 	test -d $(VENV)/lib/python$(VERSION) || $(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.lock
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/uv.lock
+	@touch $@
+
+$(INSTALLED): $(BIN)/uv requirements/dev.lock pyproject.toml
+	$(UV_INSTALL) --require-hashes -r requirements/dev.lock
+	$(UV_INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(SPARK): $(INSTALLED) requirements/spark.lock
+	$(UV_INSTALL) --require-hashes -r requirements/spark.lock
+	@touch $@
+
+$(TESTS): $(INSTALLED) requirements/tests.lock
+	$(UV_INSTALL) --require-hashes -r requirements/tests.lock
 	@touch $@
 
 demo: install
@@ -69,9 +94,26 @@ demo: install
 unit: install
 	$(BIN)/python -m pytest tests/unit --numprocesses 2 --dist worksteal
 
+# Of the tests on Spark the round trip, where there is a Java that can run it.
+ROUND_TRIP := tests/spark/test_round_trip.py
 test: install
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
-	$(BIN)/python -m pytest --numprocesses $(AT_ONCE) --dist worksteal
+	@if missing=$$($(BIN)/python -m pipeline.java); then $(MAKE) --no-print-directory spark && spark=$(ROUND_TRIP) || exit; fi; \
+	$(BIN)/python -m pytest $$spark tests/unit tests/live --numprocesses $(AT_ONCE) --dist worksteal; code=$$?; \
+	test -z "$$missing" || echo "No Spark round trip. $$missing (Debian and Ubuntu: apt-get install default-jre-headless)"; \
+	exit $$code
+
+# The longest first. What is installed is installed before: the steps share it.
+STEPS := spark-test versions-test conform-bridge conform-native types container-test package browser-test chaos-smoke \
+	manifests docs demo audit
+test-all: $(INSTALLED) $(SPARK) $(TESTS)
+	@$(MAKE) --no-print-directory lint
+	@$(BIN)/nats-bridge servers fetch $(subst $(COMMA),$(SPACE),$(MATRIX)) > /dev/null
+	@MAKE="$(MAKE)" .ci/lanes $(STEPS)
+
+versions-test: install
+	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
+	$(BIN)/python -m pytest --all --numprocesses $(AT_ONCE) --dist worksteal
 
 stress: install
 	@$(BIN)/python -m tests.stress --times $(N) $(T)
@@ -81,43 +123,43 @@ mutants: install
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
 	$(BIN)/python -m tests.mutants $(M) --table build/mutants.md
 
-spark: install
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/spark.lock
+spark: $(SPARK)
 
+# Each of the two processes with a Java of its own, and whole modules: they share what they have started.
 spark-test: spark
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
-	$(BIN)/python -m pytest tests/spark --timeout 900
+	$(BIN)/python -m pytest tests/spark --all --timeout 900 --numprocesses 2 --dist loadscope
 
 spark-parts: spark
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
-	$(BIN)/python -m pytest tests/spark -m "not java"
+	$(BIN)/python -m pytest tests/spark --all -m "not java" --numprocesses 2 --dist worksteal
 
-browser-test: install
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/browser.lock
+browser-test: $(TESTS)
 	$(BIN)/python -m pytest tests/browser
 
 container-test: install
 	@$(BIN)/nats-bridge servers fetch 2.10.27 > /dev/null
 	$(BIN)/python -m pytest tests/container --timeout 900
 
-manifests: install
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/kubernetes.lock
+manifests: $(TESTS)
 	@$(BIN)/nats-bridge servers fetch 2.10.27 > /dev/null
 	$(BIN)/python -m tests.k8s.validation
 	$(BIN)/python -m pytest tests/k8s
 
-docs: install
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/docs.lock
+docs: $(TESTS)
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --nitpicky --quiet -d build/doctrees docs build/docs
 	@echo build/docs/index.html
 
-package: install
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/package.lock
+package: $(TESTS)
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
 	$(BIN)/python -m pytest tests/package
 
-conform: install
+conform: conform-native conform-bridge
+
+conform-native: install
 	$(BIN)/nats-bridge conform --versions $(MATRIX) --subjects native,engine --report $(REPORT) --differential 20000 $(CONFORM)
+
+conform-bridge: install
 	$(BIN)/nats-bridge conform --versions $(subst $(SPACE),$(COMMA),$(TESTED)) --subjects bridge --report $(REPORT)-bridge $(CONFORM)
 
 chaos: install
@@ -151,22 +193,22 @@ bench: install
 	$(BIN)/python -m benchmarks $(BENCH)
 
 FIGURES := sizes subjects rules peers
-figures: install
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/benchmarks.lock
+figures: spark
 	$(BIN)/python -m benchmarks $(FIGURES) --json build/figures.json || test $$? = 1
 	$(BIN)/python -m benchmarks.plots build/figures.json docs/figures
 
+# One after the other, each with the versions of the one before: what is in several is the same in all.
+COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header
 lock: install
-	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header pyproject.toml -o requirements/run.lock
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group dev pyproject.toml -o requirements/dev.lock
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group dev --group browser pyproject.toml -o requirements/browser.lock
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group dev --group benchmarks pyproject.toml -o requirements/benchmarks.lock
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group dev --group package pyproject.toml -o requirements/package.lock
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --extra spark --group dev pyproject.toml -o requirements/spark.lock
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group dev --group kubernetes pyproject.toml -o requirements/kubernetes.lock
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group dev --group docs pyproject.toml -o requirements/docs.lock
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group build -o requirements/build.lock
+	$(COMPILE) --extra spark --group dev pyproject.toml -o requirements/spark.lock
+	cp requirements/spark.lock requirements/tests.lock
+	$(COMPILE) --group dev --group browser --group docs --group kubernetes --group package pyproject.toml -o requirements/tests.lock
+	cp requirements/spark.lock requirements/dev.lock
+	$(COMPILE) --group dev pyproject.toml -o requirements/dev.lock
+	cp requirements/spark.lock requirements/run.lock
+	$(COMPILE) pyproject.toml -o requirements/run.lock
+	$(COMPILE) --group build -o requirements/build.lock
+	$(COMPILE) --group install -o requirements/uv.lock
 
 clean:
 	rm -rf .venv .venv-* dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,4 +1,4 @@
-"""Whether there is a Java that can run Spark."""
+"""Whether there is a Java that can run Spark; as a program it says why not, and exits with 1."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -50,3 +51,16 @@ def require_java() -> int:
     if int(version[1]) < MINIMUM:
         raise SparkMissingError(f"{java} is Java {version[1]}: Spark needs Java {MINIMUM} or newer")
     return int(version[1])
+
+
+def _main() -> int:
+    try:
+        require_java()
+    except SparkMissingError as error:
+        sys.stdout.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main())
