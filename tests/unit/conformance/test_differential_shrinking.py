@@ -110,10 +110,10 @@ async def test_what_cannot_be_smaller_is_left() -> None:
     assert (await shrunk(BIG, fails, 10_000))[0] == BIG
 
 
-@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.exhaustive) for part in range(1, 4))])
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.exhaustive) for part in range(1, 8))])
 def test_every_neighbour_is_lighter_and_comes_once(part: int) -> None:
-    for number in range(part, 40, 4):
+    for number in range(part, 40, 8):
         trial = draw(5, number, ALL)
-        neighbours = list(smaller(trial))
-        assert all(weight(each) < weight(trial) for each in neighbours)
+        most, neighbours = weight(trial), list(smaller(trial))
+        assert all(weight(each) < most for each in neighbours)
         assert len({repr(each) for each in neighbours}) == len(neighbours)
