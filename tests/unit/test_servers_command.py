@@ -27,7 +27,7 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_list_for_people(cached: Path) -> None:
     result = CliRunner().invoke(servers, ["list"])
     assert result.exit_code == 0
-    assert result.stdout.split() == ["2.10.27", "cache", str(cached)]
+    assert result.stdout.split(maxsplit=2) == ["2.10.27", "cache", f"{cached}\n"]
 
 
 def test_list_for_programs(cached: Path) -> None:

@@ -34,8 +34,9 @@ class QuietHandler(SimpleHTTPRequestHandler):
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[tuple[Path, str]]:
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, str]]:
     """A folder and the address at which it is served."""
+    monkeypatch.setenv("no_proxy", "127.0.0.1")  # releases come through the environment's proxy, and this site is here
     folder = tmp_path / "site"
     folder.mkdir()
     server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(QuietHandler, directory=str(folder)))
@@ -205,7 +206,8 @@ def test_a_failing_command_is_told_with_its_last_line() -> None:
         run([sys.executable, "-c", program], limit=300, report=ignore)
 
 
-def test_a_missing_command_is_told() -> None:
+def test_a_missing_command_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # a folder of PATH that may not be read is another error
     with pytest.raises(WayFailedError, match="no-such-command: No such file"):
         run(["no-such-command"], limit=300, report=ignore)
 
