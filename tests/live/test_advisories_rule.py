@@ -205,10 +205,10 @@ async def test_advisories_by_themselves(
 
 
 async def test_two_sidecars_share_the_advisories_and_the_order_is_kept_by_one(
-    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     name = unique_name("shared")
-    url = await servers.url(twin_version)
+    url = await servers.url(newest_version)
     peer = await raw_peer(url)
     await peer.create_stream(name=name, subjects=[f"{name}.>"], storage="memory")
     for number in range(200):
@@ -342,10 +342,10 @@ async def test_dead_letters_of_dead_letters_end_there(
 
 
 async def test_the_stream_of_dead_letters_comes_goes_and_comes_back(
-    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     name = unique_name("away")
-    url = await servers.url(twin_version)
+    url = await servers.url(newest_version)
     peer = await raw_peer(url)
     await peer.create_stream(name=name, subjects=[f"{name}.>"], storage="memory")
     listener = await raw_peer(url)
@@ -404,9 +404,9 @@ async def test_the_target_s_server_is_killed_and_comes_back(
 
 
 async def test_the_source_s_server_restarts(
-    twin_version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+    newest_version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
 ) -> None:
-    async with native_server(twin_version) as server:
+    async with native_server(newest_version) as server:
         peer = await raw_peer(server.url)
         await streams(peer, "S", storage="file")
         await peer.store(b"S.a", b"one")

@@ -32,13 +32,13 @@ class _Clock:
 @pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])
 async def test_jumps_of_the_clock(
     delivery: str,
-    twin_version: str,
+    newest_version: str,
     servers: SharedServers,
     unique_name: Callable[[str], str],
     raw_peer: OpenPeer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    url = await servers.url(twin_version)
+    url = await servers.url(newest_version)
     peer = await raw_peer(url)
     here = await Copies.make(peer, unique_name("clock"))
     seen = await Seen.of(peer, f"out.{here.name}.>")

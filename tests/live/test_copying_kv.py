@@ -155,9 +155,9 @@ async def test_a_watcher_on_each_bucket_sees_the_same_events(
 
 
 async def test_keys_can_be_chosen_and_renamed(
-    twin_version: str, native_server: Callable[..., NativeServer], connect: Connect
+    newest_version: str, native_server: Callable[..., NativeServer], connect: Connect
 ) -> None:
-    async with native_server(twin_version) as server:
+    async with native_server(newest_version) as server:
         client = await connect(server)
         a, c, bridged = await bucket(client, "A"), await bucket(client, "C"), await bucket(client, "B")
         transforms = [
@@ -222,9 +222,9 @@ async def test_a_bucket_without_history_has_the_newest_value_of_every_key(
 
 
 async def test_a_sidecar_that_comes_back_goes_on_where_it_was(
-    twin_version: str, native_server: Callable[..., NativeServer], connect: Connect
+    newest_version: str, native_server: Callable[..., NativeServer], connect: Connect
 ) -> None:
-    async with native_server(twin_version) as server:
+    async with native_server(newest_version) as server:
         client = await connect(server)
         origin, bridged = await bucket(client, "A", history=20), await bucket(client, "B", history=20)
         watcher = await Watcher.of(bridged)
