@@ -169,6 +169,8 @@ class _WideTransport(TcpTransport):
         self.writes += 1
         self._send_gathered()
         self._forget_gates()
+        if self._io_writer is None or self._io_writer.is_closing():
+            return  # the connection is lost: Python 3.12.1 and 3.13.0 raise AttributeError then
         super().writelines(payload)  # type: ignore[no-untyped-call]
 
     def gather(self, payload: bytes, gate: Gate) -> None:

@@ -58,7 +58,7 @@ def test_the_first_failure_is_the_last_round(case: list[str], tmp_path: Path) ->
     assert out.splitlines()[1].startswith("round 2 of 9: FAILED, seed 8, 0 stops, ")
     assert "round 3" not in out
     assert "the second time" in out
-    assert out.splitlines()[-1].endswith("test_case.py --seed=8 --no-stops")
+    assert out.splitlines()[-1].endswith(" --seed=8 --no-stops")
     assert "the second time" in (tmp_path / "report" / "output.txt").read_text()
 
 
