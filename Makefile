@@ -98,7 +98,7 @@ unit: install
 ROUND_TRIP := tests/spark/test_round_trip.py
 test: install
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
-	@if missing=$$($(BIN)/python -m pipeline.java); then $(MAKE) --no-print-directory spark && spark=$(ROUND_TRIP) || exit; fi; \
+	@spark=; if missing=$$($(BIN)/python -m pipeline.java); then $(MAKE) --no-print-directory spark && spark=$(ROUND_TRIP) || exit; fi; \
 	$(BIN)/python -m pytest $$spark tests/unit tests/live --numprocesses $(AT_ONCE) --dist worksteal; code=$$?; \
 	test -z "$$missing" || echo "No Spark round trip. $$missing (Debian and Ubuntu: apt-get install default-jre-headless)"; \
 	exit $$code
