@@ -7,6 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv$(if $(filter-out python3,$(PYTHON)),-$(VERSION))
 BIN := $(VENV)/bin
 # What is installed, by its lock file: dev is what install, unit and test need; spark what Spark needs, too; tests the rest.
+UV := $(VENV)/.uv-$(VERSION)
 INSTALLED := $(VENV)/.installed-$(VERSION)
 SPARK := $(VENV)/.spark-$(VERSION)
 TESTS := $(VENV)/.tests-$(VERSION)
@@ -69,13 +70,13 @@ install: $(INSTALLED)
 UV_INSTALL = UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2> /dev/null)}}" \
 	UV_NATIVE_TLS=true $(BIN)/uv pip install --quiet --python $(BIN)/python
 
-$(BIN)/uv: requirements/uv.lock
+$(UV): requirements/uv.lock
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "nats-bridge needs Python 3.11 or newer; say make PYTHON=python3.12")'
 	test -d $(VENV)/lib/python$(VERSION) || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/uv.lock
 	@touch $@
 
-$(INSTALLED): $(BIN)/uv requirements/dev.lock pyproject.toml
+$(INSTALLED): $(UV) requirements/dev.lock pyproject.toml
 	$(UV_INSTALL) --require-hashes -r requirements/dev.lock
 	$(UV_INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
