@@ -16,7 +16,7 @@ from bridge import replay
 from bridge.jetstream_api import JetStreamApi
 from bridge.republish_run import RepublishRun
 from bridge.sidecar import Sidecar
-from conformance.servers import NativeCluster, NativeServer
+from conformance.servers import TWIN_VERSIONS, NativeCluster, NativeServer
 from tests.live.answered_load import AnsweredLoad, answered_load
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Seen
@@ -45,10 +45,13 @@ def quick_to_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(JetStreamApi.__init__.__kwdefaults__, "timeout", 1.0)
 
 
-async def test_republishing_from_clusters(native_server: Callable[..., NativeServer], raw_peer: OpenPeer) -> None:
-    """Of three versions beside each other: elections take seconds in which nothing happens."""
+@pytest.mark.parametrize("versions", [TWIN_VERSIONS[-1:], pytest.param(TWIN_VERSIONS, marks=pytest.mark.exhaustive)])
+async def test_republishing_from_clusters(
+    versions: tuple[str, ...], native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+) -> None:
+    """Several versions beside each other: elections take seconds in which nothing happens."""
     async with asyncio.TaskGroup() as group:
-        for version in ("2.9.10", "2.10.27", "2.15.1"):
+        for version in versions:
             group.create_task(_losing_leaders_and_servers(version, native_server, raw_peer), name=version)
 
 
@@ -164,6 +167,7 @@ async def _home_of_the_fleeting(load: AnsweredLoad, cluster: NativeCluster, brid
     return found[0]
 
 
+@pytest.mark.exhaustive
 async def test_a_server_that_was_just_started_is_not_asked_where_a_consumer_stands(raw_peer: OpenPeer) -> None:
     """It answers with what it knew when it ended, until it has found the consumer's leader."""
     async with _storing_cluster("2.10.27") as (cluster, load):

@@ -137,9 +137,9 @@ def test_a_refused_configuration_is_told_with_the_servers_own_words(native_serve
     assert not server.running
 
 
-def test_a_chosen_port_that_is_taken_is_told_as_such(native_server: Make, twin_version: str) -> None:
+def test_a_chosen_port_that_is_taken_is_told_as_such(native_server: Make, newest_version: str) -> None:
     with native_server(NEWEST) as first:
-        second = native_server(twin_version, port=first.port)
+        second = native_server(newest_version, port=first.port)
         with pytest.raises(PortTakenError, match="address already in use"):
             second.start()
 
@@ -175,6 +175,7 @@ def test_a_server_that_was_never_started_has_no_address() -> None:
     assert not server.directory.exists()
 
 
+@pytest.mark.exhaustive
 async def test_three_nodes_form_a_cluster_and_outlive_their_leader(connect: Connect, twin_version: str) -> None:
     async with NativeCluster(binary=fetch(twin_version), config="max_payload: 4096") as cluster:
         leader = cluster.await_leader()
@@ -208,6 +209,7 @@ async def test_three_nodes_form_a_cluster_and_outlive_their_leader(connect: Conn
     assert not any(node.running for node in cluster.nodes)
 
 
+@pytest.mark.exhaustive
 def test_a_node_that_never_hears_of_the_leader_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     with NativeCluster(NEWEST) as cluster:
         node, settled = cluster.nodes[0], cluster.await_leader
@@ -246,6 +248,7 @@ def test_a_server_that_ends_by_itself_is_seen(native_server: Make) -> None:
     assert not server.died
 
 
+@pytest.mark.exhaustive
 def test_a_cluster_chooses_anew_when_a_route_port_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -257,6 +260,7 @@ def test_a_cluster_chooses_anew_when_a_route_port_is_taken(monkeypatch: pytest.M
             assert next(offered, "used up") == "used up"
 
 
+@pytest.mark.exhaustive
 def test_a_started_cluster_keeps_its_stores_when_a_port_is_lost(tmp_path: Path) -> None:
     with NativeCluster(NEWEST, directory=tmp_path) as cluster:
         urls = cluster.urls

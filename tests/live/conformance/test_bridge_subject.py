@@ -20,7 +20,12 @@ from conformance.subjects.subject import CannotPlay
 DATA = Path(__file__).parents[2] / "data"
 CASES = DATA / "conformance_bridge.yaml"
 FAILING = DATA / "conformance_bridge_failing.yaml"
-SUBJECTS = [("2.9.10", "native"), ("2.10.27", "native"), ("2.15.1", "native"), ("2.9.10", "2.15.1")]
+SUBJECTS = [
+    ("2.9.10", "2.15.1"),
+    ("2.15.1", "native"),
+    pytest.param("2.9.10", "native", marks=pytest.mark.exhaustive),
+    pytest.param("2.10.27", "native", marks=pytest.mark.exhaustive),
+]
 
 
 async def verdicts(
@@ -64,7 +69,7 @@ async def test_the_bridge_does_what_servers_do(server: str, dialect: str, tmp_pa
 
 
 async def test_a_rule_that_ends_the_sidecar_harms_no_other_case(tmp_path: Path) -> None:
-    cases = read_file(CASES) + read_file(FAILING)
+    cases = read_file(CASES)[:3] + read_file(FAILING)
     subject = BridgeSubject("2.10.27", fetch("2.10.27"), tmp_path)
     await subject.open()
     try:

@@ -50,6 +50,7 @@ async def test_a_version_shows_what_the_catalogue_says(name: str, twin_version: 
     assert left_in(tmp_path) == []  # nothing is left behind
 
 
+@pytest.mark.exhaustive
 async def test_a_cluster_of_replicas(tmp_path: Path) -> None:
     name, subject = "memory-stream-of-three-replicas", Identity("native", "2.15.1")
     observation = await play_scenario(name, fetch("2.15.1"), tmp_path)

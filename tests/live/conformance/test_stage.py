@@ -20,6 +20,7 @@ from conformance.subjects import stage as stage_module
 from conformance.subjects.native import RunningServer
 from conformance.subjects.stage import Stage
 from conformance.subjects.subject import CannotPlay
+from tests.live.tiers import OLDEST_AND_NEWEST
 from transforms.dialect import dialect
 
 NEWEST = TWIN_VERSIONS[-1]
@@ -58,7 +59,7 @@ expect:
 """
 
 
-@pytest.fixture(scope="module", params=TWIN_VERSIONS)
+@pytest.fixture(scope="module", params=OLDEST_AND_NEWEST)
 def server(request: pytest.FixtureRequest) -> Iterator[NativeServer]:
     with NativeServer(binary=fetch(request.param, report=print)) as started:
         yield started
