@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,28 @@ async def test_a_standby_is_ready_and_does_not_lead(
             assert leader.seats[0].leader is True
 
 
-@pytest.mark.parametrize("version", ["2.10.27", "2.15.1"])
+async def test_of_three_that_find_a_lease_given_back_one_leads(
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    """Of several rules, so that they meet more often; test_replicas has the same as processes."""
+    url = await servers.url("2.10.27")
+    here = await Scene.make(await raw_peer(url), unique_name("race"))
+    names = [f"rule{number}" for number in range(4)]
+    await free(here.peer, here.name, *names)
+    leadership = {"bucket": here.name, "ttl": LONG}
+    chosen = settings_for(url, *(here.rule(name=name) for name in names), leadership=leadership)
+    async with AsyncExitStack() as stack:
+        three = await asyncio.gather(*(stack.enter_async_context(running(chosen)) for _ in range(3)))
+        of_rules = list(zip(*(sidecar.seats for sidecar in three), strict=True))
+
+        def one_leads() -> bool:
+            return all(sorted(seat.state for seat in seats) == ["ready", "standby", "standby"] for seats in of_rules)
+
+        await until(one_leads)
+        assert [[seat.leader for seat in seats].count(True) for seats in of_rules] == [1] * len(names)
+
+
+@pytest.mark.parametrize("version", [pytest.param("2.10.27", marks=pytest.mark.exhaustive), "2.15.1"])
 async def test_a_bucket_that_is_deleted_is_made_again_by_the_leader(
     version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
