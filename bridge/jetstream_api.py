@@ -44,6 +44,15 @@ def _passing(error: BaseException) -> bool:
     return isinstance(error, ApiError) and error.retriable
 
 
+def _is_clustered(stream: Json) -> bool:
+    """Whether `cluster` of STREAM.INFO is that of a cluster.
+
+    A leaf that is no cluster names one after itself from 2.10 on, and no other server; its consumers name none.
+    """
+    name = stream.get("name")
+    return bool(name) and (name != stream.get("leader") or bool(stream.get("replicas")))
+
+
 class JetStreamApi:
     """The API of one connection's account.
 
@@ -187,7 +196,7 @@ class JetStreamApi:
         if subjects:
             body["subjects_filter"] = subjects
         info = await self.request(f"STREAM.INFO.{stream}", body or None)
-        if (info.get("cluster") or {}).get("name"):
+        if _is_clustered(info.get("cluster") or {}):
             self._in_clusters.add(stream)
         if deleted:
             # A memory store of 2.9 leaves out the deletes at the end.
