@@ -45,6 +45,7 @@ async def test_a_target_that_comes_back_and_takes_less_is_sent_no_more_than_that
         assert seen.sequences == [2]
 
 
+@pytest.mark.unstoppable
 async def test_nothing_is_acknowledged_before_the_target_has_confirmed_it(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer
 ) -> None:
@@ -74,6 +75,7 @@ async def test_nothing_is_acknowledged_before_the_target_has_confirmed_it(
             await until(lambda: acknowledged(11))
 
 
+@pytest.mark.unstoppable
 async def test_what_was_written_to_a_server_that_dies_is_written_again(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer
 ) -> None:

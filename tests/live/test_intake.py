@@ -22,12 +22,17 @@ Payloads = Callable[[bytes], bool]
 
 
 class _Way:
-    """The way from the wire to the first rule's intake: some deliveries are lost on it, or all come twice."""
+    """The way from the wire to the first rule's intake: some deliveries, or all heartbeats, are lost on it; or all
+    deliveries come twice.
+    """
 
-    def __init__(self, bridge: Sidecar, *, loses: Payloads = lambda _: False, doubles: bool = False) -> None:
+    def __init__(
+        self, bridge: Sidecar, *, loses: Payloads = lambda _: False, loses_beats: bool = False, doubles: bool = False
+    ) -> None:
         subscription = bridge.runs[0]._intake._subscription  # type: ignore[attr-defined]
         routes = subscription.client._batches.routes
         self._loses = loses
+        self._loses_beats = loses_beats
         self._doubles = doubles
         self._on = routes[subscription.sid]
         self.lost = 0
@@ -43,6 +48,8 @@ class _Way:
             self._on.on_batch(kept)
 
     def _on_control(self, reply: bytes, block: bytes) -> None:
+        if self._loses_beats:
+            return
         self._on.on_control(reply, block)
         self.beats.append(int(header_block.read(block, b"Nats-Last-Consumer") or 0))
 
@@ -71,7 +78,7 @@ async def test_deliveries_that_are_missing_are_read_again(
 ) -> None:
     url, here = await _scene(servers, raw_peer, unique_name("missing"))
     async with running(settings_for(url, here.rule(delivery=delivery))) as bridge:
-        way = _Way(bridge, loses=lambda payload: payload in (b"2", b"3"))
+        way = _Way(bridge, loses=lambda payload: payload in (b"2", b"3"), loses_beats=True)
         await _stored(here, b"1", b"2", b"3", b"4")
         await here.bridged.until_sequence(4)
         assert way.lost == 2
@@ -98,7 +105,7 @@ async def test_what_the_stream_no_longer_holds_when_it_is_read_again_is_lost_and
 ) -> None:
     url, here = await _scene(servers, raw_peer, unique_name("gone"))
     async with running(settings_for(url, here.rule())) as bridge:
-        _Way(bridge, loses=lambda payload: payload in (b"2", b"3"))
+        _Way(bridge, loses=lambda payload: payload in (b"2", b"3"), loses_beats=True)
         await _stored(here, b"1", b"2", b"3")
         await here.bridged.until_sequence(1)
         await here.peer.api(f"STREAM.MSG.DELETE.{here.name}", {"seq": 3})
