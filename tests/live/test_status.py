@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bridge.cli import main
+from bridge.connection import open_link
 from conformance.servers import NativeServer, SharedServers
 from tests import status_documents as samples
 from tests.live.copies import Copies
@@ -49,6 +50,7 @@ async def test_it_says_what_the_page_was_tested_with(
     (rule,) = real["rules"]
     assert (real["ready"], real["draining"], real["why_not_ready"]) == (True, False, [])
     assert (rule["name"], rule["kind"], rule["condition"], rule["leader"]) == ("rule", "republish", "ready", None)
+    assert rule["position"] == 50
     assert (rule["measures"]["messages_in"], rule["measures"]["messages_out"]) == (50, 50)
     (connection,) = real["connections"]
     assert connection["connected"]
@@ -85,6 +87,14 @@ async def test_connections_remember_what_went_wrong_and_tell_no_secret(
     assert (told["servers"], told["reconnects"]) == ([server.url], 1)
     assert told["last_error"]
     assert told["last_error_at"].endswith("Z")
+
+
+async def test_an_address_with_a_password_is_shown_without_it(servers: SharedServers) -> None:
+    """Contexts of the command line may hold such addresses."""
+    url = await servers.url("2.15.1")
+    link = await open_link("default", {"servers": [url.replace("://", "://me:s3cret-word@")]}, client_name="test")
+    assert link.servers == (url,)
+    await link.close()
 
 
 async def test_each_kind_says_what_it_waits_for(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:
