@@ -10,10 +10,14 @@ import pytest
 from bridge.connection import Link, open_link
 from bridge.errors import ApiError
 from bridge.replay import Replay
+from bridge.wire import BatchSubscription, Delivered
 from conformance.servers import SharedServers
 from tests.live.cut_wire import CutWire, cut_wire
 from tests.live.raw_messages import OpenPeer
 from tests.live.until import LIMIT, until
+
+OnBatch = Callable[[list[Delivered]], None]
+OnControl = Callable[[bytes, bytes], None]
 
 _MESSAGES = 3000
 """Ten times what one read of the wire can hold."""
@@ -70,3 +74,30 @@ async def test_deliveries_that_went_with_the_connection_break_it(
         with pytest.raises(ApiError, match="replay") as caught:
             await reading
     assert caught.value.retriable
+
+
+async def test_a_delivery_that_is_missing_among_others_breaks_it(
+    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = await servers.url("2.15.1")
+    peer = await raw_peer(url)
+    stream = unique_name("among")
+    await peer.create_stream(name=stream, subjects=[f"{stream}.>"])
+    for number in range(1, 6):
+        await peer.store(f"{stream}.x".encode(), b"%d" % number)
+    link = await open_link("default", {"servers": [url]}, client_name="test")
+    subscribe = link.client.subscribe_batches
+
+    async def losing(subject: str, on_batch: OnBatch, on_control: OnControl) -> BatchSubscription:
+        def on_less(batch: list[Delivered]) -> None:
+            if kept := [message for message in batch if message[3] != b"3"]:
+                on_batch(kept)
+
+        return await subscribe(subject, on_less, on_control)
+
+    monkeypatch.setattr(link.client, "subscribe_batches", losing)
+    with pytest.raises(ApiError, match="deliveries of a replay were lost") as caught:
+        async for _ in Replay(link.api, stream).between(1, 5):
+            pass
+    assert caught.value.retriable
+    await link.close()
