@@ -23,7 +23,8 @@ Name = Callable[[str], str]
 
 @pytest.mark.parametrize("durable", [True, False])
 @pytest.mark.parametrize(
-    ("start", "first"), [("new", 21), ("first", 1), ({"sequence": 8}, 8), ({"sequence": 30}, 21), ("time", 12)]
+    ("start", "first"),
+    [("new", 21), ("first", 1), ({"sequence": 8}, 8), ({"sequence": 20}, 20), ({"sequence": 30}, 21), ("time", 12)],
 )
 async def test_starts(
     start: object,
