@@ -93,8 +93,9 @@ async def test_what_only_the_server_can_refuse_is_asked_alone(
     await here.peer.create_stream(name=here.name, subjects=[f"{here.name}.>"])
     old = await raw_peer(await servers.url("2.10.27"))
     origin = await Copies.make(old, here.name)
-    for ttl in (b"5m", b"soon", b"6m"):
-        await old.store(f"{here.name}.x".encode(), ttl, b"NATS/1.0\r\nNats-TTL: %b\r\n\r\n" % ttl)
+    for ttl in (b"5m", b"soon", b"", b"6m"):
+        block = b"NATS/1.0\r\nNats-TTL: %b\r\n\r\n" % ttl if ttl else b""
+        await old.store(f"{here.name}.x".encode(), ttl, block)
     connections = {"default": {"servers": [url]}, "old": {"servers": [await servers.url("2.10.27")]}}
     rule = here.rule(entry={"from": "old"})
     error = await failure_of(settings_for(url, rule, connections=connections))
