@@ -59,8 +59,8 @@ def _stop(pid: int, ends: int, seconds: float) -> None:
     except ProcessLookupError:
         return
     try:
-        with contextlib.suppress(ProcessLookupError):
-            command = Path(f"/proc/{pid}/comm").read_text().strip() if Path(f"/proc/{pid}/comm").exists() else "?"
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError):  # it ended just now
+            command = Path(f"/proc/{pid}/comm").read_text().strip()
             signal.pidfd_send_signal(process, signal.SIGSTOP)
             print(f"{pid} {command} {seconds * 1000:.0f} ms", flush=True)
             _gone(ends, seconds)
