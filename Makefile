@@ -20,8 +20,8 @@ COMMA := ,
 SPACE := $(subst ,, )
 REPORT ?= build/conformance
 
-# How many processes the tests share: half of their time they wait for servers.
-AT_ONCE ?= 4
+# How many processes the tests share: they often wait for servers.
+AT_ONCE ?= 6
 
 CHAOS ?=
 CHAOS_REPORT ?= build/chaos
@@ -116,7 +116,7 @@ test-all: $(INSTALLED) $(SPARK) $(TESTS)
 
 versions-test: install
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
-	$(BIN)/python -m pytest --all --numprocesses $(AT_ONCE) --dist worksteal
+	$(BIN)/python -m pytest --all --numprocesses 4 --dist worksteal
 
 stress: install
 	@$(BIN)/python -m tests.stress --times $(N) $(T)

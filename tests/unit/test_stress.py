@@ -14,6 +14,8 @@ import pytest
 
 from tests.stress.busy import busy_loops
 
+pytestmark = pytest.mark.exhaustive  # each starts several processes, and only the tests' own tool is at stake
+
 ROOT = Path(__file__).parents[2]
 LIMIT = 120
 """Seconds until something counts as hung."""
