@@ -12,7 +12,7 @@ from bridge.errors import ApiError, NotPermittedError
 from bridge.jetstream_api import NOT_ENABLED, Json
 from bridge.loops import Loop, find_loops
 from bridge.message_moves import Reach
-from bridge.same_account import SharedAccounts, have_stream_in_common
+from bridge.same_account import Pair, SharedAccounts
 from bridge.settings import AdvisoriesRule, RepublishRule, Rule, Settings, SubjectTransformRule
 from transforms.dialect import NEWEST, Dialect, dialect
 from transforms.errors import UnknownDialectError
@@ -45,8 +45,8 @@ class Outlook:
 class AccountGraph:
     """The streams and rules of one configuration, looked at as often as wanted.
 
-    What a user may not ask does not change while a connection is open: that is found out once. A rule at work takes a
-    refused publication for its own.
+    What a user may not ask does not change while a connection is open, so it is asked once: a running rule treats a
+    refused publication as its own.
 
     Args:
         settings: the configuration.
@@ -87,25 +87,23 @@ class AccountGraph:
 
     async def _find_spaces(self, listed: Mapping[str, list[Json]]) -> tuple[dict[str, str], list[str]]:
         """By connection, the first one that reaches the same subjects; and what could not be found out."""
-        alike = {
-            frozenset((one, other))
-            for one, other in combinations(self._links, 2)
-            if have_stream_in_common(listed[one], listed[other])
+        # The same name alone says nothing; created at the same nanosecond, it is the same stream.
+        streams = {
+            self._links[name]: {(info["config"]["name"], info["created"]) for info in infos}
+            for name, infos in listed.items()
         }
-        await self.shared.ask(
-            {
-                frozenset((self._links[one], self._links[other]))
-                for one, other in combinations(self._links, 2)
-                if frozenset((one, other)) not in alike
-            },
-            patiently=self._patiently,
-        )
+        pairs: dict[Pair, bool] = {
+            frozenset((one, other)): not streams[one].isdisjoint(streams[other])
+            for one, other in combinations(streams, 2)
+        }
+        await self.shared.ask((pair for pair, alike in pairs.items() if not alike), patiently=self._patiently)
         spaces: dict[str, str] = {}
         undecided: list[str] = []
         for name, link in self._links.items():
             spaces[name] = name
             for first in sorted(set(spaces.values()) - {name}):
-                same = frozenset((first, name)) in alike or self.shared.answer(self._links[first], link)
+                pair = frozenset((self._links[first], link))
+                same = pairs[pair] or self.shared.answer(pair)
                 if same is None:
                     undecided.append(
                         f"connections '{first}' and '{name}': neither user may publish to the other's inbox, so it is"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Awaitable, Callable, Mapping, Set
 from typing import Protocol, Self
 
 import structlog
@@ -30,8 +30,8 @@ class LoopCheck(Protocol):
     def following(self, settings: Settings, links: Mapping[str, Link]) -> LoopCheck:
         """The same for another configuration; what is known of connections that are used on still holds."""
 
-    def on_change(self, listener: Callable[[], None]) -> None:
-        """Call `listener` when connections turn out to reach the same account after a look: look again then."""
+    def on_change(self, listener: Callable[[], Awaitable[None]]) -> None:
+        """Await `listener` when connections turn out to reach the same account after a look: look again then."""
 
     async def close(self) -> None:
         """Stop finding that out."""
@@ -64,7 +64,7 @@ class AccountLoops:
         """See `LoopCheck`."""
         return type(self)(settings, links, self._accounts)
 
-    def on_change(self, listener: Callable[[], None]) -> None:
+    def on_change(self, listener: Callable[[], Awaitable[None]]) -> None:
         """See `LoopCheck`."""
         self._accounts.shared.on_late = listener
 

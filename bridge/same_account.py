@@ -10,16 +10,15 @@ publishing for some seconds more, and an answer that comes late is reported.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import TypeAlias
 
 from bridge import nats_py
 from bridge.cancelling import end_tasks
 from bridge.connection import Link
-from bridge.jetstream_api import Json
 from bridge.wire import BatchSubscription, Delivered
 
-__all__ = ["Pair", "SharedAccounts", "have_stream_in_common"]
+__all__ = ["Pair", "SharedAccounts"]
 
 Pair: TypeAlias = frozenset[Link]
 """Two connections."""
@@ -30,27 +29,21 @@ _LATE = 5.0  # seconds in which a late answer still counts
 _PAUSE, _LATE_PAUSE = 0.01, 0.25  # seconds between two publications
 
 
-def have_stream_in_common(some: Iterable[Json], others: Iterable[Json]) -> bool:
-    """Whether a stream is in both lists: the same name alone says nothing, created at the same nanosecond it does."""
-    known = {(info["config"]["name"], info["created"]) for info in some}
-    return any((info["config"]["name"], info["created"]) in known for info in others)
-
-
 class SharedAccounts:
     """What is known of open connections; asked once for each pair.
 
     Attributes:
-        on_late: called when two connections turn out to reach the same account after `ask` answered that they do not.
+        on_late: awaited when connections turn out to reach the same account after `ask` answered that they do not.
     """
 
     def __init__(self) -> None:
-        self.on_late: Callable[[], None] = lambda: None
+        self.on_late: Callable[[], Awaitable[None]] | None = None
         self._answers: dict[Pair, bool | None] = {}
         self._listening: set[asyncio.Task[None]] = set()
 
-    def answer(self, one: Link, other: Link) -> bool | None:
+    def answer(self, pair: Pair) -> bool | None:
         """Whether two connections reach the same account; None if neither user may find out. After `ask`."""
-        return self._answers[frozenset((one, other))]
+        return self._answers[pair]
 
     async def ask(self, pairs: Iterable[Pair], *, patiently: bool = False) -> None:
         """Find out about pairs of connections, all at once.
@@ -68,7 +61,8 @@ class SharedAccounts:
             await asking.open()
             await asking.until_likely()
             if patiently:
-                await asking.until_late(lambda _: None)
+                async for _ in asking.late():
+                    pass
         except BaseException:
             await asking.close()
             raise
@@ -85,12 +79,11 @@ class SharedAccounts:
         await end_tasks(*self._listening)
 
     async def _listen(self, asking: _Asking) -> None:
-        def report(pair: Pair) -> None:
-            self._answers[pair] = True
-            self.on_late()
-
         try:
-            await asking.until_late(report)
+            async for pairs in asking.late():
+                self._answers |= dict.fromkeys(pairs, True)
+                if self.on_late is not None:
+                    await self.on_late()
         finally:
             await asking.close()
 
@@ -113,16 +106,12 @@ class _Asking:
     @property
     def doubtful(self) -> set[Pair]:
         """Pairs without an answer that could still come."""
-        return {pair for pair in self._pairs - self._settled if not self._decided(pair) and not _is_closed(pair)}
+        unsettled = self._pairs - self._settled
+        return {pair for pair in unsettled if self._answer(pair) is False and not _is_closed(pair)}
 
     def answers(self) -> dict[Pair, bool | None]:
         """By pair; None if both users lack the permission for the other's inbox."""
-        answers: dict[Pair, bool | None] = {}
-        for pair in self._pairs:
-            ways = _ways(pair)
-            heard = any(way in self._heard for way in ways)
-            answers[pair] = True if heard else None if all(way in self._refused for way in ways) else False
-        return answers
+        return {pair: self._answer(pair) for pair in self._pairs}
 
     async def open(self) -> None:
         """Subscribe on every connection, and measure its round trip."""
@@ -150,23 +139,20 @@ class _Asking:
                 return
             await self._hear(min(_PAUSE, left))
 
-    async def until_late(self, report: Callable[[Pair], None]) -> None:
-        """Keep publishing for a while; call `report` with each pair that turns out to be heard."""
+    async def late(self) -> AsyncIterator[set[Pair]]:
+        """Keep publishing for a while; the pairs that turn out to be heard."""
         loop = asyncio.get_running_loop()
         end = loop.time() + _LATE
-        waiting = self.doubtful
-        while waiting and loop.time() < end:
+        while (waiting := self.doubtful) and loop.time() < end:
             await self._hear(_LATE_PAUSE)
             await self._publish(waiting)
-            answers = self.answers()
-            for pair in waiting:
-                if answers[pair]:
-                    report(pair)
-            waiting = self.doubtful
+            if heard := {pair for pair in waiting if self._answer(pair)}:
+                yield heard
 
-    def _decided(self, pair: Pair) -> bool:
-        ways = _ways(pair)
-        return any(way in self._heard for way in ways) or all(way in self._refused for way in ways)
+    def _answer(self, pair: Pair) -> bool | None:
+        if any(way in self._heard for way in _ways(pair)):
+            return True
+        return None if all(way in self._refused for way in _ways(pair)) else False
 
     def _patience(self, pair: Pair) -> float:
         return _FORWARDING + 2 * sum(self._round_trips[link.name] for link in pair)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import structlog
 
 from bridge.assembly import Assembly
-from bridge.cancelling import end_tasks
 from bridge.changeover import Changeover
 from bridge.connection import Link
 from bridge.errors import BridgeError, ConfigError, ConnectionLostError, RuleRefusedError
@@ -83,7 +82,6 @@ class Sidecar:
         self._leadership: Leadership = ALONE
         self._listener: Listener | None = None
         self._ended: BridgeError | None = None
-        self._second_look: asyncio.Task[None] | None = None
         self.began = time.time()
         self.telemetry = Telemetry(settings, self, worker=worker)
         self.state = OwnState(self, settings.http.wedged_after)
@@ -177,7 +175,7 @@ class Sidecar:
         await self._open_leadership()
         self.started = True
         loops = self._make_loops(settings, links)
-        loops.on_change(self._accounts_changed)
+        loops.on_change(self._look_again)
         assembly = self._assembly = Assembly(settings, links, loops, self.telemetry.tracing_of)
         self._seats = [self._make_seat(rule, assembly) for rule in settings.rules]
         for seat in self._seats:
@@ -199,7 +197,6 @@ class Sidecar:
         await self.reloader.close()
         if self._assembly is not None:
             await self._assembly.loops.close()
-        await end_tasks(self._second_look)
         finished = await asyncio.gather(*(seat.stop() for seat in self.seats))
         await self._leadership.close()
         await asyncio.gather(close_links(self._links), self.telemetry.stop(), self.state.stop())
@@ -313,11 +310,7 @@ class Sidecar:
             self._ended = ConnectionLostError(f"connection '{name}': the server ended it ({reason}): start again")
             self.finished.set()
 
-    def _accounts_changed(self) -> None:
-        self._second_look = asyncio.create_task(self._look_again(self._second_look))
-
-    async def _look_again(self, earlier: asyncio.Task[None] | None) -> None:
-        await end_tasks(earlier)
+    async def _look_again(self) -> None:
         assert self._assembly is not None
         try:
             await self._assembly.loops.refuse({rule.name for rule in self.settings.rules})

@@ -118,9 +118,9 @@ async def republish_back(rule: RepublishRule, sidecar: str, links: Mapping[str, 
 
 
 async def _same_account(source: Link, target: Link) -> bool:
-    accounts = SharedAccounts()
-    await accounts.ask({frozenset((source, target))}, patiently=True)
-    return bool(accounts.answer(source, target))
+    accounts, pair = SharedAccounts(), frozenset((source, target))
+    await accounts.ask({pair}, patiently=True)
+    return bool(accounts.answer(pair))
 
 
 def _same(one: Json, other: Json) -> bool:

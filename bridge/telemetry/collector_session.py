@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from typing import Any
 from urllib.parse import urlsplit
 
 import requests
+
+from bridge.http.callers import is_loopback
 
 __all__ = ["collector_session"]
 
@@ -24,13 +25,7 @@ class _PastProxies(requests.Session):
     # The default endpoint is on this machine, and a proxy reaches its own machine there, not ours.
     def merge_environment_settings(self, url: str, *more: Any, **named: Any) -> Any:
         settings = super().merge_environment_settings(url, *more, **named)
-        if _is_loopback(urlsplit(url).hostname or ""):
+        host = (urlsplit(url).hostname or "").rstrip(".")
+        if host == "localhost" or is_loopback(host):
             settings["proxies"] = self.proxies
         return settings
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.rstrip(".").lower() == "localhost"

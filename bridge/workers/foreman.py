@@ -79,7 +79,6 @@ class Foreman:
         self.state = JointState(self)
         self._links: dict[str, Link] = {}
         self._loops: LoopCheck = AccountLoops(settings, {})
-        self._second_look: asyncio.Task[None] | None = None
         self._listener: Listener | None = None
         self._ended: BridgeError | None = None
         self._deciding = asyncio.Lock()  # held by whoever changes the configuration, or starts a worker with it
@@ -125,7 +124,7 @@ class Foreman:
             for link in self._links.values():
                 link.on_end(partial(self._connection_ended, link.name))
             self._loops = AccountLoops(settings, self._links)
-            self._loops.on_change(self._accounts_changed)
+            self._loops.on_change(self._look_again)
             busy = [slot for slot in self.slots if slot.rules]
             await _first_error(*(self._open(slot, share_of(settings, self.shares, slot.number)) for slot in busy))
             self.started = True
@@ -154,7 +153,6 @@ class Foreman:
         self.draining = True
         await self.reloader.close()
         await self._loops.close()
-        await end_tasks(self._second_look)
         await end_tasks(*(slot.keeper for slot in self.slots))
         # At the same time: whatever takes long, all of it is to be over within the grace period.
         ours = asyncio.gather(close_links(self._links.values()), self.telemetry.stop())
@@ -328,11 +326,7 @@ class Foreman:
             self._ended = ConnectionLostError(f"connection '{name}': the server ended it ({reason}): start again")
             self.finished.set()
 
-    def _accounts_changed(self) -> None:
-        self._second_look = asyncio.create_task(self._look_again(self._second_look))
-
-    async def _look_again(self, earlier: asyncio.Task[None] | None) -> None:
-        await end_tasks(earlier)
+    async def _look_again(self) -> None:
         try:
             await self._loops.refuse({rule.name for rule in self.settings.rules})
         except RuleRefusedError as error:

@@ -18,7 +18,7 @@ import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Awaitable, Callable, Mapping, Set
 from pathlib import Path
 from threading import Thread
 from typing import Final, Self
@@ -77,8 +77,8 @@ class _ForemansLoops:
     def following(self, _: Settings, __: Mapping[str, Link]) -> Self:
         return self
 
-    def on_change(self, _: Callable[[], None]) -> None:
-        return  # the foreman looks again by himself
+    def on_change(self, _: Callable[[], Awaitable[None]]) -> None:
+        return  # the foreman looks again itself
 
     async def close(self) -> None:
         return
