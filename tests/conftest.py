@@ -1,8 +1,7 @@
 """What holds for all tests: tiers, derandomised examples, and ports of its own for each process.
 
-`make test` leaves out the tests marked `exhaustive`, and of a test on every server version (`twin_version`) all but the
-oldest and the newest, and tries few examples of each property; `--all` (`make test-all`) runs everything. Set
-`HYPOTHESIS_PROFILE=explore` to look for new examples.
+`make test` leaves out the tests marked `exhaustive`, and tries few examples of each property; `--all` (`make test-all`)
+runs everything. Set `HYPOTHESIS_PROFILE=explore` to look for new examples.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-from conformance.servers import TWIN_VERSIONS, native_server
+from conformance.servers import native_server
 
 _CALM = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 # A property that needs more examples than others says how many times as many (`settings.default.max_examples`).
@@ -30,15 +29,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Without `--all`, keep what `make test` runs."""
     if config.getoption("all"):
         return
-    left_out = [item for item in items if _needs_all(item)]
-    items[:] = [item for item in items if not _needs_all(item)]
+    left_out = [item for item in items if item.get_closest_marker("exhaustive")]
+    items[:] = [item for item in items if not item.get_closest_marker("exhaustive")]
     config.hook.pytest_deselected(items=left_out)
-
-
-def _needs_all(item: pytest.Item) -> bool:
-    call = getattr(item, "callspec", None)
-    version = call.params.get("twin_version") if call else None
-    return item.get_closest_marker("exhaustive") is not None or version in TWIN_VERSIONS[1:-1]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -14,6 +14,7 @@ from nats.aio.client import Client
 from bridge import replay
 from conformance.servers import TWIN_VERSIONS, NativeServer, SharedServers, fetch
 from tests.live.raw_messages import RawPeer
+from tests.live.tiers import OLDEST_AND_NEWEST
 from tests.live.until import LIMIT
 
 Connect = Callable[..., Awaitable[Client]]
@@ -31,7 +32,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedServers]
     shared.close()
 
 
-@pytest.fixture(params=TWIN_VERSIONS)
+@pytest.fixture(params=OLDEST_AND_NEWEST)
 def twin_version(request: pytest.FixtureRequest) -> str:
     """For a test whose result depends on the server's version: each one; the oldest and the newest in `make test`."""
     version: str = request.param

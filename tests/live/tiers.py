@@ -11,7 +11,7 @@ __all__ = ["OLDEST_AND_NEWEST", "few_or_many"]
 _OLDEST, *_BETWEEN, _NEWEST = TWIN_VERSIONS
 
 OLDEST_AND_NEWEST = [_OLDEST, *(pytest.param(each, marks=pytest.mark.exhaustive) for each in _BETWEEN), _NEWEST]
-"""As `twin_version`, for a fixture that outlives a test."""
+"""Parameters of a fixture: the oldest and the newest version in `make test`, each one with `--all`."""
 
 
 def few_or_many(*, few: int, many: int) -> pytest.MarkDecorator:
