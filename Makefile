@@ -111,7 +111,7 @@ STEPS := versions-test conform-bridge conform-native types container-test packag
 test-all: $(INSTALLED) $(SPARK) $(TESTS)
 	@$(MAKE) --no-print-directory lint
 	@$(BIN)/nats-bridge servers fetch $(subst $(COMMA),$(SPACE),$(MATRIX)) > /dev/null
-	@MAKE="$(MAKE)" .ci/lanes spark-test
+	@$(MAKE) --no-print-directory spark-test
 	@MAKE="$(MAKE)" .ci/lanes $(STEPS)
 
 versions-test: install
