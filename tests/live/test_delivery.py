@@ -5,17 +5,31 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
 from bridge.republish_run import RepublishRun
+from bridge.settings import Settings
 from conformance.servers import NativeServer
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecar_process import Scene, Seen
 from tests.live.sidecars import running, settings_for
 from tests.live.stopped_process import stands_still
 from tests.live.until import until
+
+
+@asynccontextmanager
+async def to_another_server(
+    native_server: Callable[..., NativeServer], raw_peer: OpenPeer, **rule: Any
+) -> AsyncIterator[tuple[Scene, NativeServer, Settings]]:
+    """A stream on one server, another server, and a rule that republishes there."""
+    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
+        here = await Scene.make(await raw_peer(source.url), "S")
+        connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
+        yield here, target, settings_for(source.url, here.rule(to="target", **rule), connections=connections)
 
 
 async def stored_before(peer: RawPeer) -> int:
@@ -26,10 +40,8 @@ async def stored_before(peer: RawPeer) -> int:
 async def test_a_target_that_comes_back_and_takes_less_is_sent_no_more_than_that(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer
 ) -> None:
-    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
-        here = await Scene.make(await raw_peer(source.url), "S")
-        connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
-        async with running(settings_for(source.url, here.rule(to="target"), connections=connections)) as bridge:
+    async with to_another_server(native_server, raw_peer) as (here, target, settings):
+        async with running(settings) as bridge:
             link = bridge.links["target"]
             await asyncio.to_thread(target.stop)
             await until(lambda: not link.client.is_connected)
@@ -49,15 +61,12 @@ async def test_a_target_that_comes_back_and_takes_less_is_sent_no_more_than_that
 async def test_nothing_is_acknowledged_before_the_target_has_confirmed_it(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer
 ) -> None:
-    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
-        here = await Scene.make(await raw_peer(source.url), "S")
-        connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
-        rule = here.rule(to="target", delivery="at_least_once")
+    async with to_another_server(native_server, raw_peer, delivery="at_least_once") as (here, target, settings):
 
         async def acknowledged(sequence: int) -> bool:
             return bool((await here.durable())["ack_floor"]["stream_seq"] == sequence)
 
-        async with running(settings_for(source.url, rule, connections=connections)) as bridge:
+        async with running(settings) as bridge:
             run = bridge.runs[0]
             assert isinstance(run, RepublishRun)
             await here.load.burst(1)
@@ -79,12 +88,9 @@ async def test_nothing_is_acknowledged_before_the_target_has_confirmed_it(
 async def test_what_was_written_to_a_server_that_dies_is_written_again(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer
 ) -> None:
-    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
-        here = await Scene.make(await raw_peer(source.url), "S")
+    async with to_another_server(native_server, raw_peer, delivery="at_least_once") as (here, target, settings):
         await (await raw_peer(target.url)).create_stream(name="K", subjects=["bridgeS.>"])
-        connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
-        rule = here.rule(to="target", delivery="at_least_once")
-        async with running(settings_for(source.url, rule, connections=connections)) as bridge:
+        async with running(settings) as bridge:
             run = bridge.runs[0]
             assert isinstance(run, RepublishRun)
             os.kill(target.pid, signal.SIGSTOP)
@@ -102,12 +108,9 @@ async def test_what_was_written_to_a_server_that_dies_is_written_again(
 async def test_what_comes_while_the_target_is_away_waits_for_it(
     delivery: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
 ) -> None:
-    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
-        here = await Scene.make(await raw_peer(source.url), "S")
+    async with to_another_server(native_server, raw_peer, delivery=delivery) as (here, target, settings):
         await (await raw_peer(target.url)).create_stream(name="K", subjects=["bridgeS.>"])
-        connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
-        rule = here.rule(to="target", delivery=delivery)
-        async with running(settings_for(source.url, rule, connections=connections)) as bridge:
+        async with running(settings) as bridge:
             run = bridge.runs[0]
             assert isinstance(run, RepublishRun)
             await asyncio.to_thread(target.stop)

@@ -48,7 +48,7 @@ class Scratch:
 
     Args:
         revision: of what to make it; None for the working tree, with what is not committed.
-        number: which of several that are at work together: each has server ports of its own.
+        number: which of several that run at the same time: each has server ports of its own.
         count: how many these are.
     """
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 __all__ = ["busy_loops"]
 
-# Ends by itself when whoever started it is gone, also by SIGKILL.
+# Exits when its parent has ended, also by SIGKILL.
 _LOOP = """
 import os
 while os.getppid() == {parent}:

@@ -22,7 +22,7 @@ _STOPPED_OR_GONE = "TtZX"
 
 
 def main(pid: int, seed: int, lock: Path) -> None:
-    """Stop and continue until the process is gone."""
+    """Stop and continue descendants until the process has ended."""
     draw = random.Random(seed)
     try:
         ends = os.pidfd_open(pid)

@@ -1,4 +1,4 @@
-"""A plugin of pytest: while a test with the mark `unstoppable` runs, no process is stopped but by itself."""
+"""A plugin of pytest: the stopper stops no process while a test with the mark `unstoppable` runs."""
 
 from __future__ import annotations
 

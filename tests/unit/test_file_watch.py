@@ -12,7 +12,7 @@ from bridge.file_watch import changes_of
 
 
 async def _found(monkeypatch: pytest.MonkeyPatch, looks: list[str | None], wanted: int) -> list[str]:
-    """What is told, when looks in turn find this."""
+    """What the watch reports when successive looks find this."""
     left: Iterator[str | None] = iter(looks)
     monkeypatch.setattr(file_watch, "_LOOK", 0)
     monkeypatch.setattr(file_watch, "content_hash", lambda _: next(left))

@@ -12,7 +12,7 @@ import pytest
 
 GOOD = "config/republish-monitor.yaml"
 
-# The command's own output goes nowhere; what was loaded when it ended is told on stdout.
+# The command's own output is discarded; stdout lists the modules that were loaded when it ended.
 _PROBE = """
 import contextlib, io, json, sys
 from bridge.cli import main
