@@ -29,7 +29,10 @@ def main() -> int:
     parser.add_argument("--table", type=Path, metavar="FILE", help="write the table there, in Markdown")
     parser.add_argument("--list", action="store_true", help="only name the defects")
     said = parser.parse_args()
-    defects = _chosen(read_defects(), said.ids)
+    known = read_defects()
+    if unknown := [wanted for wanted in said.ids if not _chosen(known, [wanted])]:
+        parser.error(f"no defect has the id or area {', '.join(unknown)}; --list names them")
+    defects = _chosen(known, said.ids)
     if said.list:
         print(*(f"{each.id}: {each.wrong}" for each in defects), sep="\n")
         return 0

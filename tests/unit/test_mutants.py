@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from tests.mutants.__main__ import main
 from tests.mutants.defects import AREAS, Defect, DefectError, read_defects
 
 ROOT = Path(__file__).parents[2]
@@ -46,3 +48,13 @@ def test_a_defect_whose_place_is_not_there_once_is_an_error_with_its_name(text: 
     defect = Defect("intake/x", "bridge/intake.py", "", (), "a = 1", "a = 2")
     with pytest.raises(DefectError, match=r"intake/x: its old text stands in bridge/intake\.py"):
         defect.planted(text)
+
+
+def test_an_id_that_no_defect_has_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["tests.mutants", "intake", "reload/no-such"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "no defect has the id or area reload/no-such; --list names them" in capsys.readouterr().err
