@@ -38,17 +38,14 @@ async def add_worker(here: Scene, name: str, subject: str = "") -> str:
 
 
 async def work_off(here: Scene, worker: str, count: int) -> list[bytes]:
-    """Take and acknowledge so many messages; their payloads."""
+    """Take and acknowledge so many messages, and wait until the server has handled it; their payloads."""
     seen = await here.peer.collect(f"work{here.name}{worker}")
     body = json.dumps({"batch": count}).encode()
     here.peer.publish(
         f"$JS.API.CONSUMER.MSG.NEXT.{here.name}.{worker}".encode(), body, b"", f"work{here.name}{worker}".encode()
     )
     messages = await seen.count(count)
-    for _, reply, _, _ in messages:
-        here.peer.publish(reply, b"+ACK")
-    async with asyncio.timeout(LIMIT):
-        await here.peer.client.flushed()
+    await asyncio.gather(*(here.peer.request_raw(reply, b"+ACK") for _, reply, _, _ in messages))
     return [payload for _, _, _, payload in messages]
 
 
@@ -153,7 +150,11 @@ async def test_a_work_queue_needs_consent(servers: SharedServers, unique_name: N
 async def test_an_interest_stream_keeps_nothing_when_the_connection_breaks(
     twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
-    """A work queue would keep it for ever, and therefore needs consent."""
+    """A work queue would keep it for ever, and therefore needs consent.
+
+    The worker acknowledges while the sidecar is away: on a 2.10.27 an acknowledgement that meets the deletion of a
+    consumer can leave its message in the stream, whoever deletes it.
+    """
     url = await servers.url(twin_version)
     here = await Scene.make(await raw_peer(url), unique_name("breaks"), retention="interest")
     worker = await add_worker(here, "worker")
@@ -162,14 +163,16 @@ async def test_an_interest_stream_keeps_nothing_when_the_connection_breaks(
         async with running(settings_for(url, here.rule(**WATCHING), connections=connections)) as bridge:
             await here.peer.store(f"{here.name}.s".encode())
             await here.bridged.count(1)
+            wire.hold_back()
             wire.cut()
             for _ in range(5):
                 await here.peer.store(f"{here.name}.s".encode())
             await work_off(here, worker, 6)
+            wire.let_through()
             await until(lambda: _holds(here, 0))
             await until(lambda: bridge.runs[0].ready)
-            end = await here.end()
-            await here.bridged.until_sequence(end)
+            await here.peer.store(f"{here.name}.s".encode())
+            await here.bridged.until_sequence(7)
 
 
 async def _holds(here: Scene, messages: int) -> bool:
