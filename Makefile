@@ -95,6 +95,10 @@ demo: install
 unit: install
 	$(BIN)/python -m pytest tests/unit --numprocesses 2 --dist worksteal
 
+# Spark in tests ends before Java's second compiler pays: it took half of Java's seconds.
+test spark-test: export SPARK_SUBMIT_OPTS := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+test spark-test: export SPARK_LAUNCHER_OPTS := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+
 # Of the tests on Spark the round trip, where there is a Java that can run it.
 ROUND_TRIP := tests/spark/test_round_trip.py
 test: install
@@ -104,19 +108,17 @@ test: install
 	test -z "$$missing" || echo "No Spark round trip. $$missing (Debian and Ubuntu: apt-get install default-jre-headless)"; \
 	exit $$code
 
-# The longest first, but Spark alone: it gives the Python processes of a stream ten seconds to start. What is installed is
-# installed before: the steps share it.
-STEPS := versions-test conform-bridge conform-native types container-test package browser-test chaos-smoke \
-	manifests docs demo audit
+# One lane from the first on, one from the last on. What is installed is installed before: the steps share it.
+STEPS := spark-test versions-test chaos-smoke demo docs manifests types audit package browser-test container-test \
+	conform-native conform-bridge
 test-all: $(INSTALLED) $(SPARK) $(TESTS)
 	@$(MAKE) --no-print-directory lint
 	@$(BIN)/nats-bridge servers fetch $(subst $(COMMA),$(SPACE),$(MATRIX)) > /dev/null
-	@$(MAKE) --no-print-directory spark-test
 	@MAKE="$(MAKE)" .ci/lanes $(STEPS)
 
 versions-test: install
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
-	$(BIN)/python -m pytest --all --numprocesses 4 --dist worksteal
+	$(BIN)/python -m pytest --all --numprocesses $(AT_ONCE) --dist worksteal
 
 stress: install
 	@$(BIN)/python -m tests.stress --times $(N) $(T)
