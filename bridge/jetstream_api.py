@@ -24,7 +24,15 @@ from transforms.timestamp import nanoseconds_of
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
-__all__ = ["CONSUMER_IN_USE", "CONSUMER_NOT_FOUND", "NOT_ENABLED", "STREAM_NOT_FOUND", "JetStreamApi", "Json"]
+__all__ = [
+    "CONSUMER_IN_USE",
+    "CONSUMER_NOT_FOUND",
+    "MESSAGE_NOT_FOUND",
+    "NOT_ENABLED",
+    "STREAM_NOT_FOUND",
+    "JetStreamApi",
+    "Json",
+]
 
 Json: TypeAlias = dict[str, Any]
 _Answer = TypeVar("_Answer")
@@ -33,7 +41,7 @@ STREAM_NOT_FOUND = 10059
 CONSUMER_NOT_FOUND = 10014
 CONSUMER_IN_USE = 10013
 NOT_ENABLED = 10039
-_MESSAGE_NOT_FOUND = 10037
+MESSAGE_NOT_FOUND = 10037
 
 _DOUBTS = (0.1, 0.3)
 """Seconds between the questions after a consumer that a cluster may have."""
@@ -100,6 +108,14 @@ class JetStreamApi:
 
         return await self._patiently(attempt, patience)
 
+    async def store(self, subject: str, payload: bytes, headers: Mapping[str, str]) -> Json:
+        """Publish into a stream; its acknowledgement. For what may be stored twice: it is sent again without an answer.
+
+        Raises:
+            ApiError: the stream refuses, or no answer in time.
+        """
+        return await self._patiently(lambda: self._request_once(subject, payload, headers))
+
     async def acknowledge(self, reply: bytes) -> None:
         """Acknowledge a message by its reply subject, and wait until its consumer has taken note.
 
@@ -119,8 +135,8 @@ class JetStreamApi:
                 return await request()
         raise AssertionError("tenacity raises or returns")
 
-    async def _request_once(self, subject: str, data: bytes) -> Json:
-        reply: Json = json.loads(await self._answer_to(subject, data))
+    async def _request_once(self, subject: str, data: bytes, headers: Mapping[str, str] | None = None) -> Json:
+        reply: Json = json.loads(await self._answer_to(subject, data, headers))
         error = reply.get("error")
         if error:
             code = int(error.get("code", 0))
@@ -151,9 +167,10 @@ class JetStreamApi:
         cluster = info.get("cluster")
         return stream not in self._in_clusters if cluster is None else bool(cluster.get("leader"))
 
-    async def _answer_to(self, subject: str, data: bytes) -> bytes:
+    async def _answer_to(self, subject: str, data: bytes, headers: Mapping[str, str] | None = None) -> bytes:
         place = f"connection '{self.connection}'"
-        request = asyncio.create_task(self.client.request(subject, data, timeout=self._timeout))
+        own = None if headers is None else dict(headers)
+        request = asyncio.create_task(self.client.request(subject, data, timeout=self._timeout, headers=own))
         self._under_way[request] = subject
         try:
             answer = await request
@@ -292,7 +309,7 @@ class JetStreamApi:
         Everything is exact but a subject that is not UTF-8: there JSON holds U+FFFD instead of the bytes.
         """
         try:
-            reply = await self._unless(_MESSAGE_NOT_FOUND, f"STREAM.MSG.GET.{stream}", {"seq": sequence})
+            reply = await self._unless(MESSAGE_NOT_FOUND, f"STREAM.MSG.GET.{stream}", {"seq": sequence})
         except ApiError as error:
             if error.err_code != STREAM_NOT_FOUND:
                 raise
@@ -333,7 +350,7 @@ class JetStreamApi:
             Its sequence, and when it was stored, nanoseconds since 1970; None if there is none.
         """
         reply = await self._unless(
-            _MESSAGE_NOT_FOUND, f"STREAM.MSG.GET.{stream}", {"seq": sequence, "next_by_subj": subject}
+            MESSAGE_NOT_FOUND, f"STREAM.MSG.GET.{stream}", {"seq": sequence, "next_by_subj": subject}
         )
         return (int(reply["message"]["seq"]), nanoseconds_of(reply["message"]["time"])) if reply else None
 

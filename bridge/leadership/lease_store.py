@@ -21,7 +21,7 @@ from tenacity import AsyncRetrying, retry_if_result, wait_fixed
 from bridge.cancelling import end_tasks
 from bridge.connection import Link
 from bridge.errors import ApiError, ConfigError, NotPermittedError
-from bridge.jetstream_api import STREAM_NOT_FOUND, Json
+from bridge.jetstream_api import MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, Json
 from bridge.leadership import clock
 from bridge.leadership.lease import Record, Sighting, Write
 from bridge.leadership.timing import Timing
@@ -33,7 +33,6 @@ __all__ = ["Bucket", "Hint", "LeaseStore", "Outcome", "lease_subject"]
 
 _log = structlog.get_logger("bridge.leadership")
 
-_MESSAGE_NOT_FOUND = 10037
 _WRONG_SEQUENCE = (10071, 10164)
 _NAME_IN_USE = 10058
 _NO_CLUSTER = 10074
@@ -170,7 +169,7 @@ class LeaseStore:
         error = answer.get("error")
         if error is None:
             return _sighting(answer["message"])
-        if error.get("err_code") == _MESSAGE_NOT_FOUND:
+        if error.get("err_code") == MESSAGE_NOT_FOUND:
             return Sighting(0, None)
         if error.get("err_code") == STREAM_NOT_FOUND and self._bucket.create:
             _log.warning("leadership.bucket_gone", bucket=self._bucket.name, meaning="it is made again")

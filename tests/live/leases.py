@@ -25,9 +25,9 @@ async def free(peer: RawPeer, bucket: str, *rules: str) -> None:
 
 
 async def lease(peer: RawPeer, bucket: str, rule: str = "rule") -> dict[str, Any] | None:
-    """The record of a rule's lease."""
+    """The record of a rule's lease; None if there is none, or it was purged."""
     answer = await peer.api(f"STREAM.MSG.GET.KV_{bucket}", {"last_by_subj": f"$KV.{bucket}.lease.nats-bridge.{rule}"})
-    if "message" not in answer:
+    if not answer.get("message", {}).get("data"):
         return None
     record: dict[str, Any] = json.loads(base64.b64decode(answer["message"]["data"]))
     return record

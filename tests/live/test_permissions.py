@@ -12,6 +12,7 @@ import pytest
 import structlog.testing
 
 from bridge.cancelling import end_tasks
+from bridge.clean import clean
 from bridge.errors import BridgeError
 from bridge.permissions import ConnectionGrants, Grant, as_text, grants_of, look_up
 from bridge.preflight import with_server
@@ -190,11 +191,15 @@ class Stage:
                     await self.peer_now.api(f"CONSUMER.DELETE.{stream}.{consumer}")
 
     async def play(self) -> Used:
-        """A whole life: start, restart of the server, loss of consumers, stop, another start; what was used."""
+        """A whole life: start, restart, loss of consumers, stop, another start, leases removed; what was used."""
         try:
             await self._live()
         finally:
             await self.stop()
+        for scenario in self.scenarios:
+            if scenario.leads and scenario.name not in self.failed:
+                lines = await clean(self.settings(scenario, scenario.rule()), [])
+                assert "removed lease" in lines[0], lines
         await asyncio.to_thread(self.server.stop)
         return used(self.server.log_file)
 
