@@ -107,7 +107,7 @@ _SECTIONS: Final = (
         "SubjectTransformRule",
         "Rule subject_transform",
         "rules:\n  - name: partition-in\n    kind: subject_transform\n    stream: EVENTS\n"
-        '    subject_transform: {src: "events.*", dest: "{{partition(8,1)}}.events.{{wildcard(1)}}"}',
+        '    subject_transform: {src: "events.*", dest: "events.{{partition(8,1)}}.{{wildcard(1)}}"}',
         "See [a stream's ingress](../subject-transform.md).",
     ),
     _Section(

@@ -40,11 +40,14 @@ def at(example: Path, addresses: dict[str, str]) -> Settings:
     return settings.model_copy(update={"connections": connections})
 
 
+@pytest.mark.parametrize("version", ["2.15.1", pytest.param("2.10.27", marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("example", EXAMPLES, ids=[path.stem for path in EXAMPLES])
-async def test_what_an_example_says_happens(example: Path, native_server: Servers, raw_peer: OpenPeer) -> None:
+async def test_what_an_example_says_happens(
+    version: str, example: Path, native_server: Servers, raw_peer: OpenPeer
+) -> None:
     commands = lines_to_try(example)
     start = next(n for n, words in enumerate(commands) if words[:2] == ["nats-bridge", "run"])
-    async with native_server("2.10.27") as east, native_server("2.10.27") as west:
+    async with native_server(version) as east, native_server(version) as west:
         peers = {EAST: await raw_peer(east.url), WEST: await raw_peer(west.url)}
         tried = Tried(peers)
         for words in commands[:start]:
