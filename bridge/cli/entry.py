@@ -40,7 +40,6 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "capture": ("pipeline.cli.capture:capture_command", "Capture a stream as Parquet, on Spark."),
     "backfill": ("pipeline.cli.backfill:backfill_command", "Copy a stream's history through a rule, on Spark."),
     "diff": ("pipeline.cli.diff:diff_command", "Compare two streams or captures, message by message, on Spark."),
-    "partition": ("pipeline.cli.partition:partition_command", "Plan a change of the number of partitions, on Spark."),
 }
 
 

@@ -18,8 +18,8 @@ Every command with its options, from what `--help` says. This page is generated:
 
 Exit codes, where a command says nothing else: 0 good, 1 the answer is no, 2 usage or configuration, 3 server not
 reachable. An error is one or two lines on standard error; `nats-bridge --debug COMMAND` adds a traceback. Answers go to
-standard output, logs and progress to standard error. `capture`, `backfill`, `diff` and `partition` need the extra
-`spark` ([Spark](../spark.md)); their help does not.
+standard output, logs and progress to standard error. `capture`, `backfill` and `diff` need the extra `spark`
+([Spark](../spark.md)); their help does not.
 """
 
 

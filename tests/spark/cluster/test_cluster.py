@@ -9,7 +9,6 @@ import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from nats.aio.client import Client
@@ -87,20 +86,21 @@ async def test_a_stream_is_read_transformed_and_written_with_nothing_but_what_wa
     assert all(str(cluster.place) in task["directory"] for task in seen["tasks"])
 
 
-def test_a_command_of_ours_is_submitted_through_a_file_of_two_lines(
-    cluster: StandaloneCluster, shipped: Path, tmp_path: Path
+async def test_a_command_of_ours_is_submitted_through_a_file_of_two_lines(
+    cluster: StandaloneCluster,
+    shipped: Path,
+    servers: SharedServers,
+    raw_peer: OpenPeer,
+    unique_name: Callable[[str], str],
+    tmp_path: Path,
 ) -> None:
-    subjects = [f"orders.{number % 10}.{number}" for number in range(100)]
-    pq.write_table(pa.table({"subject": subjects}), tmp_path / "subjects.parquet")
-    given = ["--src", "orders.*.*", "--dest", "{{partition(8,1)}}.$1.$2", "--to", "12", "--picture"]
-    job = cluster.submit(
-        JOBS / "nats_bridge_main.py",
-        *("partition", "plan", str(tmp_path / "subjects.parquet"), *given, str(tmp_path / "plan.png")),
-        shipped=shipped,
-    )
-    assert job.ended() == 0, job.text[-5000:]
-    assert "8 → 12 partitions: {{partition(12,1)}}.$1.$2" in job.text
-    assert (tmp_path / "plan.png").stat().st_size > 1000
+    url = await servers.url(VERSION)
+    stream = unique_name("CLUSTER_MAIN")
+    await filled(await raw_peer(url), stream, "main")
+    given = ["capture", stream, str(tmp_path / "captured"), "--server", url, "--quiet"]
+    job = cluster.submit(JOBS / "nats_bridge_main.py", *given, shipped=shipped)
+    assert await asyncio.to_thread(job.ended) == 0, job.text[-5000:]
+    assert f"{stream}: {MESSAGES:,} messages (1 to {MESSAGES}) captured" in job.text
 
 
 async def test_a_killed_executor_costs_nothing_and_doubles_nothing(
