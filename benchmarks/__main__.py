@@ -24,7 +24,6 @@ from benchmarks import (
     memory,
     peers,
     rules,
-    scale_out,
     sizes,
     soak,
     startup,
@@ -44,7 +43,7 @@ _NAMES = (
     *("sizes", "subjects", "rules", "peers"),
     *("catch-up", "live-copying", "copy-latency", "copy-memory", "telemetry", "startup"),
 )
-_LONG = ("scale-out", "one-rule", "soak")
+_LONG = ("soak",)
 """Run only where they are named."""
 _EXIT_MISSED, _EXIT_IMPOSSIBLE, _EXIT_INTERRUPTED = 1, 2, 130
 
@@ -122,8 +121,6 @@ def _run(options: argparse.Namespace) -> int:
         "copy-latency": partial(copy_latency.run, version),
         "copy-memory": partial(copy_memory.run, version),
         "telemetry": partial(telemetry.run, version),
-        "scale-out": partial(scale_out.run, version),
-        "one-rule": partial(scale_out.run_one_rule, version),
         "soak": partial(soak.run, version),
     }
     reports: dict[str, Report] = {}

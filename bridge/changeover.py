@@ -1,11 +1,10 @@
 """From one configuration to another while the rules are at work: looked at first, then done, or undone.
 
 Theory of operation. `prepare` opens what the new configuration needs and has every new or changed rule checked, as a
-start would; whatever is in the way, nothing has changed by then but connections that are closed again. `apply` stops
-what is no more (`halt`), then starts what is new (`begin`), since a rule may take over from one that is gone. Rules
-that did not change are not touched, except that they are told which configuration they belong to. When a start fails
-all the same, `undo` stops what is new and starts what was there again: positions are on the servers, so it goes on
-where it was stopped. Where several processes change over together, all of them do a step before the next one is begun.
+start would, loops included; whatever is in the way, nothing has changed by then but connections that are closed again.
+`apply` stops what is no more, then starts what is new, since a rule may take over from one that is gone. Rules that did
+not change are not touched, except that they learn which configuration they belong to. When a start fails all the same,
+what is new is stopped and what was there is started again: positions are on the servers, so it resumes where it was.
 """
 
 from __future__ import annotations
@@ -87,8 +86,10 @@ class Changeover:
                 if rule.name in self.concerned:
                     self._refuse_broken(rule)
                     await self._check(rule)
+            if plan.touched:
+                await loops.refuse(self.concerned)
         except BaseException:
-            await self.abandon()
+            await close_links(self._new_links.values())
             raise
 
     @property
@@ -96,43 +97,27 @@ class Changeover:
         """The names of the rules that are to be started."""
         return {*self._plan.changed, *self._plan.added}
 
-    async def refuse_loops(self) -> None:
-        """Look for loops that begin with the new configuration; where there is one, nothing has changed.
-
-        Raises:
-            RuleRefusedError: there is one.
-        """
-        try:
-            await self._new.loops.refuse(self.concerned)
-        except BaseException:
-            await self.abandon()
-            raise
-
-    async def abandon(self) -> None:
-        """Leave everything as it was; instead of `halt`."""
-        await close_links(self._new_links.values())
-
     async def apply(self) -> None:
-        """`halt`, `begin` and `finish`. After `prepare`.
+        """Change over. After `prepare`.
 
         Raises:
             BridgeError: a start failed; what was there is at work again.
         """
-        await self.halt()
+        await self._halt()
         try:
-            await self.begin()
+            await self._begin()
         except Exception as error:
-            await self.undo()
+            await self._undo()
             if not isinstance(error, BridgeError):
                 raise
             raise RolledBackError(
                 f"{error}; it was found at the start only, so rules were stopped and started again as they were",
                 retriable=error.retriable,
             ) from None
-        await self.finish()
+        await self._finish()
 
-    async def halt(self) -> None:
-        """Stop what is no more, and what is to go on differently. After `prepare`."""
+    async def _halt(self) -> None:
+        """Stop what is no more, and what is to go on differently."""
         plan = self._plan
         before = {seat.rule.name: seat for seat in self._old_seats}
         await asyncio.gather(
@@ -145,8 +130,8 @@ class Changeover:
         for seat, rule in zip(self.seats, self._settings.rules, strict=True):
             seat.take(rule, self._new)
 
-    async def begin(self) -> None:
-        """Start what is new. After `halt`.
+    async def _begin(self) -> None:
+        """Start what is new.
 
         Raises:
             BridgeError: a start failed.
@@ -156,31 +141,21 @@ class Changeover:
                 await seat.check()
                 await seat.start()
 
-    async def finish(self) -> None:
-        """The new configuration holds: close what nobody needs any more. After `begin`."""
+    async def _finish(self) -> None:
+        """The new configuration holds: close what nobody needs any more."""
         self.assembly = self._new
         await close_links(link for name, link in self._old.links.items() if self._new.links.get(name) is not link)
 
-    async def undo(self) -> None:
-        """`withdraw` and `resume`: put back what was there. After `halt`."""
-        await self.withdraw()
-        await self.resume()
-
-    async def withdraw(self) -> None:
-        """Stop what is new, as far as it was started. After `halt`."""
+    async def _undo(self) -> None:
+        """Stop what is new, as far as it was started, and start what was there; a rule that does not start fails."""
         plan = self._plan
-        undone = {*plan.changed, *plan.added}
         await asyncio.gather(
             *(
                 seat.halt() if seat.rule.name in plan.changed else seat.stop()
                 for seat in self.seats
-                if seat.rule.name in undone
+                if seat.rule.name in self.concerned
             )
         )
-
-    async def resume(self) -> None:
-        """Start what was there; a rule that does not start any more fails, as it would at work. After `withdraw`."""
-        plan = self._plan
         self.seats = self._old_seats
         rules = {rule.name: rule for rule in self._old.settings.rules}
         for seat in self.seats:

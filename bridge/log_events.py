@@ -15,7 +15,7 @@ __all__ = ["BOUND_FIELDS", "EVENTS", "Level", "LogEvent", "as_markdown", "with_t
 
 Level: TypeAlias = Literal["info", "warning", "error"]
 
-BOUND_FIELDS: Final = frozenset({"rule", "stream", "origin", "connection", "worker", "meaning", "exc_info"})
+BOUND_FIELDS: Final = frozenset({"rule", "stream", "origin", "connection", "meaning", "exc_info"})
 """Fields that any event may have."""
 
 
@@ -38,27 +38,17 @@ class LogEvent:
 
 EVENTS: Final[dict[str, LogEvent]] = {
     # -- the process
-    "sidecar.starting": LogEvent("info", "The process has begun.", ("name", "config", "rules", "workers"), always=True),
+    "sidecar.starting": LogEvent("info", "The process has begun.", ("name", "config", "rules"), always=True),
     "sidecar.ready": LogEvent(
         "info",
         "Every rule was looked at; those that can work do, others wait for a stream or stand by.",
-        ("name", "rules", "waiting", "standby", "http", "workers"),
+        ("name", "rules", "waiting", "standby", "http"),
         always=True,
     ),
     "sidecar.draining": LogEvent("info", "The end was asked for; rules finish.", ("reason",), always=True),
     "sidecar.stopped": LogEvent("info", "Everything in hand was finished.", always=True),
     "sidecar.ended": LogEvent("error", "The sidecar ends because of an error.", ("reason",), always=True),
     "sidecar.refused": LogEvent("error", "The sidecar does not start.", ("code", "reason"), always=True),
-    # -- several processes
-    "worker.started": LogEvent("info", "A worker's process has begun.", ("pid", "rules"), always=True),
-    "worker.back": LogEvent("info", "A worker that had ended is at work again.", always=True),
-    "worker.ended": LogEvent(
-        "error", "A worker's process is gone; it is started again.", ("reason", "again_in"), always=True
-    ),
-    "worker.unfinished": LogEvent(
-        "error", "A worker could not finish what it had in hand.", ("exit_code",), always=True
-    ),
-    "worker.alone": LogEvent("warning", "The foreman is gone, so the worker finishes and ends.", always=True),
     "http.failed": LogEvent("error", "An answer over HTTP met a fault in the program.", ("path", "reason")),
     "http.watch_failed": LogEvent("error", "The watch for wedged rules met a fault in the program.", ("reason",)),
     # -- reading the configuration again

@@ -1,9 +1,9 @@
-"""Refusing rules whose messages would come round for ever, whoever looks at the accounts for that."""
+"""Refusing rules whose messages would loop for ever."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Set
-from typing import Protocol, Self
+from typing import Self
 
 import structlog
 
@@ -12,33 +12,13 @@ from bridge.connection import Link
 from bridge.errors import RuleRefusedError
 from bridge.settings import Settings
 
-__all__ = ["AccountLoops", "LoopCheck"]
+__all__ = ["LoopCheck"]
 
 _log = structlog.get_logger("bridge.sidecar")
 
 
-class LoopCheck(Protocol):
-    """Looks at the accounts and at all rules of a configuration together."""
-
-    async def refuse(self, rules: Set[str]) -> None:
-        """Look now.
-
-        Raises:
-            RuleRefusedError: one of the named rules takes part in a loop.
-        """
-
-    def following(self, settings: Settings, links: Mapping[str, Link]) -> LoopCheck:
-        """The same for another configuration; what is known of connections that are used on still holds."""
-
-    def on_change(self, listener: Callable[[], Awaitable[None]]) -> None:
-        """Await `listener` when connections turn out to reach the same account after a look: look again then."""
-
-    async def close(self) -> None:
-        """Stop finding that out."""
-
-
-class AccountLoops:
-    """Looks through the connections of the rules themselves.
+class LoopCheck:
+    """Looks at the accounts and at all rules of a configuration together.
 
     Args:
         settings: the configuration.
@@ -50,7 +30,11 @@ class AccountLoops:
         self._accounts = AccountGraph(settings, links, earlier)
 
     async def refuse(self, rules: Set[str]) -> None:
-        """See `LoopCheck`."""
+        """Look now.
+
+        Raises:
+            RuleRefusedError: one of the named rules takes part in a loop.
+        """
         outlook = await self._accounts.look()
         for reason in outlook.unseen:
             _log.warning("loops.not_seen", reason=reason)
@@ -61,13 +45,13 @@ class AccountLoops:
                 raise RuleRefusedError(str(loop))
 
     def following(self, settings: Settings, links: Mapping[str, Link]) -> Self:
-        """See `LoopCheck`."""
+        """The same for another configuration; what is known of connections that are used on still holds."""
         return type(self)(settings, links, self._accounts)
 
     def on_change(self, listener: Callable[[], Awaitable[None]]) -> None:
-        """See `LoopCheck`."""
+        """Await `listener` when connections turn out to reach the same account after a look: look again then."""
         self._accounts.shared.on_late = listener
 
     async def close(self) -> None:
-        """See `LoopCheck`."""
+        """Stop finding that out."""
         await self._accounts.shared.close()

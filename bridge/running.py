@@ -7,7 +7,6 @@ import gc
 import os
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import structlog
 
@@ -19,10 +18,6 @@ from bridge.freed_memory import keep_freed_memory
 from bridge.logs import configure_logs
 from bridge.settings import Settings
 from bridge.sidecar import Sidecar
-from bridge.workers.cores import worker_count
-
-if TYPE_CHECKING:
-    from bridge.workers.foreman import Foreman
 
 __all__ = ["run", "suit_hot_paths"]
 
@@ -50,24 +45,20 @@ async def run(settings: Settings, config_path: Path, config_hash: str | None = N
         BridgeError: the start was refused; nothing is left running.
     """
     configure_logs(settings.log)
-    workers = worker_count(settings)
     _log.info(
         "sidecar.starting",
         name=settings.name,
         config=str(config_path),
         rules=len(settings.rules),
-        **({"workers": workers} if workers > 1 else {}),
     )
     suit_hot_paths()
-    sidecar = _sidecar(settings, workers, config_path, config_hash or content_hash(config_path))
+    sidecar = Sidecar(settings, config_path, config_hash or content_hash(config_path))
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     reloads: set[asyncio.Task[object]] = set()
 
     def on_stop(name: str) -> None:
         if stopping.is_set():
-            if not isinstance(sidecar, Sidecar):
-                sidecar.kill()
             os._exit(1)  # at once: no cleaning up that could wait for something
         stopping.set()
         sidecar.drain(name)
@@ -96,15 +87,6 @@ async def run(settings: Settings, config_path: Path, config_hash: str | None = N
         return _ended(sidecar.error)
     _log.info("sidecar.stopped")
     return 0 if finished else 1
-
-
-def _sidecar(settings: Settings, workers: int, config_path: Path, config_hash: str | None) -> Sidecar | Foreman:
-    """One process where one is enough; else a foreman, who starts others."""
-    if workers == 1:
-        return Sidecar(settings, config_path, config_hash)
-    from bridge.workers.foreman import Foreman
-
-    return Foreman(settings, workers, config_path, config_hash)
 
 
 def _ended(error: BaseException) -> int:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,8 +20,8 @@ from bridge.http.own_state import OwnState
 from bridge.leadership.term import ALONE, Leadership
 from bridge.links import close_links, connections_of, open_links
 from bridge.logs import configure_logs
-from bridge.loop_check import AccountLoops, LoopCheck
-from bridge.reload_plan import ReloadPlan, plan_reload
+from bridge.loop_check import LoopCheck
+from bridge.reload_plan import plan_reload
 from bridge.reloading import Reloader, ReloadFacts, Taken
 from bridge.rule_run import RuleRun
 from bridge.rule_seat import RuleSeat
@@ -32,18 +31,9 @@ from bridge.telemetry.service import Telemetry
 if TYPE_CHECKING:
     from bridge.http.listener import Listener
 
-__all__ = ["Change", "Sidecar"]
+__all__ = ["Sidecar"]
 
 _log = structlog.get_logger("bridge.sidecar")
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Another configuration that is being taken: the difference, and how to get over it, step by step."""
-
-    settings: Settings
-    plan: ReloadPlan
-    steps: Changeover
 
 
 class Sidecar:
@@ -53,8 +43,6 @@ class Sidecar:
         settings: the configuration.
         config_path: the file that it came from, which `reload` reads again; None if it came from none.
         config_hash: of that file's content, as `bridge.file_watch` makes it, taken before the file was read.
-        loops: makes what refuses loops, of the configuration and its open connections.
-        worker: the number of the worker that this process is, if it is one.
     """
 
     def __init__(
@@ -62,9 +50,6 @@ class Sidecar:
         settings: Settings,
         config_path: Path | None = None,
         config_hash: str | None = None,
-        *,
-        loops: Callable[[Settings, Mapping[str, Link]], LoopCheck] = AccountLoops,
-        worker: int | None = None,
     ) -> None:
         self.settings = settings
         self.config_path = config_path
@@ -74,22 +59,20 @@ class Sidecar:
         self.http: tuple[str, int] | None = None
         self.reloader = Reloader(config_path, config_hash, self._take, lambda: self.settings.reload.watch)
         self._seats: list[RuleSeat] = []
-        self._make_loops = loops
-        self._worker = worker
-        self._change: Change | None = None
+        self._changeover: Changeover | None = None
         self._assembly: Assembly | None = None
         self._links: list[Link] = []  # all that are open
         self._leadership: Leadership = ALONE
         self._listener: Listener | None = None
         self._ended: BridgeError | None = None
         self.began = time.time()
-        self.telemetry = Telemetry(settings, self, worker=worker)
+        self.telemetry = Telemetry(settings, self)
         self.state = OwnState(self, settings.http.wedged_after)
 
     @property
     def seats(self) -> list[RuleSeat]:
         """The rules, in the order of the configuration."""
-        return self._change.steps.seats if self._change is not None else self._seats
+        return self._changeover.seats if self._changeover is not None else self._seats
 
     @property
     def runs(self) -> list[RuleRun]:
@@ -112,15 +95,9 @@ class Sidecar:
         return next((seat.error for seat in self.seats if seat.error is not None), self._ended)
 
     @property
-    def change(self) -> Change:
-        """The configuration that is being taken, from `prepare` to `settle` or `forget_change`."""
-        assert self._change is not None
-        return self._change
-
-    @property
     def is_changing(self) -> bool:
-        """Whether there is one."""
-        return self._change is not None
+        """Whether another configuration is being taken."""
+        return self._changeover is not None
 
     async def start(self) -> None:
         """Connect, check every rule, and only then start them; on an error nothing is left running.
@@ -159,9 +136,8 @@ class Sidecar:
         """
         settings = self.settings
         self.telemetry.start()
-        if settings.http.address is not None or self._worker is not None:
-            self.state.start()
         if settings.http.address is not None:
+            self.state.start()
             # What serves HTTP takes longer to import than all the rest, and is not needed without.
             from bridge.http.listener import Listener
             from bridge.telemetry.exposition import Exposition
@@ -174,7 +150,7 @@ class Sidecar:
             self._opened(link)
         await self._open_leadership()
         self.started = True
-        loops = self._make_loops(settings, links)
+        loops = LoopCheck(settings, links)
         loops.on_change(self._look_again)
         assembly = self._assembly = Assembly(settings, links, loops, self.telemetry.tracing_of)
         self._seats = [self._make_seat(rule, assembly) for rule in settings.rules]
@@ -225,40 +201,21 @@ class Sidecar:
         Raises:
             BridgeError: what is in the way; the configuration from before goes on.
         """
-        change = await self.prepare(settings)
-        try:
-            if change.plan.touched:
-                await change.steps.refuse_loops()
-            await change.steps.apply()
-        except BaseException:
-            self.forget_change()
-            raise
-        return self.settle()
-
-    async def prepare(self, settings: Settings) -> Change:
-        """Look whether another configuration can be run; its steps are to be done next, and then `settle`.
-
-        Raises:
-            BridgeError: what is in the way; nothing has changed.
-        """
         assert self._assembly is not None
         plan = plan_reload(self.settings, settings)
         if plan.restart:
             raise ConfigError(f"{self.config_path}: {plan.refusal}")
-        steps = Changeover(self._assembly, settings, plan, self._seats, self._make_seat, self._opened)
-        change = self._change = Change(settings, plan, steps)
+        changeover = self._changeover = Changeover(
+            self._assembly, settings, plan, self._seats, self._make_seat, self._opened
+        )
         try:
-            await steps.prepare()
-        except BaseException:
-            self.forget_change()
-            raise
-        return change
-
-    def settle(self) -> Taken:
-        """Another configuration holds: all of its steps were done."""
-        assert self._change is not None
-        plan, settings = self._change.plan, self._change.settings
-        self.forget_change()
+            await changeover.prepare()
+            await changeover.apply()
+        finally:
+            # Also where a step was cancelled: whoever stops the sidecar must find all that is at work.
+            self._changeover = None
+            self._seats, self._assembly = changeover.seats, changeover.assembly
+            self._links = [link for link in self._links if not link.client.is_closed]
         self.settings = settings
         if plan.logging:
             configure_logs(settings.log)
@@ -279,14 +236,6 @@ class Sidecar:
                 meaning=left.remedy,
             )
         return Taken("unchanged" if plan.is_empty else "applied", plan.touched)
-
-    def forget_change(self) -> None:
-        """Nothing is being changed any more: what is at work by now is all that there is."""
-        # Also where a step was cancelled: whoever stops the sidecar must find all that is at work.
-        if self._change is not None:
-            steps, self._change = self._change.steps, None
-            self._seats, self._assembly = steps.seats, steps.assembly
-        self._links = [link for link in self._links if not link.client.is_closed]
 
     def _make_seat(self, rule: Rule, assembly: Assembly) -> RuleSeat:
         return RuleSeat(rule, assembly, self._leadership, self._rule_failed)

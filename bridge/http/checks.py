@@ -1,4 +1,4 @@
-"""What a probe looks at; apart from `probes`, since workers check themselves, and answer a foreman without HTTP."""
+"""What a probe looks at."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ from bridge.settings.leadership import LeadershipField
 from bridge.settings.reload import Reload
 from bridge.settings.rules import Rule
 from bridge.settings.telemetry import Telemetry
-from bridge.settings.workers import WorkersField
 
 __all__ = ["DEFAULT_DIALECT", "NATIVE_DIALECT", "Http", "Log", "Settings"]
 
@@ -54,10 +53,6 @@ class Settings(Part):
     )
     reload: Reload = Field(default=Reload.model_construct(), description="reading the configuration again")
     telemetry: Telemetry = Field(default=Telemetry.model_construct(), description="traces")
-    workers: WorkersField = Field(
-        default=1,
-        description="processes that share the rules; auto: as many as there are cores to use, at most one per rule",
-    )
     rules: tuple[Rule, ...] = Field(default=(), description="what to do")
 
     def dialect_of(self, rule: Rule) -> str:

@@ -69,7 +69,6 @@ def _is_late(rule: Mapping[str, Any]) -> bool:
 
 
 _COLUMNS: Final = (
-    _Column("WORKER", lambda rule: str(rule.get("worker") or "-"), 2),
     _Column("STATE", _condition, 9, right=False, colour=lambda rule: _COLOURS.get(_condition(rule), "yellow")),
     _Column("LEADER", _leader, 3, right=False),
     _Column("IN", lambda rule: per_second(_measure(rule, "rate_in")), 7),
@@ -79,7 +78,7 @@ _COLUMNS: Final = (
 )
 
 
-_SOMETIMES: Final = {"LEADER": "leader", "WORKER": "worker"}
+_SOMETIMES: Final = {"LEADER": "leader"}
 """Columns that are there only where a rule has this."""
 
 
@@ -112,7 +111,6 @@ def heading_lines(document: Mapping[str, Any], width: int) -> list[str]:
         wrong = f"; last error {link['last_error']}" if link.get("last_error") and not link["connected"] else ""
         text = printable(f"connection {link['name']}: {at} at {', '.join(link['servers'])}{again}{wrong}")
         lines.append(_cut([(text, None if link["connected"] else "red")], width))
-    lines += [_worker_line(worker, width) for worker in document.get("workers") or ()]
     config = document.get("config") or {}
     if config.get("path"):
         reload = config.get("last_reload")
@@ -121,17 +119,6 @@ def heading_lines(document: Mapping[str, Any], width: int) -> list[str]:
         text = printable(f"configuration {config['path']}, loaded at {clock(config['loaded_at'])}{again}{said}")
         lines.append(_cut([(text, "red" if said else None)], width))
     return lines
-
-
-def _worker_line(worker: Mapping[str, Any], width: int) -> str:
-    at_work = worker["state"] == "working"
-    memory = worker.get("memory_bytes")
-    used = f", {memory / 1e6:.0f} MB" if memory else ""
-    again = f", started {worker['starts']} times, the last end: {worker['last_end']}" if worker["last_end"] else ""
-    state = "" if at_work else f" {worker['reason'] or worker['state']}"
-    rules = f"{count(len(worker['rules']))} rules"
-    text = f"worker {worker['worker']}{state}: pid {worker['pid'] or '-'}, {rules}{used}{again}"
-    return _cut([(printable(text), None if at_work else "red")], width)
 
 
 def rule_blocks(document: Mapping[str, Any], width: int, bars: bool = False) -> list[list[str]]:

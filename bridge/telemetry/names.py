@@ -48,11 +48,6 @@ __all__ = [
     "SUBJECT",
     "SYSTEM",
     "SYSTEM_NATS",
-    "WORKERS",
-    "WORKER_CPU",
-    "WORKER_MEMORY",
-    "WORKER_STARTS",
-    "WORKER_UP",
     "Metric",
 ]
 
@@ -89,7 +84,6 @@ ATTRIBUTES: Mapping[str, str] = MappingProxyType(
         "result": "messaging.nats.bridge.result",
         "connection": "messaging.nats.bridge.connection",
         "version": "messaging.nats.bridge.version",
-        "worker": "messaging.nats.bridge.worker",
     }
 )
 """The attribute in OpenTelemetry of every label."""
@@ -237,20 +231,9 @@ RELOADS = _counter(
     "config_reloads", "Times that the configuration was read again, by result.", unit="{time}", labels=("result",)
 )
 
-_BY_WORKER = ("worker",)
-WORKER_UP = _gauge("worker_up", "1 while the worker is at work and answers; only with several.", labels=_BY_WORKER)
-WORKER_STARTS = _counter(
-    "worker_starts", "Processes that the worker has had; more than one: it died.", unit="{process}", labels=_BY_WORKER
-)
-WORKER_CPU = _counter("worker_cpu_seconds", "CPU time of the worker's processes.", unit="s", labels=_BY_WORKER)
-WORKER_MEMORY = _gauge("worker_memory_bytes", "Resident memory of the worker.", unit="By", labels=_BY_WORKER)
-WORKERS: tuple[Metric, ...] = (WORKER_UP, WORKER_STARTS, WORKER_CPU, WORKER_MEMORY)
-"""Told by a sidecar of several processes."""
-
 METRICS: tuple[Metric, ...] = (
     *(RECEIVED_MESSAGES, SENT_MESSAGES, RECEIVED_BYTES, SENT_BYTES, DROPPED, *FACTS.values(), EVENTS),
     *(LAG_MESSAGES, LAG_SECONDS, PROGRESS, IN_FLIGHT, RULE_READY, RULE_STATE, LEADER, PUBLISH, END_TO_END),
     *(READY, START_TIME, BUILD_INFO, CONNECTION_UP, CONNECTION_RECONNECTS, RELOADS),
-    *WORKERS,
 )
 """All of them, in the order of the documentation."""

@@ -9,18 +9,17 @@ from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 __all__ = ["resource_of"]
 
 
-def resource_of(sidecar: str, version: str, worker: int | None = None) -> Resource:
+def resource_of(sidecar: str, version: str) -> Resource:
     """The resource of a sidecar; what OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say comes first.
 
     Args:
         sidecar: its name in the configuration.
         version: of the program.
-        worker: which of several workers exports; None where the sidecar is one process, and for the foreman.
     """
     own = {
         "service.name": "nats-bridge",
         "service.version": version,
         # In Kubernetes the host name is the pod's.
-        "service.instance.id": f"{sidecar}@{socket.gethostname()}" + (f"/worker-{worker}" if worker else ""),
+        "service.instance.id": f"{sidecar}@{socket.gethostname()}",
     }
     return Resource.create(own).merge(OTELResourceDetector().detect())

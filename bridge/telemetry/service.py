@@ -38,7 +38,6 @@ class Telemetry:
         settings: the configuration.
         sidecar: what is told of.
         environment: where OpenTelemetry's variables are.
-        worker: the number of the worker that this process is, if it is one.
 
     Attributes:
         last_export: exports what is left at the end, if there is an exporter.
@@ -49,10 +48,7 @@ class Telemetry:
         settings: Settings,
         sidecar: Observed,
         environment: Mapping[str, str] = os.environ,
-        *,
-        worker: int | None = None,
     ) -> None:
-        self._worker = worker
         self._settings = settings
         self._sidecar = sidecar
         self._wanted = wanted(environment)
@@ -115,7 +111,7 @@ class Telemetry:
         # Only now: loading all of this takes a while.
         from bridge.telemetry.resource import resource_of
 
-        resource = resource_of(self._settings.name, self._facts().version, self._worker)
+        resource = resource_of(self._settings.name, self._facts().version)
         if self._wanted.metrics:
             from bridge.telemetry.otlp_metrics import export_metrics
 

@@ -12,7 +12,7 @@ import promql_parser
 import pytest
 import yaml
 
-from bridge.telemetry.names import METRICS, WORKERS
+from bridge.telemetry.names import METRICS
 from conformance.servers import SharedServers
 from tests.live.every_kind import EveryKind
 from tests.live.metrics_endpoint import scrape
@@ -157,6 +157,4 @@ async def test_a_real_sidecar_has_all_that_they_use(
     known: dict[str, set[str]] = {"up": set(OF_TARGETS)}
     for name, labels in seen.samples:
         known.setdefault(name, set(OF_TARGETS)).update(label for label, _ in labels)
-    # One process has none of these; test_workers asks several for them.
-    known |= {metric.sample_name: {*metric.labels, *OF_TARGETS} for metric in WORKERS}
     check(known)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
-from bridge.telemetry.names import LEADER, METRICS, WORKERS
+from bridge.telemetry.names import LEADER, METRICS
 from conformance.servers import NativeServer, SharedServers
 from tests.live.every_kind import EveryKind
 from tests.live.metrics_endpoint import Scrape, scrape
@@ -41,7 +41,7 @@ async def test_every_kind_of_rule_tells_what_it_did(
 
     assert seen.content_type.startswith("text/plain; version=")
     told = {metric for metric in METRICS if metric.prometheus in seen.families}
-    assert told == set(METRICS) - {LEADER, *WORKERS}
+    assert told == set(METRICS) - {LEADER}
     for metric in told:
         family = seen.families[metric.prometheus]
         assert (family.type, family.documentation) == (metric.kind, metric.help)

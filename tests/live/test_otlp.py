@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from bridge.latency import BOUNDS
 from bridge.telemetry import service
-from bridge.telemetry.names import ATTRIBUTES, LAG_MESSAGES, LAG_SECONDS, LEADER, METRICS, OPERATIONS, WORKERS
+from bridge.telemetry.names import ATTRIBUTES, LAG_MESSAGES, LAG_SECONDS, LEADER, METRICS, OPERATIONS
 from conformance.servers import SharedServers
 from tests.live.every_kind import EveryKind
 from tests.live.otlp_receiver import OtlpReceiver, attributes, otlp_receiver
@@ -25,7 +25,6 @@ Name = Callable[[str], str]
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 MESSAGES = 12
-TOLD = [metric for metric in METRICS if metric not in WORKERS]
 WHILE_AT_WORK = {LEADER, LAG_MESSAGES, LAG_SECONDS}
 
 
@@ -59,12 +58,12 @@ async def test_metrics_are_exported(
         await until(lambda: receiver.number("messaging.nats.bridge.dropped", rule="republish", reason="unmatched") == 1)
         await here.done(bridge.seats, MESSAGES)
         await until(lambda: receiver.number("messaging.nats.bridge.lag.messages", rule="kv_sources") == 0)
-        await until(lambda: set(receiver.metrics) == {metric.otel for metric in TOLD} - {LEADER.otel})
+        await until(lambda: set(receiver.metrics) == {metric.otel for metric in METRICS} - {LEADER.otel})
         assert receiver.number("messaging.nats.bridge.connection_up", connection="default") == 1
     # One more export comes at the end, when no rule is at work.
-    assert set(receiver.metrics) == {metric.otel for metric in TOLD} - {metric.otel for metric in WHILE_AT_WORK}
+    assert set(receiver.metrics) == {metric.otel for metric in METRICS} - {metric.otel for metric in WHILE_AT_WORK}
     assert receiver.number("messaging.client.consumed.messages", rule="kv_sources") == MESSAGES
-    for metric in TOLD:
+    for metric in METRICS:
         if metric in WHILE_AT_WORK:
             continue
         told = receiver.metrics[metric.otel]

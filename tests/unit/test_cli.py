@@ -39,7 +39,7 @@ COMMANDS = [
         "schema",
         "clean",
     ),
-    *("capture", "backfill", "diff", "partition"),
+    *("capture", "backfill", "diff"),
 ]
 
 
