@@ -10,17 +10,19 @@ import pytest
 from bridge.connection import Link, open_link
 from bridge.errors import ApiError
 from bridge.replay import Replay
+from bridge.republish_loop import AckReply
 from bridge.wire import BatchSubscription, Delivered
 from conformance.servers import SharedServers
 from tests.live.cut_wire import CutWire, cut_wire
 from tests.live.raw_messages import OpenPeer
-from tests.live.until import LIMIT, until
+from tests.live.until import LIMIT
 
 OnBatch = Callable[[list[Delivered]], None]
 OnControl = Callable[[bytes, bytes], None]
 
 _MESSAGES = 3000
-"""Ten times what one read of the wire can hold."""
+"""Of a kilobyte each: a server sends two megabytes before it wants to know that they have arrived."""
+_ARRIVE = 100
 
 
 @pytest.fixture
@@ -36,44 +38,60 @@ async def link(wire: CutWire) -> AsyncIterator[Link]:
     await link.close()
 
 
-async def test_deliveries_that_went_with_the_connection_break_it(
-    wire: CutWire,
-    link: Link,
-    twin_version: str,
-    servers: SharedServers,
-    unique_name: Callable[[str], str],
-    raw_peer: OpenPeer,
-) -> None:
-    """The consumer outlives the connection and has nothing left to send: only its signs of life tell of the loss."""
+@pytest.fixture
+async def stream(
+    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> str:
+    """One of which a server sends less than all before it wants an answer to flow control."""
     peer = await raw_peer(await servers.url(twin_version))
-    stream = unique_name("replay")
-    await peer.create_stream(name=stream, subjects=[f"{stream}.>"])
+    name = unique_name("again")
+    await peer.create_stream(name=name, subjects=[f"{name}.>"])
     for _ in range(_MESSAGES - 1):
-        peer.publish(f"{stream}.x".encode(), b"x" * 1000)
-    await peer.store(f"{stream}.x".encode())
+        peer.publish(f"{name}.x".encode(), b"x" * 1000)
+    await peer.store(f"{name}.x".encode())
+    return name
 
-    async def delivered() -> int:
-        names = (await peer.api(f"CONSUMER.NAMES.{stream}"))["consumers"] or []
-        counts = [(await peer.api(f"CONSUMER.INFO.{stream}.{name}"))["delivered"]["consumer_seq"] for name in names]
-        return max(counts, default=0)
 
-    async def sent_more_than_arrives() -> bool:
-        return await delivered() > _MESSAGES // 10
+async def test_deliveries_that_went_with_the_connection_break_it(
+    wire: CutWire, link: Link, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The consumer outlives the connection and may have nothing left to send: its signs of life tell of the loss."""
+    subscribe, first_connection = link.client.subscribe_batches, wire.connections
+    begun, lost = asyncio.Event(), asyncio.Event()
 
-    async def read() -> int:
-        return sum([len(batch) async for batch in Replay(link.api, stream).between(1, _MESSAGES)])
+    async def losing(subject: str, on_batch: OnBatch, on_control: OnControl) -> BatchSubscription:
+        """Lose what follows the first messages; a server may send it before it says that it made the consumer."""
 
-    connections = wire.connections
-    wire.fall_silent_after(b"num_pending")  # the answer to the consumer's creation still comes through
+        def on_less(batch: list[Delivered]) -> None:
+            kept = batch if wire.connections > first_connection else [m for m in batch if _number(m) <= _ARRIVE]
+            if len(kept) < len(batch):
+                lost.set()
+            if kept:
+                on_batch(kept)
+
+        def on_less_control(reply: bytes, block: bytes) -> None:
+            if wire.connections > first_connection or not lost.is_set():
+                on_control(reply, block)
+
+        return await subscribe(subject, on_less, on_less_control)
+
+    async def read() -> None:
+        async for _ in Replay(link.api, stream).between(1, _MESSAGES):
+            begun.set()
+
+    monkeypatch.setattr(link.client, "subscribe_batches", losing)
     reading = asyncio.create_task(read())
-    await until(sent_more_than_arrives)
-    wire.cut()
-    wire.speak_again()
-    await until(lambda: wire.connections > connections)
     async with asyncio.timeout(LIMIT):
-        with pytest.raises(ApiError, match="replay") as caught:
+        await begun.wait()
+        await lost.wait()
+        wire.cut()
+        with pytest.raises(ApiError, match=r"(of|from) a replay") as caught:
             await reading
     assert caught.value.retriable
+
+
+def _number(message: Delivered) -> int:
+    return AckReply.parse(message[1]).consumer_sequence
 
 
 async def test_a_delivery_that_is_missing_among_others_breaks_it(
