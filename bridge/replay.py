@@ -22,6 +22,7 @@ __all__ = ["HEARTBEAT", "Replay", "ephemeral_config", "filter_members"]
 HEARTBEAT = 2.0  # seconds between two signs of life of an idle consumer
 _SILENT_BEATS = 3  # without a message, after which a replay's consumer is taken for lost, or has no more
 _LOST = "deliveries of a replay were lost: the connection broke meanwhile"
+_UNHEARD = "the consumer of a replay does not hear that its deliveries arrive"
 
 
 def ephemeral_config(inbox: str, *, filters: Sequence[str], headers_only: bool, direct: bool) -> Json:
@@ -149,8 +150,11 @@ class Replay:
                 item = await self._next(arrived)
                 if isinstance(item, tuple):
                     reply, block = item
-                    if reply:
-                        client.write_raw(b"PUB %b 0\r\n\r\n" % reply)
+                    # Where our answer went with a connection, the consumer's signs of life ask for it again.
+                    stalled = header_block.read(block, b"Nats-Consumer-Stalled")
+                    answer = reply or stalled
+                    if answer and client.is_connected:
+                        client.write_raw(b"PUB %b 0\r\n\r\n" % answer)
                     delivered = header_block.read(block, b"Nats-Last-Consumer")
                     if delivered is None:
                         continue
@@ -159,6 +163,8 @@ class Replay:
                     # A slow server may still have something for us; what it had may also be deleted by now.
                     quiet += 1
                     if quiet == _SILENT_BEATS:
+                        if stalled:
+                            raise self._broken(_UNHEARD)
                         return
                     continue
                 end = AckReply.parse(item[-1][1])

@@ -90,6 +90,41 @@ async def test_deliveries_that_went_with_the_connection_break_it(
     assert caught.value.retriable
 
 
+async def test_an_answer_to_flow_control_that_was_lost_is_given_again(
+    link: Link, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that breaks can take it with it; the consumer then says that it waits, and must not seem done."""
+    lost = _losing_answers(link, monkeypatch, most=1)
+    async with asyncio.timeout(LIMIT):
+        messages = sum([len(batch) async for batch in Replay(link.api, stream).between(1, _MESSAGES)])
+    assert (messages, len(lost)) == (_MESSAGES, 1)
+
+
+async def test_answers_to_flow_control_that_are_never_heard_break_it(
+    link: Link, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _losing_answers(link, monkeypatch, most=_MESSAGES)
+    async with asyncio.timeout(LIMIT):
+        with pytest.raises(ApiError, match="does not hear") as caught:
+            async for _ in Replay(link.api, stream).between(1, _MESSAGES):
+                pass
+    assert caught.value.retriable
+
+
+def _losing_answers(link: Link, monkeypatch: pytest.MonkeyPatch, most: int) -> list[bytes]:
+    """Let no more than so many answers to flow control get lost; which did."""
+    write, lost = link.client.write_raw, list[bytes]()
+
+    def losing(data: bytes) -> None:
+        if data.startswith(b"PUB $JS.FC.") and len(lost) < most:
+            lost.append(data)
+        else:
+            write(data)
+
+    monkeypatch.setattr(link.client, "write_raw", losing)
+    return lost
+
+
 def _number(message: Delivered) -> int:
     return AckReply.parse(message[1]).consumer_sequence
 
