@@ -295,6 +295,7 @@ class CopyEntry:
             # A message that is left out would shift all numbers behind it.
             one_by_one=plan.one_by_one or (plan.keep_sequence and (target.replicas > 1 or target.full_is_refused)),
             keeps_sequence=plan.keep_sequence,
+            first_alone=True,
             gate=self._gate,
         )
         await publisher.open()

@@ -15,6 +15,10 @@ Operations are written as they come, up to a window of unconfirmed ones. Three w
 
 Message ids keep what is asked for again from being stored twice.
 
+Where only the target can tell what was left out (`first_alone`), messages go one by one until one is stored. What an
+interruption leaves out is looked for behind the oldest copy, or behind what was confirmed: were the first messages lost
+on the way and later ones stored, as when a cluster changes its leader, nobody would ever miss them.
+
 What can go wrong within a connection is handled here:
 
 * the target is full: it says so; from the first message that it did not take, all that it did not take are sent again,
@@ -81,6 +85,7 @@ class Publisher:
         one_by_one: have each message confirmed before the next one is sent: then none is ever stored before another
             that was left out, whatever happens to the target.
         keeps_sequence: a copy stored under another sequence than its origin's ends the rule.
+        first_alone: have one message stored before others are sent behind it.
         gate: asked before every write. When it is closed, what is under way is given up: until it opens again, the
             target may be another replica's.
         most_unconfirmed: messages under way at most, as long as each batch is no larger than the one before.
@@ -103,6 +108,7 @@ class Publisher:
         alone: bool = False,
         one_by_one: bool = False,
         keeps_sequence: bool = False,
+        first_alone: bool = False,
         gate: Gate = ALWAYS_OPEN,
         most_unconfirmed: int = MOST_UNCONFIRMED,
     ) -> None:
@@ -127,6 +133,7 @@ class Publisher:
         self._answers = 0
         self._answered = asyncio.Event()
         self._one_by_one = one_by_one
+        self._first_alone = first_alone
         self._alone = 0
         self._over = False
         self._subscriptions: list[BatchSubscription] = []
@@ -199,7 +206,7 @@ class Publisher:
             return None
         if self._over or self._mending is not None or not self._link.client.is_connected:
             return self._send_carefully(operations_of(messages))
-        if self._alone or self._one_by_one or not self._fit(messages):
+        if self._alone or self._one_by_one or self._begins or not self._fit(messages):
             return self._send_carefully(operations_of(messages))
         self._write(messages)
         if (
@@ -240,6 +247,10 @@ class Publisher:
     def _usable(self) -> bool:
         return not self._over and self._link.client.is_connected
 
+    @property
+    def _begins(self) -> bool:
+        return self._first_alone and not self._unconfirmed.has_stored
+
     # -- sending -----------------------------------------------------------------------------------------------------
 
     def _write(self, messages: list[Operation] | Bundle) -> None:
@@ -257,7 +268,7 @@ class Publisher:
         self._link.client.write_raw(data, self._gate)
 
     async def _send_carefully(self, operations: list[Operation]) -> None:
-        """Send when nothing is in the way; one by one after the target was full."""
+        """Send when nothing is in the way; one by one after the target was full, and where the first goes alone."""
         left = self._left = deque(operations)
         while left and not self._over:
             while self._mending is not None and not self._over:
@@ -265,14 +276,18 @@ class Publisher:
             if not self._usable:
                 self.interrupt("the connection to the target is lost")
                 return
-            if not self._alone and not self._one_by_one and self._fit(rest := list(left)):
+            begins = self._begins
+            if not begins and not self._alone and not self._one_by_one and self._fit(rest := list(left)):
                 self._write(rest)
                 left.clear()
             else:
-                self._alone = self._alone - 1 if self._alone else (0 if self._one_by_one else _ALONE)
+                if self._alone:
+                    self._alone -= 1
+                elif not begins and not self._one_by_one:
+                    self._alone = _ALONE
                 self._write([left.popleft()])
                 await self.settled()
-                if not self._alone and self._bounded and not self._one_by_one:
+                if not begins and not self._alone and self._bounded and not self._one_by_one:
                     await self._look_for_room()
         # What is left over an interruption is read again from the origin.
 

@@ -59,6 +59,7 @@ class Unconfirmed:
         grouping: whether one message of a group asks for all of it.
         last: the target's sequence when the last one was confirmed.
         last_confirmed: the name of the last one that is known to be stored; 0 for none.
+        has_stored: whether any message is known to be stored.
         verdicts: answers that could not be taken as they came, by the message's name.
     """
 
@@ -69,6 +70,7 @@ class Unconfirmed:
         self.size = 0
         self.last = 0
         self.last_confirmed = 0
+        self.has_stored = False
         self.verdicts: dict[bytes, Verdict] = {}
         self._stream = target.name
         self._inbox = inbox
@@ -415,6 +417,7 @@ class Unconfirmed:
         """Forget groups that were the first ones: they are stored."""
         if not stored:
             return
+        self.has_stored = True
         count = sum([group[1] for group in stored])
         self.count -= count
         self.size -= sum([group[2] for group in stored])

@@ -239,6 +239,38 @@ async def test_leader_changes_of_both_streams_in_a_cluster(
         assert (sequences if strict else sorted(sequences)) == list(range(1, end + 1))
 
 
+async def test_first_copies_that_are_lost_on_the_way_are_made_up_for(
+    newest_version: str,
+    servers: SharedServers,
+    unique_name: Callable[[str], str],
+    raw_peer: OpenPeer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A cluster without a leader stores nothing and says nothing, and what comes a moment later is stored."""
+    url = await servers.url(newest_version)
+    peer = await raw_peer(url)
+    # One that may refuse a message, as one of a cluster, is asked about every message and not for a count of all.
+    here = await Copies.make(peer, unique_name("first"), target={"discard": "new"})
+    async with running(settings_for(url, here.rule())) as bridge:
+        lost: list[bytes] = []
+        for link in bridge.runs[0].links:
+            monkeypatch.setattr(link.client, "write_raw", _losing_first_copies(link.client.write_raw, lost))
+        await Load(peer, here.name).burst(3000)
+        await here.holds(3000)
+    assert len(lost) == 1
+    await here.are_exact()
+
+
+def _losing_first_copies(write: Callable[..., None], lost: list[bytes]) -> Callable[..., None]:
+    def losing(data: bytes, *gate: Any) -> None:
+        if data.startswith(b"HPUB ") and not lost:
+            lost.append(data)
+        else:
+            write(data, *gate)
+
+    return losing
+
+
 @asynccontextmanager
 async def _replicated(version: str, raw_peer: OpenPeer) -> AsyncIterator[tuple[NativeCluster, Copies]]:
     """A cluster with an origin and a target.
