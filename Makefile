@@ -66,9 +66,10 @@ help:
 install: $(INSTALLED)
 
 # uv installs in a fraction of pip's time, and links what its cache holds. It reads none of pip's settings; of those an
-# index is handed on, and certificates are the system's.
+# index is handed on, and certificates are the system's. A lock file has all dependencies: asked for those of a package
+# that comes as source only (PySpark), uv would build it each time.
 UV_INSTALL = UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2> /dev/null)}}" \
-	UV_NATIVE_TLS=true $(BIN)/uv pip install --quiet --python $(BIN)/python
+	UV_NATIVE_TLS=true $(BIN)/uv pip install --quiet --no-deps --python $(BIN)/python
 
 $(UV): requirements/uv.lock
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "nats-bridge needs Python 3.11 or newer; say make PYTHON=python3.12")'
@@ -78,7 +79,7 @@ $(UV): requirements/uv.lock
 
 $(INSTALLED): $(UV) requirements/dev.lock pyproject.toml
 	$(UV_INSTALL) --require-hashes -r requirements/dev.lock
-	$(UV_INSTALL) --no-deps --no-build-isolation --editable .
+	$(UV_INSTALL) --no-build-isolation --editable .
 	@touch $@
 
 $(SPARK): $(INSTALLED) requirements/spark.lock
@@ -104,7 +105,7 @@ ROUND_TRIP := tests/spark/test_round_trip.py
 test: install
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
 	@spark=; if missing=$$($(BIN)/python -m pipeline.java); then $(MAKE) --no-print-directory spark && spark=$(ROUND_TRIP) || exit; fi; \
-	$(BIN)/python -m pytest $$spark tests/unit tests/live --numprocesses $(AT_ONCE) --dist worksteal; code=$$?; \
+	$(BIN)/python -m pytest $$spark tests/live tests/unit --numprocesses $(AT_ONCE) --dist worksteal; code=$$?; \
 	test -z "$$missing" || echo "No Spark round trip. $$missing (Debian and Ubuntu: apt-get install default-jre-headless)"; \
 	exit $$code
 
