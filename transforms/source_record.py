@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from transforms.dialect import NEWEST, Dialect
 from transforms.subject import REST
 
-__all__ = ["HEADER", "TWIN_HEADER", "SourceRecord", "external_name", "first_record"]
+__all__ = ["HEADER", "TWIN_HEADER", "SourceRecord", "external_name", "first_record", "last_record"]
 
 HEADER = b"Nats-Stream-Source"
 """The server's own header. 2.15 refuses it from clients (err_code 10227)."""
@@ -42,6 +42,7 @@ _HASH_LENGTH = 8
 _LARGEST = 2**64 - 1
 _LONGEST = 40  # digits, leading zeros included
 _ACK_PREFIX = b"$JS.ACK."
+_ADDED_BEHIND = (b"Nats-Counter-Sources:", b"Nats-Request-Info:", b"Nats-Msg-Size:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,20 @@ def first_record(block: bytes, header: bytes = HEADER) -> SourceRecord | None:
     start += len(header) + 2
     end = block.find(b"\r\n", start)
     return SourceRecord.parse(block[start : end if end >= 0 else len(block)].strip(b" \t"))
+
+
+def last_record(block: bytes) -> SourceRecord | None:
+    """The record of whoever stored this message here: the last line of its header block, under either name.
+
+    Whatever a server makes of a copy has the copy's record, and lines of the server's own behind it: what a schedule
+    fires (`Nats-Scheduler`), what is republished (`Nats-Stream`), a copy of the copy (its own record). Such a record
+    tells nothing about this stream. Only what storing and delivering add may follow it.
+    """
+    lines = block.split(b"\r\n")
+    while lines and (not lines[-1] or lines[-1].startswith(_ADDED_BEHIND)):
+        lines.pop()
+    name, colon, value = lines[-1].partition(b":") if lines else (b"", b"", b"")
+    return SourceRecord.parse(value.strip(b" \t")) if colon and name in (HEADER, TWIN_HEADER) else None
 
 
 def _joined(texts: tuple[bytes, ...] | None) -> bytes:

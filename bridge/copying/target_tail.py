@@ -22,7 +22,7 @@ from bridge.jetstream_api import JetStreamApi
 from bridge.replay import Replay
 from bridge.republish_loop import AckReply
 from transforms import header_block
-from transforms.source_record import HEADER, TWIN_HEADER, SourceRecord, first_record
+from transforms.source_record import SourceRecord, last_record
 
 __all__ = ["StoredCopy", "TargetTail", "own_record", "read_tail"]
 
@@ -161,9 +161,6 @@ async def _piece(
 
 
 def own_record(is_own: Callable[[SourceRecord], bool], block: bytes) -> SourceRecord | None:
-    """The source record in a header block, if it is of the entry; None if there is none."""
-    for header in (HEADER, TWIN_HEADER):
-        record = first_record(block, header)
-        if record is not None and is_own(record):
-            return record
-    return None
+    """The source record by which a message was stored, if it is of the entry; None if there is none."""
+    record = last_record(block)
+    return record if record is not None and is_own(record) else None

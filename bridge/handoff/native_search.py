@@ -15,7 +15,7 @@ from bridge.jetstream_api import JetStreamApi, Json
 from bridge.replay import Replay
 from bridge.republish_loop import AckReply
 from transforms.dialect import Dialect
-from transforms.source_record import HEADER, TWIN_HEADER, first_record
+from transforms.source_record import HEADER, first_record, last_record
 from transforms.sourcing import Sourcing, compile_sourcing
 from transforms.subject import REST, matches
 
@@ -60,8 +60,8 @@ class Wanted:
         """The origin's sequence, if a stored message is such a copy."""
         if b"-Source:" not in block or not (self.subjects == REST or matches(subject, self.subjects)):
             return None
-        for header in self.headers:
-            record = first_record(block, header)
+        found = [first_record(block, header) for header in self.headers] if self.headers else [last_record(block)]
+        for record in found:
             if record is None or (self.two_fields_only and record.filters is not None):
                 continue
             if self.sourcing.is_own(record):
@@ -71,7 +71,7 @@ class Wanted:
 
 def own_wanted(sourcing: Sourcing) -> Wanted:
     """The copies of an entry that the bridge takes for its own."""
-    return Wanted(sourcing, (HEADER, TWIN_HEADER))
+    return Wanted(sourcing, ())
 
 
 def native_wanted(entry: Json, server: Dialect) -> Wanted:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transforms.dialect import NEWEST, dialect
-from transforms.source_record import HEADER, TWIN_HEADER, SourceRecord, external_name, first_record
+from transforms.source_record import HEADER, TWIN_HEADER, SourceRecord, external_name, first_record, last_record
 
 FULL = SourceRecord(b"SRC", 4, (b"foo.*",), (b"bar.$1",), b"foo.k4", b"dIAxtmQ4")
 
@@ -222,3 +222,40 @@ def test_no_value_is_too_strange_to_look_at(value: bytes) -> None:
     assert record is None or record.sequence >= 0
     first_record(value)
     first_record(b"NATS/1.0\r\nNats-Stream-Source:" + value)
+
+
+RECORD = b"S 7 > > s.a"
+FIRED = b"Nats-Scheduler: t.every\r\nNats-Schedule-Next: purge\r\n"
+REPUBLISHED = b"Nats-Stream: T\r\nNats-Subject: t.a\r\nNats-Sequence: 3\r\nNats-Last-Sequence: 2\r\n"
+
+
+@pytest.mark.parametrize("name", [HEADER, TWIN_HEADER])
+@pytest.mark.parametrize(
+    ("before", "behind", "counts"),
+    [
+        (b"", b"", True),
+        (b"A: 1\r\nNats-Msg-Id: x\r\n", b"", True),
+        (b"Nats-Stream-Source: X 9\r\nNats-Bridge-Source: Y 9\r\n", b"", True),
+        (b"", b'Nats-Counter-Sources: {"S":{"s.a":"5"}}\r\n', True),
+        (b"", b"Nats-Msg-Size: 5\r\n", True),
+        (b"", b"Nats-Request-Info: {}\r\nNats-Msg-Size: 5\r\n", True),
+        (b"", FIRED, False),
+        (b"", FIRED + b"Nats-TTL: 1h\r\nNats-Rollup: sub\r\n", False),
+        (b"", REPUBLISHED, False),
+        (b"", REPUBLISHED + b"Nats-Msg-Size: 5\r\n", False),
+        (b"", b"Nats-Stream-Source: T 1 > >\r\n", False),
+        (b"", b"A: 1\r\n", False),
+    ],
+)
+def test_a_record_with_lines_of_another_server_behind_it_is_of_another_copy(
+    name: bytes, before: bytes, behind: bytes, counts: bool
+) -> None:
+    found = last_record(b"NATS/1.0\r\n" + before + name + b": " + RECORD + b"\r\n" + behind + b"\r\n")
+    assert (found == SourceRecord.parse(RECORD)) is counts
+
+
+@pytest.mark.parametrize(
+    "block", [b"", b"\r\n", b"X", b"NATS/1.0\r\n\r\n", b"NATS/1.0\r\nA: 1\r\n\r\n", b"Foo: bar\r\n\r\n"]
+)
+def test_without_a_record_there_is_no_last_one(block: bytes) -> None:
+    assert last_record(block) is None
