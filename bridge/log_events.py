@@ -198,6 +198,9 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "warning", "The server lost the end of the origin.", ("position", "last_sequence")
     ),
     "copying.origin_recreated": LogEvent("warning", "The origin is a new stream of the same name.", ("created",)),
+    "copying.renamed_headers": LogEvent(
+        "warning", "The target does not store a counter's or schedule's headers; they have other names."
+    ),
     "copying.waits": LogEvent("warning", "The target takes nothing at the moment; nothing is lost.", ("server_says",)),
     "copying.continues": LogEvent("info", "The target takes messages again."),
     "copying.rejected": LogEvent(

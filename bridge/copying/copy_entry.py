@@ -18,6 +18,7 @@ import structlog
 
 from bridge.cancelling import end_tasks
 from bridge.connection import Link
+from bridge.copying.acting_headers import RENAMED
 from bridge.copying.barrier import last_sequence_behind
 from bridge.copying.copy_loop import CopyLoop, Operation, Special, message_sequence
 from bridge.copying.counters import CopyCounters
@@ -92,6 +93,7 @@ class CopyEntry:
         self._tracing = tracing
         self._ended = False
         self._twin = False
+        self._told_of_renamed = False
         self._resuming = Resuming(plan, origin.api, target.api)
         self._interruption = asyncio.Event()
         self._missing = ""  # the stream that is not there, or does not answer, in words
@@ -370,6 +372,9 @@ class CopyEntry:
         oldest_ns = self._measures.took(batch, self._backlog)
         out: list[Operation] = []
         done, special = loop.run(batch, out)
+        if self._counters.renamed_headers and not self._told_of_renamed:
+            self._told_of_renamed = True
+            self._log.warning("copying.renamed_headers", meaning=RENAMED)
         if out:
             publisher.expect(out[-1][0], oldest_ns)
         if special is None and self._keeper is None:

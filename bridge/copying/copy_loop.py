@@ -208,7 +208,10 @@ class CopyLoop:
         bare = self._target.without_withheld(self._sourcing.bare(block))
         if len(bare) < len(block):
             self._counters.withheld_headers += 1
-        bare = without_earlier(bare)
+        travelling = self._target.with_renamed(bare)
+        if travelling is not bare:
+            self._counters.renamed_headers += 1
+        bare = without_earlier(travelling)
         return bare, any(name in bare for name in _ACTS)
 
     def _too_large(self, total: int) -> str:

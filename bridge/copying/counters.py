@@ -19,6 +19,7 @@ class CopyCounters(IntakeCounters):
         already_there: found in the target after an interruption, so they were not sent again.
         unselected: not meant by the entry's filters, or excluded.
         withheld_headers: lost a header that the target would refuse, such as Nats-Rollup.
+        renamed_headers: have headers of a counter or a schedule under names of ours, so that they do not act.
         rejected: refused by the target for good and skipped.
         bytes_out: bytes of the written operations.
         waits: times that the target was full or away, and copying waited.
@@ -33,6 +34,7 @@ class CopyCounters(IntakeCounters):
     already_there: int = 0
     unselected: int = 0
     withheld_headers: int = 0
+    renamed_headers: int = 0
     rejected: int = 0
     bytes_out: int = 0
     waits: int = 0

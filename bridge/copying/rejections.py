@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import structlog
 
 from bridge.connection import Link
+from bridge.copying.acting_headers import INCREMENT, SCHEDULES, renamed
 from bridge.copying.counters import CopyCounters
 from bridge.copying.verdict import Verdict
 from bridge.errors import RuleRefusedError
@@ -138,7 +139,9 @@ class Rejections:
         block = rejected.header_block
         for name in (b"Nats-Stream-Source", b"Nats-Bridge-Source", b"Nats-Msg-Id", b"Nats-Rollup", b"Nats-TTL"):
             block = header_block.remove(block, name)
-        block = header_block.remove_prefix(block, b"Nats-Expected-")
+        for prefix in (b"Nats-Expected-", b"Nats-Batch-"):
+            block = header_block.remove_prefix(block, prefix)
+        block = renamed(block, (INCREMENT, SCHEDULES))
         lines = [
             # The same message may be rejected again after a restart; a stream of dead letters keeps one of them.
             (b"Nats-Msg-Id", b"rejected-%b-%b-%d" % (self._rule.encode(), rejected.origin.encode(), rejected.sequence)),

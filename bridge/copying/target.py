@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from bridge.copying.acting_headers import INCREMENT, SCHEDULES, renamed
 from bridge.jetstream_api import Json
 from transforms.dialect import NEWEST, Dialect, dialect
 from transforms.errors import UnknownDialectError
@@ -29,6 +30,8 @@ class Target:
         window_ns: how long it remembers message ids, in nanoseconds; 0 if it does not.
         record_header: the name under which it takes source records from clients.
         withheld: beginnings of header lines that it would refuse a message for.
+        renamed: beginnings of header lines that it would refuse a message for, or act on, and that copies keep under
+            names of ours.
         kept_per_subject: how many messages of one subject it keeps; 0 for any number.
         full_is_refused: whether it refuses messages when it is full (discard new).
         room: how many messages, and bytes, it takes until it is full, as far as limits for the whole stream tell; 0
@@ -44,6 +47,7 @@ class Target:
     window_ns: int
     record_header: bytes
     withheld: tuple[bytes, ...]
+    renamed: tuple[bytes, ...]
     kept_per_subject: int
     full_is_refused: bool
     room: tuple[float, float]
@@ -78,6 +82,7 @@ class Target:
             window_ns=int(config.get("duplicate_window") or _DEFAULT_WINDOW) if has_window else 0,
             record_header=TWIN_HEADER if server.source_record_is_refused_from_clients else HEADER,
             withheld=tuple(withheld),
+            renamed=(INCREMENT, SCHEDULES) if server.stream_fields_of_2_12 else (),
             kept_per_subject=max(int(config.get("max_msgs_per_subject", -1)), 0),
             full_is_refused=config.get("discard") == "new",
             room=_room(config, info["state"]),
@@ -104,6 +109,10 @@ class Target:
         for beginning in self.withheld:
             block = remove_prefix(block, beginning)
         return block
+
+    def with_renamed(self, block: bytes) -> bytes:
+        """A header block in which nothing acts that a server would store in a copy without effect."""
+        return renamed(block, self.renamed)
 
 
 def _room(config: Json, state: Json) -> tuple[float, float]:

@@ -37,7 +37,7 @@ def expected_block(sourcing: Sourcing, target: Target, message: StoredMessage) -
     """What `transforms.sourcing` makes of it, less what the target refuses, with an id before the record."""
     block = message.header_block
     if b"Nats-" in block:
-        block = target.without_withheld(sourcing.without_records(sourcing.bare(block)))
+        block = target.with_renamed(target.without_withheld(sourcing.without_records(sourcing.bare(block))))
     block = without_earlier(block)
     lines = []
     if b"\nNats-Msg-Id:" not in block:
@@ -144,7 +144,7 @@ def test_without_records_earlier_ones_stay_as_they_are(server: str, made: list[A
             continue
         block = message.header_block
         if b"Nats-" in block:
-            block = without_earlier(target.without_withheld(sourcing.bare(block)))
+            block = without_earlier(target.with_renamed(target.without_withheld(sourcing.bare(block))))
         if b"\nNats-Msg-Id:" not in block:
             own = b"bridge-%b-%d-%d" % (KEY, message.sequence, message.time_ns)
             block = header_block.append(block, [(b"Nats-Msg-Id", own)])
@@ -237,6 +237,22 @@ def test_headers_that_the_target_refuses_do_not_make_a_message_special() -> None
     assert loop.run([one(b"NATS/1.0\r\nA: 1\r\n" + lines + b"B: 2\r\n\r\n")], out) == (1, None)
     assert b"\r\nNATS/1.0\r\nA: 1\r\nB: 2\r\nNats-Msg-Id: bridge-" in out[0][1]
     assert counters.withheld_headers == 1, "messages are counted, not lines"
+
+
+@pytest.mark.parametrize(("server", "ours"), [("2.11.17", b""), ("2.12.15", b"Bridge-"), ("2.15.1", b"Bridge-")])
+def test_headers_that_would_act_have_names_of_ours_since_they_act(server: str, ours: bytes) -> None:
+    counters = CopyCounters()
+    loop = CopyLoop(compile_sourcing({"name": "S"}), KEY, target_of(server), counters, max_payload=1 << 20)
+    lines = [b"Incr: +1", b"Schedule: @every 1s", b"Schedule-Target: a.y", b"Scheduler: a.z", b"Increments: 1"]
+    block = b"NATS/1.0\r\n" + b"".join(b"Nats-%b\r\n" % line for line in lines) + b"\r\n"
+    out: list[Operation] = []
+    _, special = loop.run([one(block), one(b"NATS/1.0\r\nX: Nats-Incr: 1\r\n\r\n")], out)
+    sent = special.operation[1] if special and special.operation else out[0][1]
+    for line in lines[:-1]:
+        assert b"\nNats-%b%b\r\n" % (ours, line) in sent
+    assert b"\nNats-Increments: 1\r\n" in sent
+    assert (special is None) is bool(ours)
+    assert counters.renamed_headers == bool(ours), "messages are counted, not lines"
 
 
 def test_the_limit_of_size_counts_the_added_headers() -> None:
