@@ -52,7 +52,7 @@ _COPYING = Meanings(
         "withheld_headers": "headers_stripped",
         "out_of_order": "out_of_order",
     },
-    events=("gaps", "already_there", "renamed_headers", "waits", "rounds", "fillers"),
+    events=("gaps", "already_there", "renamed_headers", "assumed_increments", "waits", "rounds", "fillers"),
 )
 
 MEANINGS: Mapping[str, Meanings] = MappingProxyType(

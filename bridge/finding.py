@@ -15,7 +15,8 @@ class Finding:
         rule: the rule's name; empty if it is about none in particular.
         ok: whether the rule can run.
         code: the error's code, `loop`, or `good`; `native_loop` and `not_seen` are about no rule and in nobody's way,
-            nor is `literal`, about a destination that is probably not as it was meant.
+            nor are `literal`, about a destination that is probably not as it was meant, and `diverges`, about what
+            will be otherwise than natively.
         text: one or two lines.
     """
 

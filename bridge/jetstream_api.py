@@ -308,8 +308,15 @@ class JetStreamApi:
 
         Everything is exact but a subject that is not UTF-8: there JSON holds U+FFFD instead of the bytes.
         """
+        return await self._stored(stream, {"seq": sequence})
+
+    async def last_message(self, stream: str, subject: str) -> StoredMessage | None:
+        """The newest message of a subject, in the same way."""
+        return await self._stored(stream, {"last_by_subj": subject})
+
+    async def _stored(self, stream: str, which: Json) -> StoredMessage | None:
         try:
-            reply = await self._unless(MESSAGE_NOT_FOUND, f"STREAM.MSG.GET.{stream}", {"seq": sequence})
+            reply = await self._unless(MESSAGE_NOT_FOUND, f"STREAM.MSG.GET.{stream}", which)
         except ApiError as error:
             if error.err_code != STREAM_NOT_FOUND:
                 raise

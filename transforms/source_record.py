@@ -42,7 +42,7 @@ _HASH_LENGTH = 8
 _LARGEST = 2**64 - 1
 _LONGEST = 40  # digits, leading zeros included
 _ACK_PREFIX = b"$JS.ACK."
-_ADDED_BEHIND = (b"Nats-Counter-Sources:", b"Nats-Request-Info:", b"Nats-Msg-Size:")
+_ADDED_BEHIND = (b"Nats-Bridge-Counter-Sources:", b"Nats-Counter-Sources:", b"Nats-Request-Info:", b"Nats-Msg-Size:")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["INCREMENT", "RENAMED", "SCHEDULES", "renamed"]
+__all__ = ["INCREMENT", "RENAMED", "SCHEDULES", "counting", "renamed"]
 
 INCREMENT = b"Nats-Incr:"
 """What a message adds to a counter (2.12)."""
@@ -21,6 +21,11 @@ RENAMED = "in copies, Nats-Incr is Nats-Bridge-Incr and Nats-Schedule… is Nats
 """Said once, when there are such messages."""
 
 _PREFIX, _OURS = b"\nNats-", b"\nNats-Bridge-"
+
+
+def counting(block: bytes) -> bytes:
+    """The header block of an earlier copy of a counter's message, with the increment under its own name again."""
+    return block.replace(b"\nNats-Bridge-Incr:", b"\nNats-Incr:")
 
 
 def renamed(block: bytes, beginnings: Iterable[bytes]) -> bytes:

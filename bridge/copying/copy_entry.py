@@ -22,6 +22,7 @@ from bridge.copying.acting_headers import RENAMED
 from bridge.copying.barrier import last_sequence_behind
 from bridge.copying.copy_loop import CopyLoop, Operation, Special, message_sequence
 from bridge.copying.counters import CopyCounters
+from bridge.copying.counting import Counting, turns
 from bridge.copying.entry_plan import EntryPlan
 from bridge.copying.message_ids import entry_key
 from bridge.copying.publisher import Publisher
@@ -94,6 +95,7 @@ class CopyEntry:
         self._ended = False
         self._twin = False
         self._told_of_renamed = False
+        self._counting = Counting(plan, target.api, counters)
         self._resuming = Resuming(plan, origin.api, target.api)
         self._interruption = asyncio.Event()
         self._missing = ""  # the stream that is not there, or does not answer, in words
@@ -295,7 +297,9 @@ class CopyEntry:
             rule=plan.rule,
             alone=plan.alone,
             # A message that is left out would shift all numbers behind it.
-            one_by_one=plan.one_by_one or (plan.keep_sequence and (target.replicas > 1 or target.full_is_refused)),
+            one_by_one=plan.one_by_one
+            or (plan.keep_sequence and (target.replicas > 1 or target.full_is_refused))
+            or (target.counts and target.replicas > 1),  # each addition is made of the one before
             keeps_sequence=plan.keep_sequence,
             first_alone=True,
             gate=self._gate,
@@ -313,6 +317,7 @@ class CopyEntry:
                 ).refuse(plan.rule)
             resume = await self._resuming.position(self._key, target, last, target_info, origin_info, filters)
             self._counters.out_of_order += resume.missing
+            self._counting.begin(target, target_info)
         self._loop = CopyLoop(
             plan.sourcing,
             self._key,
@@ -377,7 +382,7 @@ class CopyEntry:
             self._log.warning("copying.renamed_headers", meaning=RENAMED)
         if out:
             publisher.expect(out[-1][0], oldest_ns)
-        if special is None and self._keeper is None:
+        if special is None and self._keeper is None and not loop.counts:
             return publisher.send(out)
         return self._carefully(loop, publisher, batch, out, done, special)
 
@@ -399,18 +404,45 @@ class CopyEntry:
         special: Special | None,
     ) -> None:
         """Send messages that the target may refuse alone, so that none behind them is stored before that is known."""
+        send = partial(self._count, loop, publisher, batch) if loop.counts else partial(self._send, publisher)
         while True:
-            await self._send(publisher, out)
+            await send(out)
             if special is None:
                 return
             await publisher.settled()
             if special.operation is not None:
-                await self._send(publisher, [special.operation])
+                await send([special.operation])
                 await publisher.settled()
             elif self._publisher is publisher and not self._interruption.is_set():
                 await self._reject(special)
             out = []
             done, special = loop.run(batch, out, done)
+
+    async def _count(
+        self, loop: CopyLoop, publisher: Publisher, batch: list[Delivered], operations: list[Operation]
+    ) -> None:
+        """Send additions to counters, each turn when the one before is settled."""
+        subjects = {message_sequence(reply): subject for subject, reply, _, _ in batch}
+        for turn in turns(operations, loop.identified):
+            if publisher.over:
+                return
+            try:
+                additions = await self._counting.additions(turn, subjects, loop.limit)
+            except ApiError as error:
+                if not error.passing:
+                    raise
+                publisher.interrupt(f"the target's counters cannot be read ({error})")
+                return
+            await self._add(publisher, additions)
+
+    async def _add(self, publisher: Publisher, additions: list[Operation]) -> None:
+        before = self._counters.duplicates, self._counters.rejected
+        await self._send(publisher, additions)
+        await publisher.settled()
+        if publisher.over or before != (self._counters.duplicates, self._counters.rejected):
+            self._counting.forget()
+        else:
+            self._counting.keep()
 
     async def _send(self, publisher: Publisher, operations: list[Operation]) -> None:
         if self._keeper is None:

@@ -26,7 +26,8 @@ OUR_ID = b"\nNats-Msg-Id: bridge-"
 """In the header block of what is a copy itself."""
 
 _MOST_SUBJECTS = 65_536
-_ACTS = (b"\nNats-TTL:", b"\nNats-Rollup:", b"\nNats-Schedule", b"\nNats-Incr:")
+_INCREMENT = b"\nNats-Incr:"
+_ACTS = (b"\nNats-TTL:", b"\nNats-Rollup:", b"\nNats-Schedule", _INCREMENT)
 
 Operation: TypeAlias = tuple[bytes, bytes]
 """The message's sequence in the origin, as text; and an `HPUB` operation without a reply subject."""
@@ -79,6 +80,7 @@ class CopyLoop:
         identified: how the header line of a copy's message id begins, up to the sequence.
         record: how the line of its source record begins, likewise; empty where copies carry none.
         limit: bytes that the target takes in one message.
+        counts: whether the target is a counter stream.
         is_random: whether a subject may be another one each time.
     """
 
@@ -110,6 +112,8 @@ class CopyLoop:
         sourcing = self._sourcing
         self.identified = b"Nats-Msg-Id: bridge-%b-" % self._key
         self.record = b"%b: %b " % (target.record_header, sourcing.origin) if self._records else b""
+        self.counts = target.counts
+        self._acts = tuple(name for name in _ACTS if not (target.counts and name == _INCREMENT))
         self.limit = min(self.max_payload, target.max_message_size or self.max_payload)
 
     def run(self, batch: list[Delivered], out: list[Operation], start: int = 0) -> tuple[int, Special | None]:
@@ -126,7 +130,7 @@ class CopyLoop:
         if start >= len(batch):
             return len(batch), None
         known, identified, record, limit = self._known, self.identified, self.record, self.limit
-        there = self.there
+        there, counts = self.there, self.counts
         unselected = 0
         behind = _behind(batch[0][1])
         for index in range(start, len(batch)):
@@ -158,6 +162,8 @@ class CopyLoop:
                 opened = block[:-2] if len(block) > 2 else header_block.START
             else:
                 opened = header_block.START
+            if counts and _INCREMENT not in block:
+                acts = True  # it is no counter's, and will be refused
             if not record:
                 added = tail if has_id else b"%b%b-%b\r\n%b" % (identified, sequence, time, tail)
             elif has_id:
@@ -208,11 +214,11 @@ class CopyLoop:
         bare = self._target.without_withheld(self._sourcing.bare(block))
         if len(bare) < len(block):
             self._counters.withheld_headers += 1
-        travelling = self._target.with_renamed(bare)
-        if travelling is not bare:
+        passive = self._target.with_renamed(bare)
+        if len(passive) > len(bare):
             self._counters.renamed_headers += 1
-        bare = without_earlier(travelling)
-        return bare, any(name in bare for name in _ACTS)
+        bare = without_earlier(passive)
+        return bare, any(name in bare for name in self._acts)
 
     def _too_large(self, total: int) -> str:
         return f"with its headers it has {total} bytes, more than the {self.limit} that the target takes"

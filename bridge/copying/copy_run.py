@@ -16,6 +16,7 @@ from bridge.copying.counters import CopyCounters
 from bridge.copying.destinations import common_subject, destinations
 from bridge.copying.entry_plan import EntryPlan
 from bridge.copying.rejections import Rejections
+from bridge.copying.target import Target
 from bridge.errors import ApiError, BridgeError, ConfigError, ConnectionLostError, RuleRefusedError
 from bridge.jetstream_api import Json
 from bridge.landing import is_within_one
@@ -49,6 +50,9 @@ class CopyRun(FailingRun):
         links: the open connections by name.
         open_target: opens a connection to the target that hears nothing of what it publishes itself.
         context: the rule's surroundings.
+
+    Attributes:
+        remarks: what copies will be otherwise than natively, as far as the streams tell; known after `check`.
     """
 
     def __init__(
@@ -73,6 +77,7 @@ class CopyRun(FailingRun):
         self._follower: asyncio.Task[None] | None = None
         self._target_config: Json = {}
         self._plans: list[EntryPlan] = []
+        self.remarks: list[str] = []
         self._entries: list[CopyEntry] = []
         self._log = _log.bind(rule=rule.name, stream=rule.target_stream)
 
@@ -287,6 +292,7 @@ class CopyRun(FailingRun):
         if origin["created"] == target["created"] and source.name == rule.target_stream:
             raise RuleRefusedError(f"{place} is the stream itself: detected cycle (10052)")
         self._check_native_sources(place, source, sourcing, target["config"])
+        self.remarks += [f"{place}: {each}" for each in _remarks(origin["config"], target["config"])]
         self._check_filters(place, sourcing, origin["config"], link.server_version)
         if origin["config"].get("retention") != "limits":
             raise RuleRefusedError(
@@ -340,6 +346,11 @@ class CopyRun(FailingRun):
             )
         if filler is not None and config.get("deny_purge"):
             raise RuleRefusedError(f"{place}: stream '{rule.stream}' has deny_purge: fillers could not be removed")
+        if config.get("allow_msg_counter"):
+            raise RuleRefusedError(
+                f"{place}: stream '{rule.stream}' is a counter stream, which takes neither fillers nor payloads, and"
+                " copies there need a source record: leave out keep_sequence"
+            )
         if config.get("sources"):
             raise RuleRefusedError(f"{place}: stream '{rule.stream}' has native sources, which take sequences, too")
         have, first = int(target["state"]["last_seq"]), int(origin["state"]["first_seq"])
@@ -372,6 +383,19 @@ class CopyRun(FailingRun):
                     f"{place}: stream '{config['name']}' sources it natively already, so messages would be stored"
                     " twice: remove the rule, or the native source"
                 )
+
+
+def _remarks(origin: Json, target: Json) -> list[str]:
+    found = []
+    if origin.get("allow_msg_schedules"):
+        found.append("schedules are copied under names of ours, and do not act (kd/copy/renamed)")
+    if origin.get("allow_msg_counter") and not target.get("allow_msg_counter"):
+        found.append("counters are copied as totals, their increments under a name of ours (kd/copy/renamed)")
+    if target.get("allow_msg_counter") and Target.forgets_by(target):
+        found.append(
+            "the limits of the target may remove what tells what was added to a counter (kd/copy/counter-forgotten)"
+        )
+    return found
 
 
 def _consumer_filters(sourcing: Sourcing, subjects: Sequence[str], server_version: str) -> tuple[str, ...]:

@@ -20,6 +20,8 @@ class CopyCounters(IntakeCounters):
         unselected: not meant by the entry's filters, or excluded.
         withheld_headers: lost a header that the target would refuse, such as Nats-Rollup.
         renamed_headers: have headers of a counter or a schedule under names of ours, so that they do not act.
+        assumed_increments: added their own increment to a counter, because the target does not show any more what it
+            has added before.
         rejected: refused by the target for good and skipped.
         bytes_out: bytes of the written operations.
         waits: times that the target was full or away, and copying waited.
@@ -35,6 +37,7 @@ class CopyCounters(IntakeCounters):
     unselected: int = 0
     withheld_headers: int = 0
     renamed_headers: int = 0
+    assumed_increments: int = 0
     rejected: int = 0
     bytes_out: int = 0
     waits: int = 0

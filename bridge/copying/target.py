@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from bridge.copying.acting_headers import INCREMENT, SCHEDULES, renamed
+from bridge.copying.acting_headers import INCREMENT, SCHEDULES, counting, renamed
 from bridge.jetstream_api import Json
 from transforms.dialect import NEWEST, Dialect, dialect
 from transforms.errors import UnknownDialectError
@@ -16,6 +16,7 @@ from transforms.subject import matches
 __all__ = ["Target"]
 
 _NANOSECONDS = 10**9
+_LIMITS = ("max_msgs", "max_bytes", "max_age", "max_msgs_per_subject")
 _DEFAULT_WINDOW = 120 * _NANOSECONDS
 
 
@@ -32,7 +33,9 @@ class Target:
         withheld: beginnings of header lines that it would refuse a message for.
         renamed: beginnings of header lines that it would refuse a message for, or act on, and that copies keep under
             names of ours.
+        counts: whether it is a counter stream, which adds up what clients publish.
         kept_per_subject: how many messages of one subject it keeps; 0 for any number.
+        forgets: whether it removes messages by limits.
         full_is_refused: whether it refuses messages when it is full (discard new).
         room: how many messages, and bytes, it takes until it is full, as far as limits for the whole stream tell; 0
             messages where limits per subject decide.
@@ -48,7 +51,9 @@ class Target:
     record_header: bytes
     withheld: tuple[bytes, ...]
     renamed: tuple[bytes, ...]
+    counts: bool
     kept_per_subject: int
+    forgets: bool
     full_is_refused: bool
     room: tuple[float, float]
     copies_natively: bool
@@ -73,6 +78,7 @@ class Target:
             withheld.append(b"Nats-TTL:")
         if server.copies_lose_batch_headers:
             withheld.append(b"Nats-Batch-")
+        counts = bool(config.get("allow_msg_counter"))
         size = int(config.get("max_msg_size", -1))
         has_window = "duplicate_window" in config or not server.sources_drop_duplicate_window
         return cls(
@@ -80,16 +86,24 @@ class Target:
             subjects=tuple(subject.encode() for subject in config.get("subjects") or ()),
             max_message_size=size if size > 0 else None,
             window_ns=int(config.get("duplicate_window") or _DEFAULT_WINDOW) if has_window else 0,
-            record_header=TWIN_HEADER if server.source_record_is_refused_from_clients else HEADER,
+            # A counter takes a client's message with the server's own record for one that it copies itself (10172).
+            record_header=TWIN_HEADER if server.source_record_is_refused_from_clients or counts else HEADER,
             withheld=tuple(withheld),
-            renamed=(INCREMENT, SCHEDULES) if server.stream_fields_of_2_12 else (),
+            renamed=(() if counts else (INCREMENT,)) + (SCHEDULES,) if server.stream_fields_of_2_12 else (),
+            counts=counts,
             kept_per_subject=max(int(config.get("max_msgs_per_subject", -1)), 0),
+            forgets=cls.forgets_by(config),
             full_is_refused=config.get("discard") == "new",
             room=_room(config, info["state"]),
             copies_natively=bool(config.get("sources")),
             replicas=int(config.get("num_replicas", 1)),
             created=str(info["created"]),
         )
+
+    @staticmethod
+    def forgets_by(config: Json) -> bool:
+        """Whether a stream with this configuration removes messages by limits."""
+        return any(int(config.get(limit) or -1) > 0 for limit in _LIMITS)
 
     @property
     def counts_copies(self) -> bool:
@@ -112,7 +126,7 @@ class Target:
 
     def with_renamed(self, block: bytes) -> bytes:
         """A header block in which nothing acts that a server would store in a copy without effect."""
-        return renamed(block, self.renamed)
+        return renamed(counting(block) if self.counts else block, self.renamed)
 
 
 def _room(config: Json, state: Json) -> tuple[float, float]:

@@ -131,6 +131,11 @@ class CopyingHandoff:
         if config.get("sealed"):
             return [f"{place} is sealed: it takes no more messages, natively either"]
         problems = []
+        if config.get("allow_msg_counter"):
+            problems.append(
+                f"{place} is a counter stream: its server does not know what the bridge has added, and would add the"
+                " whole total of every counter once more: leave this rule to the bridge, or begin with an empty stream"
+            )
         for source, name in zip(self._rule.entries, names_of(self._rule.entries), strict=True):
             if source.exclude:
                 problems.append(

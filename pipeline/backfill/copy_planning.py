@@ -187,6 +187,11 @@ async def _check_parallel(
     if plan.keep_sequence or plan.one_by_one:
         name = "keep_sequence" if plan.keep_sequence else "strict_order"
         raise OptionError(f"{place} has {name}, which only one task can keep")
+    if stream.counts:
+        raise OptionError(
+            f"{place}: stream '{plan.stream}' is a counter stream, where each copy is made of the one before: let one"
+            " task write"
+        )
     if stream.kept_per_subject or target_info["config"].get("allow_rollup_hdrs"):
         raise OptionError(
             f"{place}: stream '{plan.stream}' forgets copies when newer ones of the same subject come, so what is"

@@ -255,6 +255,20 @@ def test_headers_that_would_act_have_names_of_ours_since_they_act(server: str, o
     assert counters.renamed_headers == bool(ours), "messages are counted, not lines"
 
 
+def test_what_is_no_counters_is_special_where_the_target_counts() -> None:
+    loop = loop_of(target=target_of("2.15.1", allow_msg_counter=True))
+    counted = [b"NATS/1.0\r\nNats-Incr: 1\r\n\r\n", b"NATS/1.0\r\nNats-Bridge-Incr: 1\r\n\r\n"]
+    out: list[Operation] = []
+    assert loop.run([one(block) for block in counted], out) == (2, None)
+    assert all(b"\nNats-Incr: 1\r\n" in sent for _, sent in out)
+    _, special = loop.run([one()], [])
+    assert special is not None
+    assert special.operation is not None
+    # With the server's own record, a counter would take it for a copy of its own.
+    counting = target_of("2.12.15", allow_msg_counter=True)
+    assert (counting.record_header, target_of("2.12.15").record_header) == (TWIN_HEADER, HEADER)
+
+
 def test_the_limit_of_size_counts_the_added_headers() -> None:
     sourcing = compile_sourcing({"name": "S"})
     out: list[Operation] = []
