@@ -3,6 +3,10 @@
 `Nats-Expected-Last-Sequence` with a number that no stream reaches makes the stream answer `wrong last sequence: N`
 (10071) behind everything that this connection sent before, and store nothing. N counts what a cluster has agreed on,
 so it is no smaller than what any of our earlier copies got. (2.9.10, 2.10.27 and 2.15.1; one server and three.)
+
+A counter stream with replicas does not look so far: it says that the increment is missing (10169; 2.12.15, 2.14.9,
+2.15.1). Behind that, what was sent before is stored as soon as the cluster agrees, so its end is looked at until it
+stays. What comes later still is sent again then, and left out because of its message id.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import asyncio
 
 from bridge import nats_py
 from bridge.connection import Link
-from bridge.copying.verdict import Verdict
+from bridge.copying.verdict import INCREMENT_MISSING, Verdict
 from bridge.errors import ApiError, RuleRefusedError
 
 __all__ = ["last_sequence_behind"]
@@ -54,10 +58,23 @@ async def last_sequence_behind(link: Link, stream: str, subject: bytes) -> int:
                 shown = await _shown(link, stream, verdict.last_sequence)
                 if shown is not None:
                     return shown
+            if verdict.err_code == INCREMENT_MISSING:
+                return await _standing(link, stream)
             if verdict.kind == "refused":
                 raise RuleRefusedError(
                     f"stream '{stream}' takes no messages: {verdict.description} ({verdict.err_code})"
                 )
+        await asyncio.sleep(_PAUSE)
+
+
+async def _standing(link: Link, stream: str) -> int:
+    """The last sequence that a stream shows twice in a row."""
+    before = -1
+    while True:
+        last = int((await link.api.stream_info(stream))["state"]["last_seq"])
+        if last == before:
+            return last
+        before = last
         await asyncio.sleep(_PAUSE)
 
 

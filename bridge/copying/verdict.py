@@ -6,9 +6,10 @@ import json
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["SEALED", "SOURCE_RECORD_REFUSED", "Verdict"]
+__all__ = ["INCREMENT_MISSING", "SEALED", "SOURCE_RECORD_REFUSED", "Verdict"]
 
 SEALED = 10109
+INCREMENT_MISSING = 10169
 SOURCE_RECORD_REFUSED = 10227
 _NOT_NOW = frozenset(
     {

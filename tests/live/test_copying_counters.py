@@ -16,7 +16,7 @@ from bridge.handoff.answer import Handoff
 from bridge.handoff.copying import CopyingHandoff
 from bridge.preflight import check_server, with_server
 from bridge.settings import Settings, SourcesRule
-from conformance.servers import NativeServer, SharedServers
+from conformance.servers import NativeCluster, NativeServer, SharedServers
 from tests.live.copied_messages import copied, everything
 from tests.live.cut_wire import cut_wire
 from tests.live.forgotten_ids import FORGETFUL
@@ -341,6 +341,21 @@ async def test_a_killed_server_neither_loses_nor_doubles_an_increment(
 
             await until(added)
             assert len(await scene.messages(scene.target, "a")) == 201
+
+
+async def test_a_counter_with_replicas_adds_up(version: str, raw_peer: OpenPeer) -> None:
+    with NativeCluster(version) as cluster:
+        scene = Scene(await raw_peer(cluster.urls[0]), cluster.urls[1], "r3")
+        await scene.create("op", num_replicas=3, **COUNTER)
+        for number in range(60):
+            await scene.add(f"k{number % 3}", number, origin="op"[number % 2])
+        for round_ in range(2):
+            async with running(settings_for(scene.url, scene.rule("op"))) as sidecar:
+                await scene.add("k0", 1000, origin="op"[round_])
+                await scene.both_have(61 + round_)
+                await until(lambda sidecar=sidecar: counters_of(sidecar).copied >= 1)  # type: ignore[misc]
+        for key in ("k0", "k1", "k2"):
+            assert await scene.value(scene.target, key) == await scene.value(scene.twin, key)
 
 
 async def test_check_says_what_will_be_otherwise(scene: Scene) -> None:
