@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from tests.live.copied_messages import copied, everything
 from tests.live.cut_wire import cut_wire
 from tests.live.forgotten_ids import FORGETFUL
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.sidecar_process import sidecar_processes
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 from transforms import header_block
@@ -341,6 +343,32 @@ async def test_a_killed_server_neither_loses_nor_doubles_an_increment(
 
             await until(added)
             assert len(await scene.messages(scene.target, "a")) == 201
+
+
+@pytest.mark.unstoppable
+async def test_kills_of_the_sidecar_neither_lose_nor_double_an_increment(scene: Scene, tmp_path: Path) -> None:
+    """The target remembers no ids that would help."""
+    await scene.create("op", **FORGETFUL_COUNTER)
+    chance = random.Random(scene.name)
+    published = 0
+    async with sidecar_processes(tmp_path) as start:
+        for turn in range(4):
+            process = await start(scene.url, scene.rule("op"))
+            await process.ready()
+            burst = asyncio.gather(*(scene.add(f"k{n % 3}", 1, origin="op"[n % 2]) for n in range(600)))
+            published += 600
+            part = published - chance.randrange(1, 600) if turn < 3 else published
+
+            async def some(part: int = part) -> bool:
+                return await scene.last(scene.target) >= part
+
+            await until(some)
+            await process.kill()
+            await burst
+        await scene.both_have(published)
+    assert await scene.last(scene.target) == published
+    for key in ("k0", "k1", "k2"):
+        assert await scene.value(scene.target, key) == b'{"val":"800"}'
 
 
 async def test_a_counter_with_replicas_adds_up(version: str, raw_peer: OpenPeer) -> None:
