@@ -54,8 +54,17 @@ _Item: TypeAlias = list[Delivered] | tuple[bytes, bytes]
 class BatchSink(Protocol):
     """Where batches go."""
 
-    def accept(self, batch: list[Delivered], jumped: int) -> Awaitable[None] | None:
-        """Take a batch; `jumped` sequences before or in it were never seen. What is returned is awaited first."""
+    def accept(self, batch: list[Delivered], gap_after: int | None) -> Awaitable[None] | None:
+        """Take a batch. What is returned is awaited first.
+
+        Args:
+            batch: messages in order.
+            gap_after: where sequences before or in it never came, the last one before them; None where all came, or
+                where a filter lets nobody tell.
+        """
+
+    def vanished(self, messages: int) -> None:
+        """So many sequences were gone before the consumer reached them."""
 
     def confirm(self, reply: bytes) -> Awaitable[None] | None:
         """Acknowledge `reply` as soon as everything accepted so far is confirmed."""
@@ -110,6 +119,7 @@ class Intake:
         self._look = asyncio.Event()
         self._opening = False
         self._filling = False
+        self._gap_after: int | None = None  # sequences behind this one are missing, and nothing was handed on since
         self._closing = False
         self._done = 0
 
@@ -302,10 +312,17 @@ class Intake:
         return self._sort_out(batch)
 
     def _hand_on(self, batch: list[Delivered], last: int) -> Awaitable[None] | None:
-        jumped = 0 if self.plan.filters or self._filling else last - self.handled - len(batch)
+        gap_after = None
+        if not self.plan.filters:
+            if jumped := last - self.handled - len(batch):
+                gap_after = self.handled
+                if not self._filling:
+                    self._sink.vanished(jumped)
+            if self._gap_after is not None:
+                gap_after, self._gap_after = self._gap_after, None
         self._done = self.handled  # whoever hands on has awaited the batch before
         self.handled = last
-        return self._sink.accept(batch, jumped)
+        return self._sink.accept(batch, gap_after)
 
     # -- everything else ---------------------------------------------------------------------------------------------
 
@@ -420,8 +437,13 @@ class Intake:
         self.attached = attached
         found = self._counters.received - before
         self._counters.recovered += found
-        self._counters.lost += max(min(delivered - first + 1, upto - start) - found, 0)
+        lost = max(min(delivered - first + 1, upto - start) - found, 0)
+        self._counters.lost += lost
         self._log.info("intake.recovered", consumer=self.consumer.name, messages=found, upto=upto)
+        if not plan.filters:
+            self._sink.vanished(upto - start - found - lost)
+            if self.handled < upto and self._gap_after is None:
+                self._gap_after = self.handled
         self.handled = max(self.handled, upto)
         if plan.position == "confirmed":
             await self._confirm(self.consumer.reply(upto, delivered))
@@ -520,7 +542,7 @@ class Intake:
             await self._sink.settled()
             await self._sink.stream_recreated(stream)
             self._created = stream["created"]
-            self.handled = 0
+            self.handled, self._gap_after = 0, None
         else:
             info = None
             if plan.direct:
@@ -532,7 +554,7 @@ class Intake:
                 self._log.warning("intake.stream_shorter", position=self.handled, last_sequence=last)
                 if info is not None:
                     await consumer.delete()
-                self.handled = last
+                self.handled, self._gap_after = last, None
             elif info is not None:
                 if not consumer.delivers_here(info):
                     if not self._gate.is_open:

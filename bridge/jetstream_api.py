@@ -332,6 +332,11 @@ class JetStreamApi:
             nanoseconds_of(message["time"]),
         )
 
+    async def newest_of(self, stream: str, subject: str) -> int:
+        """The newest message of a subject, 0 if the server finds none: what it writes as the next one's predecessor."""
+        reply = await self._unless(_MESSAGE_NOT_FOUND, f"STREAM.MSG.GET.{stream}", {"last_by_subj": subject})
+        return int(reply["message"]["seq"]) if reply else 0
+
     async def newest_before(self, stream: str, subject: str, first: int, last: int) -> int:
         """The highest sequence in [first, last] of a message with this subject that still exists, 0 if none.
 

@@ -41,12 +41,13 @@ class Deleted:
 
 @dataclass(frozen=True, slots=True)
 class Purged:
-    """Messages were purged: those matching `subject_filter` (empty: all), below `below` (0: no bound)."""
+    """Messages were purged: those matching `subject_filter` (empty: all), below `below` (0: no bound), but `keep`."""
 
     stream: str
     time_ns: int
     subject_filter: str
     below: int
+    keep: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ def _read(data: bytes) -> Removal | None:
     if _DELETE[8:] in subject:
         return Deleted(stream, time_ns, int(body.get("seq", 0)))
     if _PURGE[8:] in subject:
-        return Purged(stream, time_ns, str(body.get("filter", "")), int(body.get("seq", 0)))
+        return Purged(stream, time_ns, str(body.get("filter", "")), int(body.get("seq", 0)), int(body.get("keep", 0)))
     if _UPDATE[8:] in subject:
         return Changed(stream, time_ns)
     return None

@@ -115,11 +115,29 @@ class RepublishLoop:
         else:
             entry[1] = sequence
 
-    def answer(self, suspect: Suspect, newest: int) -> None:
-        """Tell what a look-up found: the newest message of the suspect's subject that still exists, 0 if none."""
+    def answer(self, suspect: Suspect, newest: int, *, may_be_gone: bool = False) -> None:
+        """Tell what a look-up found.
+
+        Args:
+            suspect: what was looked up.
+            newest: the newest message of its subject that exists, 0 if none.
+            may_be_gone: whether it existed at the time of a removal, and has to stand the test of later ones.
+        """
         self.counters.last_sequence_lookups += 1
         self.seed(suspect.subject, b"%d" % newest)
-        self._looked_up = (suspect.subject, newest)
+        if not may_be_gone:
+            self._looked_up = (suspect.subject, newest)
+
+    def subjects_of(self, sequences: Sequence[int]) -> dict[int, bytes]:
+        """The subjects whose last message has one of the sequences; not those of a map that takes long to search."""
+        wanted = {b"%d" % sequence: sequence for sequence in sequences}
+        found = {wanted[entry[1]]: subject for subject, entry in self._entries.items() if entry[1] in wanted}
+        if len(self.last_sequences) <= _HOT_SUBJECTS:
+            for text, sequence in wanted.items():
+                subject = self.last_sequences.subject_of(text)
+                if subject is not None and subject not in self._entries:
+                    found[sequence] = subject
+        return found
 
     def forget(self) -> None:
         """The stream is a new one: nothing that was known still holds."""
@@ -139,7 +157,7 @@ class RepublishLoop:
         """
         before = len(out)
         retention = self.retention
-        if retention.forgettable and AckReply.parse(batch[0][1]).stream_sequence >= retention.floor:
+        if (forgettable := retention.forgettable) and AckReply.parse(batch[0][1]).stream_sequence >= forgettable:
             self._forget_below_floor()
         if self._plain and not retention.active:
             self._run_plain(batch, out)
@@ -207,6 +225,9 @@ class RepublishLoop:
             if following:
                 if retention.pending:
                     retention.apply_until(int(time), number)
+                if retention.unanswered:
+                    self.suspect = Suspect(subject, int(last), number)
+                    return done
                 if not done:
                     retention.advance(number, int(time))
                 retention.reach(number)
@@ -231,20 +252,24 @@ class RepublishLoop:
 
     def _existing(self, subject: bytes, last: int, sequence: int) -> int | None:
         """The predecessor that the server would have found; None after setting `suspect` where only it can tell."""
-        retention = self.retention
-        if not last:
-            return 0
-        if retention.limits.uncertain:
-            self.counters.last_sequence_uncertain += 1
-        if last < retention.floor:
+        retention, found = self.retention, last
+        uncertain = bool(retention.limits.uncertain and last) or bool(sequence <= retention.seen_to and last)
+        if retention.skipped and (skipped := retention.newest_skipped(last, sequence)):
+            # Whoever looks for gaps has to see one. What had gone before we came is for the start to tell.
+            found, uncertain = skipped if skipped > retention.followed_from else last, True
+        elif last and last < retention.floor:
             # A message from below the floor was stored before the floor rose.
-            return 0 if sequence >= retention.floor else last
-        if not retention.suspects(subject, last) or self._looked_up == (subject, last):
-            return last
-        known = retention.newest_known(subject)
-        if known is None:
-            self.suspect = Suspect(subject, last, sequence)
-        return known
+            if sequence >= retention.floor:
+                found = 0
+        elif last and retention.suspects(subject, last) and self._looked_up != (subject, last):
+            known = retention.newest_known(subject, last)
+            if known is None:
+                self.suspect = Suspect(subject, last, sequence)
+                return None
+            found, uncertain = known, uncertain or retention.is_late(subject, last, sequence)
+        if uncertain:
+            self.counters.last_sequence_uncertain += 1
+        return found
 
     def _operation(
         self, entry: list[Any], block: bytes, payload: bytes, sequence: bytes, time: bytes, last: bytes

@@ -14,14 +14,15 @@ from bridge.counters import RuleCounters
 from bridge.delivery import Delivery
 from bridge.errors import ApiError, BridgeError, ConfigError, RuleRefusedError
 from bridge.intake import Intake
-from bridge.jetstream_api import STREAM_NOT_FOUND, Json
+from bridge.jetstream_api import Json
 from bridge.lag import LagWatch
 from bridge.landing import covering_filter, is_within_one
 from bridge.missing_streams import existing_stream
+from bridge.predecessors import Predecessors
 from bridge.refused_subjects import refused_publication, refused_subscription
 from bridge.removals import AUDIT_SUBJECT, Changed, Deleted, Purged, Removal
 from bridge.replay import Replay
-from bridge.republish_loop import RepublishLoop, Suspect
+from bridge.republish_loop import AckReply, RepublishLoop
 from bridge.retention import Retention, StreamLimits
 from bridge.rule_consumer import ConsumerPlan, RuleConsumer, consumer_owner, durable_name
 from bridge.rule_run import FailingRun, RunState
@@ -29,7 +30,7 @@ from bridge.seeding import Seeding
 from bridge.side_effects import CONSUMER_RETENTIONS, reason_against_watching
 from transforms.errors import EngineError
 from transforms.republish import Republish, compile_republish
-from transforms.subject import collide, is_valid_filter, matches
+from transforms.subject import collide, is_subset, is_valid_filter, matches
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -46,7 +47,7 @@ _log = structlog.get_logger("bridge.rule")
 
 _REFRESH = 1.0  # seconds between two looks at the first sequence, where limits cannot be computed from outside
 
-_LOOK_AGAIN = 1.0  # seconds until the next look for a predecessor, when the server cannot tell
+_GAP_PAUSE = 0.1  # seconds between two looks at the stream's end, while sequences are missing
 
 _WARNING_PAUSE = 10.0  # seconds between two warnings of the same kind
 
@@ -75,6 +76,7 @@ class RepublishRun(FailingRun):
         self._tasks: list[asyncio.Task[None]] = []
         self._subscriptions: list[Subscription] = []
         self._looks: asyncio.Queue[int] = asyncio.Queue()  # times of what only a look at the stream can tell
+        self._gap = asyncio.Event()  # sequences never came, and may matter until the stream's end is known
         self._info: Json = {}
         self._intake: Intake | None = None
         self._warned_too_large = 0
@@ -133,6 +135,9 @@ class RepublishRun(FailingRun):
         rule, config = self.rule, self._info["config"]
         retention = Retention(self._limits)
         self._loop = self.loop(retention)
+        self._predecessors = Predecessors(
+            self._source, rule.stream, self._loop, self.counters, lambda: self.position, self._log
+        )
         at_least_once = rule.delivery == "at_least_once"
         position: Literal["none", "sent", "confirmed"] = "none"
         if rule.durable:
@@ -168,6 +173,7 @@ class RepublishRun(FailingRun):
         handled = await seeding.seed(self._info, rule.start, resumed)
         await self._learn_removed(handled)
         await self._intake.open(handled, self._info["created"])
+        self._tasks.append(asyncio.create_task(self._look_behind_gaps()))
         self._tasks.append(asyncio.create_task(LagWatch(self._source, self._intake, self._backlog).run()))
         self._say_side_effects()
         if at_least_once and rule.durable and int(config.get("max_msgs_per_subject", -1)) > 0:
@@ -240,7 +246,7 @@ class RepublishRun(FailingRun):
         except (BridgeError, OSError) as error:
             self._log.error("rule.drain_incomplete", reason=str(error))
         await self._delivery.stop()
-        self._stop_listening()
+        await self._stop_listening()
         self.state = "failed" if failed else "stopped"
         self._log.info("rule.stopped", **self._counted())
 
@@ -254,7 +260,7 @@ class RepublishRun(FailingRun):
         except (BridgeError, OSError) as error:
             self._log.error("rule.abandon_incomplete", reason=str(error))
         await self._delivery.stop()
-        self._stop_listening()
+        await self._stop_listening()
         self.state = "stopped"
         self._log.error("rule.abandoned", **self._counted())
 
@@ -263,13 +269,14 @@ class RepublishRun(FailingRun):
         if self._intake is not None:
             await self._intake.end_at_once()
             await self._delivery.stop()
-            self._stop_listening()
+            await self._stop_listening()
             await end_tasks(*self._tasks)
             await self._unsubscribe()
         self.state = "stopped"
         self._log.warning("rule.ended_at_once", **self._counted())
 
-    def _stop_listening(self) -> None:
+    async def _stop_listening(self) -> None:
+        await self._predecessors.end()
         self._source.forget(self._delivery.acknowledge_again, self._refused)
         self._target.forget(self._target_is_back, self._refused)
 
@@ -319,9 +326,10 @@ class RepublishRun(FailingRun):
 
     # -- batches (BatchSink) -----------------------------------------------------------------------------------------
 
-    def accept(self, batch: list[Delivered], jumped: int) -> Awaitable[None] | None:
+    def accept(self, batch: list[Delivered], gap_after: int | None) -> Awaitable[None] | None:
         """Republish a batch; see `BatchSink`."""
-        self.counters.vanished += jumped
+        if gap_after is not None:
+            self._skip(batch, gap_after)
         tracing = self._context.tracing
         if tracing is not None:
             return tracing.around(batch, partial(self._accept, batch))
@@ -335,7 +343,22 @@ class RepublishRun(FailingRun):
             self._warn_too_large()
         if done < len(batch):
             return self._resolve(batch[done:], out, batch[-1][1], oldest_ns)
+        if self._predecessors.expects:
+            self._predecessors.handed_on()
         return self._delivery.send(out, batch[-1][1], oldest_ns)
+
+    def _skip(self, batch: list[Delivered], seen: int) -> None:
+        """Tell the model which sequences never came before or within a batch."""
+        for _, reply, _, _ in batch:
+            sequence = AckReply.parse(reply).stream_sequence
+            if sequence > seen + 1:
+                self._loop.retention.skip(seen + 1, sequence - 1)
+            seen = sequence
+        self._gap.set()
+
+    def vanished(self, messages: int) -> None:
+        """Count what was gone before the consumer reached it; see `BatchSink`."""
+        self.counters.vanished += messages
 
     def confirm(self, reply: bytes) -> Awaitable[None] | None:
         """Acknowledge once everything before is confirmed; see `BatchSink`."""
@@ -350,7 +373,10 @@ class RepublishRun(FailingRun):
         self._info = info
         self._loop.forget()
         self._limits = StreamLimits.of(info["config"])
-        self._loop.retention = Retention(self._limits, floor=int(info["state"]["first_seq"] or 1))
+        state = info["state"]
+        self._loop.retention = Retention(
+            self._limits, floor=int(state["first_seq"] or 1), followed_from=int(state["last_seq"])
+        )
         self._loop.own_subjects = self._own_subjects(info["config"])
 
     def _warn_too_large(self) -> None:
@@ -373,7 +399,7 @@ class RepublishRun(FailingRun):
         while True:
             suspect = self._loop.suspect
             assert suspect is not None
-            self._loop.answer(suspect, await self._newest(suspect))
+            await self._predecessors.resolve(suspect)
             done = self._loop.run(rest, out)
             rest = rest[done:]
             if not rest:
@@ -381,27 +407,6 @@ class RepublishRun(FailingRun):
         waiting = self._delivery.send(out, reply, oldest_ns)
         if waiting is not None:
             await waiting
-
-    async def _newest(self, suspect: Suspect) -> int:
-        floor = max(self._loop.retention.floor, 1)
-        try:
-            subject = suspect.subject.decode()
-        except UnicodeDecodeError:
-            self.counters.last_sequence_uncertain += 1
-            return 0
-        while True:
-            await self._source.connected()
-            try:
-                # The suspect itself may be what survived (a purge that kept it), so the search includes it.
-                return await self._source.api.newest_before(self.rule.stream, subject, floor, suspect.last)
-            except ApiError as error:
-                if error.err_code == STREAM_NOT_FOUND:
-                    self.counters.last_sequence_uncertain += 1
-                    return 0
-                if not error.passing:
-                    raise
-                self._log.warning("rule.predecessor_not_seen", reason=str(error))
-                await asyncio.sleep(_LOOK_AGAIN)
 
     def _acknowledge(self, reply: bytes) -> None:
         if self._source.client.is_connected and self._context.gate.is_open:
@@ -414,6 +419,7 @@ class RepublishRun(FailingRun):
         retention = self._loop.retention
         state = (await self._source.api.stream_info(self.rule.stream, deleted=bool(self._limits.max_msgs)))["state"]
         retention.begin(min(int(state["first_seq"]), handled + 1))
+        retention.followed_from = int(state["last_seq"])
         if self._limits.max_msgs and retention.history is None:
             for sequence in state.get("deleted") or ():
                 retention.removed(int(sequence))
@@ -430,19 +436,13 @@ class RepublishRun(FailingRun):
     def _on_removal(self, removal: Removal) -> None:
         if self.state == "draining":
             return
-        retention = self._loop.retention
         match removal:
-            case Deleted(sequence=sequence):
-                retention.after(removal.time_ns, lambda _: retention.removed(sequence))
-            case Purged(subject_filter=subject_filter, below=below) if subject_filter and not self._limits.max_msgs:
-                pattern = subject_filter.encode()
-                retention.after(
-                    removal.time_ns, lambda coming: retention.purged(pattern, min(below or coming, coming) - 1)
-                )
-            case Purged() | Changed():
+            case Deleted():
+                self._predecessors.deleted(removal)
+            case Purged():
+                self._predecessors.purged(removal)
+            case Changed():
                 self._looks.put_nowait(removal.time_ns)
-                return
-        self.counters.removals += 1
 
     async def _look_where_told(self) -> None:
         while True:
@@ -460,15 +460,10 @@ class RepublishRun(FailingRun):
         retention = self._loop.retention
         first, deleted = int(info["state"]["first_seq"]), info["state"].get("deleted") or ()
 
-        def gone(_: int) -> None:
-            retention.raise_floor(first)
-            for sequence in deleted:
-                retention.removed(int(sequence))
-
         if time_ns:
-            retention.after(time_ns, gone)
+            retention.after(time_ns, lambda coming: retention.left_from(min(first, coming), deleted))
         else:
-            gone(0)
+            retention.raise_floor(first)
         if info["config"] != self._info["config"] and info["created"] == self._info["created"]:
             self._info = info
             limits = StreamLimits.of(info["config"])
@@ -478,6 +473,23 @@ class RepublishRun(FailingRun):
                 self._log.warning("rule.limits_changed", uncertain=", ".join(limits.uncertain) or "nothing")
             self._loop.own_subjects = self._own_subjects(info["config"])
             self._loop.forget_destinations()
+
+    async def _look_behind_gaps(self) -> None:
+        """Ask for the stream's end once sequences were missing: behind it, they are no predecessors."""
+        while True:
+            await self._gap.wait()
+            self._gap.clear()
+            retention = self._loop.retention
+            newest = retention.skipped[-1][1] if retention.skipped else 0
+            try:
+                state = (await self._source.api.stream_info(self.rule.stream))["state"]
+                retention.gone_at(int(state["last_seq"]), newest)
+            except ApiError as error:
+                self._log.warning("rule.stream_not_seen", reason=str(error))
+                self._gap.set()
+                await asyncio.sleep(_REFRESH)
+                await self._source.connected()
+            await asyncio.sleep(_GAP_PAUSE)
 
     async def _refresh_floor(self) -> None:
         while True:
@@ -537,7 +549,7 @@ class RepublishRun(FailingRun):
 
     def _filter_subject(self, limits: StreamLimits) -> str | None:
         source = self.rule.republish.src
-        if source in {"", ">"} or limits.needs_every_subject:
+        if source in {"", ">"} or limits.needs_every_subject or self._covers_all(source):
             return None
         tokens = source.split(".")
         # A token such as `*x` matches anything in a transform but only itself in a consumer's filter.
@@ -547,6 +559,16 @@ class RepublishRun(FailingRun):
         if is_old and not is_within_one(source.encode(), self._info["config"].get("subjects") or ()):
             return None
         return source
+
+    def _covers_all(self, source: str) -> bool:
+        """Whether every message is meant. Then no filter is needed, and without one each missing sequence is seen."""
+        config = self._info["config"]
+        subjects = config.get("subjects")
+        return (
+            bool(subjects)
+            and not config.get("sources")
+            and all(is_subset(subject.encode(), source.encode()) for subject in subjects)
+        )
 
     def _own_subjects(self, config: Json) -> tuple[bytes, ...]:
         return tuple(subject.encode() for subject in config.get("subjects") or ()) if self._same_account else ()

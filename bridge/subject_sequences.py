@@ -57,6 +57,19 @@ class SubjectSequences:
         if self._count > len(self._buckets) * _RECORDS_PER_BUCKET:
             self._split_one()
 
+    def subject_of(self, sequence: bytes) -> bytes | None:
+        """A subject that has this sequence, None if there is none; takes as long as the map is large."""
+        end = b"\n" + sequence
+        inside = end + b"\r"
+        for bucket in self._buckets:
+            at = bucket.find(inside)
+            if at < 0:
+                if not bucket.endswith(end):
+                    continue
+                at = len(bucket) - len(end)
+            return bytes(bucket[bucket.rfind(b"\r", 0, at) + 1 : at])
+        return None
+
     def forget_below(self, sequence: int) -> None:
         """Forget every subject whose sequence is lower."""
         kept = [(subject, text) for subject, text in self.items() if int(text) >= sequence]

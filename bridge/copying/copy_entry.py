@@ -516,8 +516,11 @@ class _Round:
     entry: CopyEntry
     publisher: Publisher
 
-    def accept(self, batch: list[Delivered], _: int) -> Awaitable[None] | None:
+    def accept(self, batch: list[Delivered], _: int | None) -> Awaitable[None] | None:
         return self.entry.accept(self.publisher, batch)
+
+    def vanished(self, _: int) -> None:
+        return  # native copying tells nobody either
 
     def confirm(self, _: bytes) -> Awaitable[None] | None:
         return None  # nothing to acknowledge: the position is in the target

@@ -40,31 +40,31 @@ class _HoldingRun(RepublishRun):
     until: int | None = None
     _holding = False
 
-    def accept(self, batch: list[Delivered], jumped: int) -> Awaitable[None] | None:
+    def accept(self, batch: list[Delivered], gap_after: int | None) -> Awaitable[None] | None:
         """Republish a batch, keep it, or leave it out; see `BatchSink`."""
         if self._holding:
-            self._held.append((list(batch), jumped))
+            self._held.append((list(batch), gap_after))
             return None
-        return self._up_to_the_end(batch, jumped)
+        return self._up_to_the_end(batch, gap_after)
 
     def hold(self) -> None:
         """Republish nothing for the moment."""
-        self._held: list[tuple[list[Delivered], int]] = []
+        self._held: list[tuple[list[Delivered], int | None]] = []
         self._holding = True
 
     async def release(self, until: int) -> None:
         """Republish what was kept up to a sequence, and nothing behind it from now on."""
         self.until = until
         while self._held:  # more may come while we wait
-            batch, jumped = self._held.pop(0)
-            if waiting := self._up_to_the_end(batch, jumped):
+            batch, gap_after = self._held.pop(0)
+            if waiting := self._up_to_the_end(batch, gap_after):
                 await waiting
         self._holding = False
 
-    def _up_to_the_end(self, batch: list[Delivered], jumped: int) -> Awaitable[None] | None:
+    def _up_to_the_end(self, batch: list[Delivered], gap_after: int | None) -> Awaitable[None] | None:
         if self.until is not None:
             batch = [message for message in batch if AckReply.parse(message[1]).stream_sequence <= self.until]
-        return super().accept(batch, jumped) if batch else None
+        return super().accept(batch, gap_after) if batch else None
 
 
 async def take_over_from_sidecar(

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from bridge import connection, links
+from bridge.errors import ApiError
 from bridge.jetstream_api import JetStreamApi
 from conformance.servers import NativeServer, SharedServers
 from tests.live.cut_wire import cut_wire
@@ -177,10 +178,15 @@ async def test_a_server_killed_while_a_predecessor_is_looked_for(
                     looked.set()
                 return await look(*where)
 
+            async def unanswered(*_: Any) -> int:
+                # Then the predecessor is looked for when it is needed.
+                raise ApiError("no answer", http_code=408, err_code=0, description="timeout", retriable=True)
+
             for _ in range(3):
                 await here.peer.store(b"S.a")
             await here.bridged.count(3)
             api.newest_before = newest_before  # type: ignore[method-assign]
+            api.newest_of = unanswered  # type: ignore[method-assign]
             await here.peer.api("STREAM.MSG.DELETE.S", {"seq": 3})
             await until(lambda: run.counters.removals == 1)
             here.peer.publish(b"S.a")

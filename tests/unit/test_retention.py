@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bridge.counters import RuleCounters
 from bridge.republish_loop import RepublishLoop
-from bridge.retention import Retention, StreamLimits
+from bridge.retention import Purge, Retention, StreamLimits
 from transforms import dialect
 from transforms.republish import compile_republish
 from transforms.subject import matches
@@ -102,7 +102,10 @@ def test_last_sequences_are_those_of_the_whole_stream(limits: StreamLimits, step
                 for gone in purged:  # as the server lists them
                     loop.retention.removed(gone)
             else:
-                loop.retention.purged(which, stream.sequence)
+                purge = Purge(which)
+                purge.begin(stream.sequence)
+                loop.retention.purged(purge)
+                loop.retention.answer(purge, 0, stream.sequence)
 
 
 def republished(loop: RepublishLoop, subject: bytes, sequence: int, rollup: bytes, before: Stream) -> int:
