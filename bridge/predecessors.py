@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from bridge.cancelling import end_tasks
 from bridge.errors import ApiError
 from bridge.jetstream_api import STREAM_NOT_FOUND, Json
-from bridge.pacing import Pace
 from bridge.retention import Purge
 from transforms.subject import is_valid_literal
 
@@ -70,7 +69,6 @@ class Predecessors:
         self._counters = counters
         self._position = position
         self._log = log
-        self._pace = Pace()
         self._fresh: list[int] = []  # deleted, and not looked for yet
         self._coming: set[int] = set()  # deleted, and not seen yet
         self._asked: dict[int, asyncio.Task[_Left | None]] = {}  # by what was deleted
@@ -80,6 +78,13 @@ class Predecessors:
     async def end(self) -> None:
         """Ask no more."""
         await end_tasks(*self._asked.values(), *self._purges.values())
+
+    def forget(self) -> None:
+        """The stream is a new one: its sequences begin anew."""
+        self._fresh.clear()
+        self._coming.clear()
+        self._asked.clear()
+        self._left.clear()
 
     def deleted(self, removal: Deleted) -> None:
         """A message was deleted."""
@@ -125,7 +130,7 @@ class Predecessors:
         purges = {purge for purge in retention.purges(suspect.subject, suspect.last) if not purge.answered}
         purges.update(retention.unanswered)
         if purges:
-            await asyncio.wait([self._purges[purge] for purge in purges])
+            await asyncio.gather(*(asyncio.shield(self._purges[purge]) for purge in purges))
             return
         asked = self._asked.get(suspect.last)
         left = await asyncio.shield(asked) if asked is not None else None
@@ -233,6 +238,5 @@ class Predecessors:
                     return None
                 if not error.passing:
                     raise
-                if self._pace.due():
-                    self._log.warning("rule.predecessor_not_seen", reason=str(error))
+                self._log.warning("rule.predecessor_not_seen", reason=str(error))
                 await asyncio.sleep(_AGAIN)

@@ -253,20 +253,23 @@ class RepublishLoop:
     def _existing(self, subject: bytes, last: int, sequence: int) -> int | None:
         """The predecessor that the server would have found; None after setting `suspect` where only it can tell."""
         retention, found = self.retention, last
-        uncertain = bool(retention.limits.uncertain and last) or bool(sequence <= retention.seen_to and last)
+        uncertain = False
         if retention.skipped and (skipped := retention.newest_skipped(last, sequence)):
             # Whoever looks for gaps has to see one. What had gone before we came is for the start to tell.
             found, uncertain = skipped if skipped > retention.followed_from else last, True
-        elif last and last < retention.floor:
-            # A message from below the floor was stored before the floor rose.
-            if sequence >= retention.floor:
-                found = 0
-        elif last and retention.suspects(subject, last) and self._looked_up != (subject, last):
-            known = retention.newest_known(subject, last)
-            if known is None:
-                self.suspect = Suspect(subject, last, sequence)
-                return None
-            found, uncertain = known, uncertain or retention.is_late(subject, last, sequence)
+        elif last:
+            if last < retention.floor:
+                # A message from below the floor was stored before the floor rose.
+                if sequence >= retention.floor:
+                    found = 0
+            elif retention.suspects(subject, last) and self._looked_up != (subject, last):
+                known = retention.newest_known(subject, last)
+                if known is None:
+                    self.suspect = Suspect(subject, last, sequence)
+                    return None
+                found, uncertain = known, retention.is_late(subject, last, sequence)
+            if sequence <= retention.seen_to or retention.limits.uncertain:
+                uncertain = True
         if uncertain:
             self.counters.last_sequence_uncertain += 1
         return found

@@ -372,6 +372,7 @@ class RepublishRun(FailingRun):
         """Forget the old stream; see `BatchSink`."""
         self._info = info
         self._loop.forget()
+        self._predecessors.forget()
         self._limits = StreamLimits.of(info["config"])
         state = info["state"]
         self._loop.retention = Retention(

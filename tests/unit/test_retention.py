@@ -194,3 +194,64 @@ def at_time(loop: RepublishLoop, subject: bytes, sequence: int, time_ns: int) ->
     loop.run([(subject, b"$JS.ACK.S.C.1.%d.%d.%d.0" % (sequence, sequence, time_ns), b"", b"")], out)
     (sent,) = out
     return int(sent.rpartition(b"Nats-Last-Sequence: ")[2].partition(b"\r\n")[0])
+
+
+def test_what_never_came_may_be_a_predecessor_until_the_stream_is_known_to_hold_none_of_it() -> None:
+    retention = Retention(StreamLimits(max_msgs_per_subject=1))
+    retention.skip(3, 5)
+    retention.skip(8, 8)
+    assert retention.active
+    assert [retention.newest_skipped(2, number) for number in (3, 6, 7, 9)] == [0, 5, 5, 8]
+    assert retention.newest_skipped(6, 7) == 0
+    assert retention.newest_skipped(8, 9) == 0
+    retention.removed(8)
+    retention.removed(5)
+    assert [retention.newest_skipped(last, 9) for last in (2, 4)] == [4, 0]
+    retention.gone_at(10, 5)
+    retention.advance(10, 0)
+    assert retention.newest_skipped(1, 7) == 4
+    retention.advance(11, 0)
+    assert retention.newest_skipped(1, 7) == 0
+    assert retention.skipped == [(8, 8)]
+    retention.raise_floor(9)
+    assert retention.skipped == []
+
+
+def test_a_gap_is_seen_by_whoever_looks_for_one_and_counted() -> None:
+    counters = RuleCounters()
+    retention = Retention(StreamLimits(max_msgs_per_subject=1), followed_from=2)
+    loop = RepublishLoop(compile_republish("S", {"src": ">", "dest": "out.>"}, dialect("2.15.1")), retention, counters)
+    assert at_time(loop, b"a", 1, 1) == 0
+    retention.skip(2, 2)
+    # What was missing before we came is counted, and named by nobody.
+    assert at_time(loop, b"a", 3, 3) == 1
+    retention.skip(4, 5)
+    assert at_time(loop, b"b", 6, 6) == 5
+    assert at_time(loop, b"b", 7, 7) == 6
+    assert at_time(loop, b"a", 8, 8) == 5
+    assert counters.last_sequence_uncertain == 3
+
+
+def test_of_a_purge_what_the_server_has_left_is_left() -> None:
+    counters = RuleCounters()
+    loop = RepublishLoop(
+        compile_republish("S", {"src": ">", "dest": "out.>"}, dialect("2.15.1")), Retention(StreamLimits()), counters
+    )
+    for number, subject in enumerate((b"a.x", b"b.x", b"c"), 1):
+        assert at_time(loop, subject, number, number) == 0
+    purge = Purge(b"*.x")
+    purge.begin(3)
+    loop.retention.purged(purge)
+    out: list[bytes] = []
+    waiting = [(b"a.x", b"$JS.ACK.S.C.1.4.4.4.0", b"", b"")]
+    assert loop.run(waiting, out) == 0  # nobody has said yet what is left
+    loop.retention.answer(purge, 2, 3)
+    assert at_time(loop, b"a.x", 4, 4) == 0
+    assert at_time(loop, b"b.x", 5, 5) == 2
+    assert counters.last_sequence_uncertain == 0
+    late = Purge(b"c")
+    late.begin(5)
+    loop.retention.purged(late)
+    loop.retention.answer(late, 0, 6)
+    assert at_time(loop, b"c", 6, 6) == 0
+    assert counters.last_sequence_uncertain == 1

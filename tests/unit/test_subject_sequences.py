@@ -19,6 +19,8 @@ def test_behaves_like_a_dict(pairs: list[tuple[bytes, bytes]]) -> None:
     assert len(compact) == len(plain)
     assert all(compact.get(subject) == sequence for subject, sequence in plain.items())
     assert compact.get(b"never.stored") is None
+    assert all(plain[compact.subject_of(sequence) or b""] == sequence for sequence in plain.values())
+    assert compact.subject_of(b"no number") is None
 
 
 def test_holds_many_subjects_that_contain_each_other() -> None:
