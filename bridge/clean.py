@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bridge.errors import ApiError, ConfigError
-from bridge.jetstream_api import MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, JetStreamApi
+from bridge.jetstream_api import STREAM_NOT_FOUND, JetStreamApi
 from bridge.leadership.lease_store import Bucket, lease_subject
 from bridge.links import close_links, open_links
 from bridge.rule_consumer import consumer_owner, durable_name, marker_name
@@ -75,13 +75,8 @@ async def _remove(api: JetStreamApi, stream: str, consumer: str, owner: str) -> 
 async def _remove_lease(api: JetStreamApi, bucket: str, sidecar: str, rule: str) -> str:
     """Purge the key as clients of key-value buckets do, which needs no permission beyond those for holding a lease."""
     subject = lease_subject(bucket, sidecar, rule)
-    try:
-        newest = await api.request(f"STREAM.MSG.GET.{Bucket(bucket).stream}", {"last_by_subj": subject})
-        if not newest["message"].get("data"):  # purged or deleted
-            return "nothing to remove:"
-        await api.store(subject, b"", {"KV-Operation": "PURGE", "Nats-Rollup": "sub"})
-    except ApiError as error:
-        if error.err_code not in (STREAM_NOT_FOUND, MESSAGE_NOT_FOUND):
-            raise
+    newest = await api.last_message(Bucket(bucket).stream, subject)
+    if newest is None or not newest.payload:  # purged or deleted
         return "nothing to remove:"
+    await api.store(subject, b"", {"KV-Operation": "PURGE", "Nats-Rollup": "sub"})
     return "removed"
