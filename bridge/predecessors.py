@@ -32,6 +32,7 @@ _Answer = TypeVar("_Answer")
 _AGAIN = 1.0  # seconds until the next look, when the server cannot tell
 _MOST_AT_ONCE = 64  # deletions that are asked about at a time; of others the predecessor is asked when it is needed
 _MOST_KEPT = 4096  # answers for subjects on which nothing has come since
+_MOMENT_NS = 1_000_000  # at most, usually: from a removal to the time stamp of its advisory
 _EVERYTHING = b">"
 
 
@@ -111,7 +112,7 @@ class Predecessors:
             retention.purged(purge)
 
         retention.after(removal.time_ns, apply)
-        self._purges[purge] = asyncio.create_task(self._look_what_is_left(purge, removal.time_ns))
+        self._purges[purge] = asyncio.create_task(self._look_what_is_left(purge, removal.time_ns, self._position()))
 
     @property
     def expects(self) -> bool:
@@ -199,22 +200,22 @@ class Predecessors:
 
     # -- purges ------------------------------------------------------------------------------------------------------
 
-    async def _look_what_is_left(self, purge: Purge, time_ns: int) -> None:
-        retention, first = self._loop.retention, 0
+    async def _look_what_is_left(self, purge: Purge, time_ns: int, handled: int) -> None:
+        retention, found = self._loop.retention, None
+        state: Json = {"first_seq": 0, "last_seq": 0}
+        subject_filter = purge.subject_filter.decode()
         try:
-            if purge.subject_filter != _EVERYTHING:
-                subject_filter = purge.subject_filter.decode()
-                found = await self._patiently(lambda: self._link.api.next_message(self._stream, subject_filter, 1))
-                first = found[0] if found else 0
+            found = await self._patiently(lambda: self._link.api.next_message(self._stream, subject_filter, 1))
             # Read after that: what is stored later has met what is left.
-            state = await self._patiently(self._state) or {"first_seq": 0, "last_seq": 0}
+            state = await self._patiently(self._state) or state
         except ApiError as error:
             self._log.warning("rule.stream_not_seen", reason=str(error))
-            state = {"first_seq": 0, "last_seq": 0}
+        first, stored_ns = found or (0, 0)
         lowest, last = int(state["first_seq"]), int(state["last_seq"])
-        if purge.subject_filter == _EVERYTHING:
-            first = lowest
         retention.answer(purge, first, last)
+        if 0 < first <= handled and stored_ns > time_ns - _MOMENT_NS:
+            # It was stored behind the purge, and had gone on with what was purged before we were told.
+            self._counters.last_sequence_uncertain += 1
         if retention.limits.max_msgs:
             deleted = state.get("deleted") or ()
             retention.after(time_ns, lambda coming: retention.left_from(min(lowest, coming), deleted))

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from bridge.removals import Purged
 from bridge.republish_run import RepublishRun
 from bridge.wire import Delivered
 from conformance.servers import SharedServers
@@ -284,6 +285,31 @@ async def test_a_predecessor_that_is_removed_before_its_successor_is_here(
     assert native[4:] == [0 if late and twin_version == "2.10.27" else 3, 5, 0]
     assert [last_sequence_of(message) for message in here.bridged.messages][4:] == [0 if late else 3, 5, 0]
     assert run.counters.last_sequence_uncertain == late
+
+
+@pytest.mark.parametrize("subject_filter", ["a", "*", None])
+async def test_a_purge_that_is_told_too_late_is_counted(
+    subject_filter: str | None, newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(newest_version)
+    here = await Scene.make(await raw_peer(url), unique_name("told"), storage="memory")
+    async with stepping(here, url) as step:
+        run = step.run
+        assert run is not None
+        purged, told = run._predecessors.purged, list[Purged]()
+        run._predecessors.purged = told.append  # type: ignore[method-assign]
+        await step.store("a", "a")
+        body = {"filter": f"{here.name}.{subject_filter}"} if subject_filter else None
+        assert (await here.peer.api(f"STREAM.PURGE.{here.name}", body))["success"]
+        await step.store("a")
+        await until(lambda: bool(told))
+        purged(told[0])
+        await until(lambda: run.counters.removals == 1)
+        await step.store("a")
+        await here.native.until_sequence(4)
+    assert [last_sequence_of(message) for message in here.native.messages] == [0, 1, 0, 3]
+    assert [last_sequence_of(message) for message in here.bridged.messages] == [0, 1, 2, 3]
+    assert run.counters.last_sequence_uncertain == 1
 
 
 async def _all_handed_on(run: RepublishRun, end: int) -> None:
