@@ -334,7 +334,7 @@ class JetStreamApi:
 
     async def newest_of(self, stream: str, subject: str) -> int:
         """The newest message of a subject, 0 if the server finds none: what it writes as the next one's predecessor."""
-        reply = await self._unless(_MESSAGE_NOT_FOUND, f"STREAM.MSG.GET.{stream}", {"last_by_subj": subject})
+        reply = await self._unless(MESSAGE_NOT_FOUND, f"STREAM.MSG.GET.{stream}", {"last_by_subj": subject})
         return int(reply["message"]["seq"]) if reply else 0
 
     async def newest_before(self, stream: str, subject: str, first: int, last: int) -> int:
