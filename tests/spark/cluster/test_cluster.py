@@ -100,7 +100,7 @@ async def test_a_command_of_ours_is_submitted_through_a_file_of_two_lines(
     given = ["capture", stream, str(tmp_path / "captured"), "--server", url, "--quiet"]
     job = cluster.submit(JOBS / "nats_bridge_main.py", *given, shipped=shipped)
     assert await asyncio.to_thread(job.ended) == 0, job.text[-5000:]
-    assert f"{stream}: {MESSAGES:,} messages (1 to {MESSAGES}) captured" in job.text
+    assert f"/captured: {MESSAGES:,} messages (1 to {MESSAGES}) captured in 1 file" in job.text
 
 
 async def test_a_killed_executor_costs_nothing_and_doubles_nothing(
