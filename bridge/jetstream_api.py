@@ -311,7 +311,7 @@ class JetStreamApi:
         return await self._stored(stream, {"seq": sequence})
 
     async def last_message(self, stream: str, subject: str) -> StoredMessage | None:
-        """The newest message of a subject, in the same way."""
+        """The newest message of a subject that the server finds, in the same way: the next one's predecessor."""
         return await self._stored(stream, {"last_by_subj": subject})
 
     async def _stored(self, stream: str, which: Json) -> StoredMessage | None:
@@ -331,11 +331,6 @@ class JetStreamApi:
             int(message["seq"]),
             nanoseconds_of(message["time"]),
         )
-
-    async def newest_of(self, stream: str, subject: str) -> int:
-        """The newest message of a subject, 0 if the server finds none: what it writes as the next one's predecessor."""
-        reply = await self._unless(MESSAGE_NOT_FOUND, f"STREAM.MSG.GET.{stream}", {"last_by_subj": subject})
-        return int(reply["message"]["seq"]) if reply else 0
 
     async def newest_before(self, stream: str, subject: str, first: int, last: int) -> int:
         """The highest sequence in [first, last] of a message with this subject that still exists, 0 if none.

@@ -172,7 +172,8 @@ class Predecessors:
         api, stream = self._link.api, self._stream
         try:
             name = subject.decode()
-            newest = await api.newest_of(stream, name)
+            found = await api.last_message(stream, name)
+            newest = found.sequence if found is not None else 0
             if newest > deleted:
                 # Something newer is there: it may have taken the place of what its predecessor was.
                 return _Left(await self._newest_below(name, deleted), in_time=False)

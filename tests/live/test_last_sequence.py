@@ -254,7 +254,7 @@ class Held:
 async def test_a_predecessor_that_is_removed_before_its_successor_is_here(
     late: bool, twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
-    """What a removal leaves is asked when it is told; where that is too late, it is counted."""
+    """The bridge asks what a removal leaves when it is reported, and counts an answer that comes too late."""
     url = await servers.url(twin_version)
     here = await Scene.make(await raw_peer(url), unique_name("moment"), storage="memory", allow_rollup_hdrs=True)
     async with stepping(here, url) as step:
@@ -262,14 +262,14 @@ async def test_a_predecessor_that_is_removed_before_its_successor_is_here(
         assert run is not None
         await step.store("a", "b", "a", "a")
         rolled_up = asyncio.Event()
-        ask = run._source.api.newest_of
+        ask = run._source.api.last_message
 
-        async def newest_of(*which: str) -> int:
+        async def last_message(*which: str) -> Any:
             if late:
                 await rolled_up.wait()
             return await ask(*which)
 
-        run._source.api.newest_of = newest_of  # type: ignore[method-assign]
+        run._source.api.last_message = last_message  # type: ignore[method-assign]
         held, step.run = Held(run), None
         await step.delete(4)
         if not late:

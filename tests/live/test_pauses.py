@@ -178,7 +178,7 @@ async def test_a_server_killed_while_a_predecessor_is_looked_for(
                     looked.set()
                 return await look(*where)
 
-            async def unanswered(*_: Any) -> int:
+            async def unanswered(*_: Any) -> Any:
                 # Then the predecessor is looked for when it is needed.
                 raise ApiError("no answer", http_code=408, err_code=0, description="timeout", retriable=True)
 
@@ -186,7 +186,7 @@ async def test_a_server_killed_while_a_predecessor_is_looked_for(
                 await here.peer.store(b"S.a")
             await here.bridged.count(3)
             api.newest_before = newest_before  # type: ignore[method-assign]
-            api.newest_of = unanswered  # type: ignore[method-assign]
+            api.last_message = unanswered  # type: ignore[method-assign]
             await here.peer.api("STREAM.MSG.DELETE.S", {"seq": 3})
             await until(lambda: run.counters.removals == 1)
             here.peer.publish(b"S.a")
