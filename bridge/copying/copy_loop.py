@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from bridge.copying.acting_headers import INCREMENT, SCHEDULES
 from bridge.copying.counters import CopyCounters
 from bridge.copying.message_ids import without_earlier
 from bridge.copying.target import Target
@@ -26,8 +27,8 @@ OUR_ID = b"\nNats-Msg-Id: bridge-"
 """In the header block of what is a copy itself."""
 
 _MOST_SUBJECTS = 65_536
-_INCREMENT = b"\nNats-Incr:"
-_ACTS = (b"\nNats-TTL:", b"\nNats-Rollup:", b"\nNats-Schedule", _INCREMENT)
+_INCREMENT = b"\n" + INCREMENT
+_ACTS = (b"\nNats-TTL:", b"\nNats-Rollup:", b"\n" + SCHEDULES, _INCREMENT)
 
 Operation: TypeAlias = tuple[bytes, bytes]
 """The message's sequence in the origin, as text; and an `HPUB` operation without a reply subject."""
