@@ -98,7 +98,7 @@ unit: install
 
 # Spark in tests ends before Java's second compiler pays: it took half of Java's seconds.
 test spark-test: export SPARK_SUBMIT_OPTS := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
-test spark-test: export SPARK_LAUNCHER_OPTS := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+test spark-test: export SPARK_LAUNCHER_OPTS = $(SPARK_SUBMIT_OPTS)
 
 # Of the tests on Spark the round trip, where there is a Java that can run it.
 ROUND_TRIP := tests/spark/test_round_trip.py
