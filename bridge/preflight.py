@@ -7,7 +7,6 @@ from typing import TypeVar
 
 from bridge.account_graph import AccountGraph
 from bridge.connection import Link
-from bridge.copying.copy_run import CopyRun
 from bridge.errors import BridgeError
 from bridge.finding import Finding
 from bridge.links import close_links, connections_of, open_links
@@ -75,6 +74,5 @@ async def _findings(settings: Settings, links: dict[str, Link]) -> list[Finding]
             findings.append(Finding(rule.name, False, error.code, str(error)))
         else:
             findings.append(Finding(rule.name, True, "good", "its streams are there, nothing in the way"))
-            if isinstance(run, CopyRun):
-                findings += [Finding(rule.name, True, "diverges", remark) for remark in run.remarks]
+            findings += [Finding(rule.name, True, "diverges", remark) for remark in run.remarks]
     return findings

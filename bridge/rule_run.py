@@ -36,10 +36,12 @@ class RuleRun(Protocol):
     Attributes:
         state: where in its life it is.
         error: what ended it, if something did.
+        remarks: what will be otherwise than natively, as far as the streams tell; known after `check`.
     """
 
     state: RunState
     error: BaseException | None
+    remarks: tuple[str, ...]
 
     @property
     def rule(self) -> Rule:
@@ -101,6 +103,7 @@ class FailingRun(ABC):
 
     state: RunState
     error: BaseException | None
+    remarks: tuple[str, ...] = ()
     counters: Any  # the kind's own; see `Counters`
     _context: RuleContext
     _failed: Callable[[Any], None]

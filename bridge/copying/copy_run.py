@@ -50,9 +50,6 @@ class CopyRun(FailingRun):
         links: the open connections by name.
         open_target: opens a connection to the target that hears nothing of what it publishes itself.
         context: the rule's surroundings.
-
-    Attributes:
-        remarks: what copies will be otherwise than natively, as far as the streams tell; known after `check`.
     """
 
     def __init__(
@@ -77,7 +74,6 @@ class CopyRun(FailingRun):
         self._follower: asyncio.Task[None] | None = None
         self._target_config: Json = {}
         self._plans: list[EntryPlan] = []
-        self.remarks: list[str] = []
         self._entries: list[CopyEntry] = []
         self._log = _log.bind(rule=rule.name, stream=rule.target_stream)
 
@@ -88,6 +84,7 @@ class CopyRun(FailingRun):
         rule = self.rule
         target = await existing_stream(self._target, rule.name, rule.target_stream)
         self._target_config = target["config"]
+        self.remarks = ()
         self._check_target(self._target_config)
         self._plans = [await self._plan(source, target) for source in rule.entries]
         names = [source.name for source in rule.entries]
@@ -292,7 +289,7 @@ class CopyRun(FailingRun):
         if origin["created"] == target["created"] and source.name == rule.target_stream:
             raise RuleRefusedError(f"{place} is the stream itself: detected cycle (10052)")
         self._check_native_sources(place, source, sourcing, target["config"])
-        self.remarks += [f"{place}: {each}" for each in _remarks(origin["config"], target["config"])]
+        self.remarks += tuple(f"{place}: {each}" for each in _remarks(origin["config"], target["config"]))
         self._check_filters(place, sourcing, origin["config"], link.server_version)
         if origin["config"].get("retention") != "limits":
             raise RuleRefusedError(
