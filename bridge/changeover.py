@@ -2,7 +2,7 @@
 
 Theory of operation. `prepare` opens what the new configuration needs and has every new or changed rule checked, as a
 start would, loops included; whatever is in the way, nothing has changed by then but connections that are closed again.
-`apply` stops what is no more, then starts what is new, since a rule may take over from one that is gone. Rules that did
+`apply` stops what is removed, then starts what is new, since a rule may take over from a removed one. Rules that did
 not change are not touched, except that they learn which configuration they belong to. When a start fails all the same,
 what is new is stopped and what was there is started again: positions are on the servers, so it resumes where it was.
 """

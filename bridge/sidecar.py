@@ -111,9 +111,10 @@ class Sidecar:
         if not settings.rules:
             raise ConfigError("rules: there is none, so there is nothing to do; add one")
         try:
-            assembly = await self.open()
+            assembly = await self._open()
             await assembly.loops.refuse({rule.name for rule in settings.rules})
-            await self.begin()
+            for seat in self._seats:
+                await seat.start()
         except Exception:
             await self.stop()
             raise
@@ -128,8 +129,8 @@ class Sidecar:
         )
         self.reloader.start()
 
-    async def open(self) -> Assembly:
-        """Connect and check every rule. The first step of `start`.
+    async def _open(self) -> Assembly:
+        """Connect and check every rule.
 
         Raises:
             BridgeError: what is wrong; `stop` closes what is open.
@@ -157,15 +158,6 @@ class Sidecar:
         for seat in self._seats:
             await seat.check()
         return assembly
-
-    async def begin(self) -> None:
-        """Start every rule. After `open`, and when nothing speaks against the rules together.
-
-        Raises:
-            BridgeError: what is wrong; `stop` ends what was started.
-        """
-        for seat in self._seats:
-            await seat.start()
 
     async def stop(self) -> bool:
         """Drain all rules, close everything; whether every rule finished what it had in hand."""
@@ -212,7 +204,7 @@ class Sidecar:
             await changeover.prepare()
             await changeover.apply()
         finally:
-            # Also where a step was cancelled: whoever stops the sidecar must find all that is at work.
+            # Also where a step was cancelled: whoever stops the sidecar must find all that runs.
             self._changeover = None
             self._seats, self._assembly = changeover.seats, changeover.assembly
             self._links = [link for link in self._links if not link.client.is_closed]
