@@ -1,4 +1,4 @@
-"""What is left of a subject after a removal: asked of the server as soon as the removal is told.
+"""What a removal leaves of a subject: asked of the server as soon as its advisory comes.
 
 The server looks a predecessor up just before it stores a message. Asked before that message is stored, it says the
 same to us; afterwards the message itself, a rollup or another removal may have taken what it found. So nobody waits
@@ -49,7 +49,7 @@ class Predecessors:
     Args:
         link: the connection that holds the stream.
         stream: its name.
-        loop: whose model is told.
+        loop: whose model follows the stream.
         counters: where to count.
         position: says which sequence the loop was given last.
         log: the rule's.
@@ -230,7 +230,7 @@ class Predecessors:
         return state
 
     async def _patiently(self, request: Callable[[], Awaitable[_Answer]]) -> _Answer | None:
-        """The answer, however long it takes; None if the stream is gone."""
+        """The answer, however long it takes; None if the stream is deleted."""
         while True:
             await self._link.connected()
             try:

@@ -225,7 +225,7 @@ class Retention:
         self._clear(purge)
 
     def left_from(self, first_sequence: int, deleted: Iterable[int]) -> None:
-        """The server's `first_seq` at some time, and what is gone behind it."""
+        """The server's `first_seq` at some time, and what is deleted behind it."""
         self.raise_floor(first_sequence)
         for sequence in deleted:
             self.removed(int(sequence))

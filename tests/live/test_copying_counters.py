@@ -220,7 +220,7 @@ async def test_what_the_target_has_forgotten_is_taken_from_the_message(scene: Sc
         await scene.add("a", 1)
     async with running(settings_for(scene.url, scene.rule())) as sidecar:
         await until(lambda: counters_of(sidecar).copied == 3)
-    await scene.add("a", 100, origin="targets")  # the copy that told what was added is gone
+    await scene.add("a", 100, origin="targets")  # the copy that recorded what was added is removed
     async with running(settings_for(scene.url, scene.rule())) as sidecar:
         await scene.add("a", 5)
         await until(lambda: counters_of(sidecar).copied == 1)
