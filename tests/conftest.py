@@ -6,10 +6,12 @@ runs everything. Set `HYPOTHESIS_PROFILE=explore` to look for new examples.
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from conformance.servers import native_server
 
@@ -34,9 +36,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=left_out)
 
 
+def pytest_collection_finish() -> None:
+    """Keep the collector of garbage from looking at every test again."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Choose how many examples; of several processes (`--numprocesses`), each starts servers on ports of its own."""
-    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "all" if config.getoption("all") else "few"))
+    gc.set_threshold(50_000, 20, 50)  # imports and collection make many objects and hardly any garbage
+    profile = os.environ.get("HYPOTHESIS_PROFILE", "all" if config.getoption("all") else "few")
+    settings.load_profile(profile)
+    if profile != "explore":
+        # Examples would depend on the modules that a process has loaded, and parsing all of them takes seconds.
+        providers._get_local_constants = lambda: providers._local_constants
     if worker := os.environ.get("PYTEST_XDIST_WORKER"):
         number, count = int(worker.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
         native_server.PORTS = native_server.PORTS[number::count]

@@ -24,14 +24,17 @@ async def run(version: str, directory: Path, **options: Any) -> DifferentialResu
     return await compare(version, fetch(version, report=print), directory, **{"seed": 1, "comparisons": 500, **options})
 
 
-async def test_engine_and_server_agree(twin_version: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("comparisons", [200, pytest.param(1000, marks=pytest.mark.exhaustive)])
+async def test_engine_and_server_agree(comparisons: int, twin_version: str, tmp_path: Path) -> None:
     told: list[tuple[str, int, int]] = []
-    result = await run(twin_version, tmp_path, seed=11, progress=lambda *each: told.append(each))
+    result = await run(
+        twin_version, tmp_path, seed=11, comparisons=comparisons, progress=lambda *each: told.append(each)
+    )
     assert result.is_good, report.text(result)
-    assert result.total >= 500
+    assert result.total >= comparisons
     missing = {"2.9.10": {Kind.INGRESS, Kind.RANDOM}, "2.10.27": {Kind.RANDOM}}.get(twin_version, set())
     assert {kind for kind, count in result.comparisons.items() if count} == {kind.value for kind in ALL - missing}
-    assert told[-1] == (twin_version, result.total, 500)
+    assert told[-1] == (twin_version, result.total, comparisons)
 
 
 @pytest.mark.exhaustive

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.catalogue import read_catalogue
+from conformance.catalogue import Case, read_catalogue
 from conformance.errors import SubjectError
 from conformance.judging import judge
 from conformance.outcome import Outcome
@@ -33,7 +33,11 @@ _CHOSEN = (
     "record-from-a-client",
     "api-level",
 )
-_CASES = {case.scenario: case for case in read_catalogue() if case.scenario is not None}
+
+
+def case_of(scenario: str) -> Case:
+    (found,) = [case for case in read_catalogue() if case.scenario == scenario]
+    return found
 
 
 def left_in(folder: Path) -> list[Path]:
@@ -42,7 +46,7 @@ def left_in(folder: Path) -> list[Path]:
 
 @pytest.mark.parametrize("name", _CHOSEN)
 async def test_a_version_shows_what_the_catalogue_says(name: str, twin_version: str, tmp_path: Path) -> None:
-    case, subject = _CASES[name], Identity("native", twin_version)
+    case, subject = case_of(name), Identity("native", twin_version)
     observation = await play_scenario(name, fetch(twin_version), tmp_path)
     if case.applies(subject.version):
         verdict = judge(case, subject, observation)
@@ -54,7 +58,7 @@ async def test_a_version_shows_what_the_catalogue_says(name: str, twin_version: 
 async def test_a_cluster_of_replicas(tmp_path: Path) -> None:
     name, subject = "memory-stream-of-three-replicas", Identity("native", "2.15.1")
     observation = await play_scenario(name, fetch("2.15.1"), tmp_path)
-    assert judge(_CASES[name], subject, observation).outcome is Outcome.PASS
+    assert judge(case_of(name), subject, observation).outcome is Outcome.PASS
 
 
 async def test_servers_are_ended_when_a_scenario_fails(tmp_path: Path) -> None:

@@ -110,9 +110,9 @@ async def test_what_cannot_be_smaller_is_left() -> None:
     assert (await shrunk(BIG, fails, 10_000))[0] == BIG
 
 
-@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.exhaustive) for part in range(1, 8))])
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.exhaustive) for part in range(1, 20))])
 def test_every_neighbour_is_lighter_and_comes_once(part: int) -> None:
-    for number in range(part, 40, 8):
+    for number in range(part, 40, 20):
         trial = draw(5, number, ALL)
         most, neighbours = weight(trial), list(smaller(trial))
         assert all(weight(each) < most for each in neighbours)

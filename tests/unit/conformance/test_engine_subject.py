@@ -13,7 +13,11 @@ from conformance.subjects.engine import EngineSubject
 from conformance.subjects.subject import CannotPlay
 from tests.unit.conformance.playing import outcomes
 
-VERSIONS = ("2.9.10", "2.10.27", "2.11.17", "2.12.15", "2.14.9", "2.15.1")
+VERSIONS = (
+    "2.9.10",
+    *(pytest.param(each, marks=pytest.mark.exhaustive) for each in ("2.10.27", "2.11.17", "2.12.15", "2.14.9")),
+    "2.15.1",
+)
 
 
 HEAD = "clause: a clause\ncases:\n  - id: native/test/1\n    title: a title of it\n    level: must\n"
