@@ -17,6 +17,7 @@ __all__ = ["Target"]
 
 _NANOSECONDS = 10**9
 _LIMITS = ("max_msgs", "max_bytes", "max_age", "max_msgs_per_subject")
+_FEEDS = ("sources", "subject_delete_marker_ttl", "allow_msg_schedules")
 _DEFAULT_WINDOW = 120 * _NANOSECONDS
 
 
@@ -39,7 +40,8 @@ class Target:
         full_is_refused: whether it refuses messages when it is full (discard new).
         room: how many messages, and bytes, it takes until it is full, as far as limits for the whole stream tell; 0
             messages where limits per subject decide.
-        copies_natively: whether the server stores messages in it by itself.
+        fed_by_server: whether the server itself stores messages in it, of which no subscriber hears: what it copies
+            natively, delete markers (2.11), what schedules fire (2.12).
         replicas: how many servers hold it.
         created: which stream of that name it is.
     """
@@ -56,7 +58,7 @@ class Target:
     forgets: bool
     full_is_refused: bool
     room: tuple[float, float]
-    copies_natively: bool
+    fed_by_server: bool
     replicas: int
     created: str
 
@@ -95,7 +97,7 @@ class Target:
             forgets=cls.forgets_by(config),
             full_is_refused=config.get("discard") == "new",
             room=_room(config, info["state"]),
-            copies_natively=bool(config.get("sources")),
+            fed_by_server=any(config.get(name) for name in _FEEDS),
             replicas=int(config.get("num_replicas", 1)),
             created=str(info["created"]),
         )
@@ -108,7 +110,7 @@ class Target:
     @property
     def counts_copies(self) -> bool:
         """Whether its sequences can tell how many messages it has stored, while nobody else writes."""
-        return self.replicas == 1 and self.window_ns > 0 and not self.full_is_refused and not self.copies_natively
+        return self.replicas == 1 and self.window_ns > 0 and not self.full_is_refused and not self.fed_by_server
 
     def with_record_header(self, header: bytes) -> Target:
         """The same, taking source records under another name."""

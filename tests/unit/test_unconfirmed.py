@@ -17,8 +17,10 @@ INBOX = b"_INBOX.x."
 SECOND = 1_000_000_000
 
 
-def under_way(*, alone: bool = False, keeps_sequence: bool = False, window: float = 120, last: int = 0) -> Unconfirmed:
-    config: dict[str, Any] = {"name": "T", "subjects": ["t.>"], "duplicate_window": int(window * SECOND)}
+def under_way(
+    *, alone: bool = False, keeps_sequence: bool = False, window: float = 120, last: int = 0, **more: Any
+) -> Unconfirmed:
+    config: dict[str, Any] = {"name": "T", "subjects": ["t.>"], "duplicate_window": int(window * SECOND), **more}
     info = {"config": config, "created": "2026-01-01T00:00:00Z", "state": {"messages": 0, "bytes": 0}}
     found = Unconfirmed(Target.of(info, "2.10.27"), INBOX, CopyCounters(), alone=alone, keeps_sequence=keeps_sequence)
     found.last = last
@@ -245,3 +247,14 @@ def test_what_is_no_new_copy_is_not_counted() -> None:
     unconfirmed.add(operations(1, 2), 1.0)
     hear(unconfirmed, [*stored(b"1", 1), *stored(b"2", 2)])
     assert unconfirmed._counters.copied == 1
+
+
+@pytest.mark.parametrize(
+    "fed", [{"subject_delete_marker_ttl": SECOND}, {"allow_msg_schedules": True}, {"sources": [{"name": "O"}]}]
+)
+def test_where_the_server_itself_stores_messages_every_copy_asks(fed: dict[str, Any]) -> None:
+    """A delete marker that no subscriber hears of, and a refused copy: the numbers of a group would fit."""
+    data = under_way(alone=True, **fed).add(operations(1, 2, 3), 1.0)
+    assert all(reply for _, reply in asked(data))
+    data = under_way(alone=True).add(operations(1, 2, 3), 1.0)
+    assert [bool(reply) for _, reply in asked(data)] == [False, False, True]
