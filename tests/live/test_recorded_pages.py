@@ -1,0 +1,42 @@
+"""What pages of the documentation show is what happens: the tutorial, the wizard's sessions, the migration.
+
+Each command has tests of its own, so the pages are played by `make test-all` alone.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from docs.record_init import PAGE, record_ignored, record_questions, with_transcripts
+from docs.record_migration import record
+from docs.walk import DOCS, WALKS, comparable, play, steps
+
+pytestmark = pytest.mark.exhaustive
+
+
+def test_the_tutorial(tmp_path: Path) -> None:
+    walk = steps((DOCS / "tutorial.md").read_text("utf-8"))
+    assert len(walk) > 20
+    for told, played in zip(walk, play(walk, tmp_path, WALKS["tutorial.md"]), strict=True):
+        assert comparable(played.output) == comparable(told.output), told.code or told.name
+
+
+async def test_the_sessions_of_init() -> None:
+    page = PAGE.read_text("utf-8")
+    recorded = {"questions": await record_questions(), "ignored": await record_ignored()}
+    assert with_transcripts(page, recorded) == page, "record it again: python -m docs.record_init --write"
+    assert all("\n".join(lines) in page for lines in recorded.values())
+
+
+async def test_the_migration_loses_and_doubles_nothing() -> None:
+    lines = await record()
+    assert lines[-6:] == [
+        "in ORDERS_EU       666",
+        "  by the bridge    400",
+        "  by the server    266",
+        "missing            0",
+        "double             0",
+        "same order         yes",
+    ]
