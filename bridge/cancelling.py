@@ -1,11 +1,12 @@
-"""Ending tasks for certain."""
+"""Tasks that end for certain, and leave nothing behind."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-__all__ = ["end_tasks"]
+__all__ = ["end_tasks", "task_over"]
 
 _PATIENCE = 0.2  # seconds until a cancellation counts as swallowed
 
@@ -24,3 +25,17 @@ async def end_tasks(*tasks: asyncio.Task[Any] | None) -> None:
     for task in ending:
         if not task.cancelled():
             task.exception()  # seen: asyncio has nothing to report later
+
+
+def task_over(
+    run: Callable[[Awaitable[None]], Coroutine[Any, Any, None]], first: Awaitable[None]
+) -> asyncio.Task[None]:
+    """Start `run(first)` as a task.
+
+    A task that is cancelled before its first step never awaits `first`: a coroutine is closed then, so that Python does
+    not report it.
+    """
+    task = asyncio.create_task(run(first))
+    if isinstance(first, Coroutine):
+        task.add_done_callback(lambda _: first.close())
+    return task

@@ -24,7 +24,7 @@ from typing import Any, Protocol, TypeAlias
 import structlog
 
 from bridge import replay
-from bridge.cancelling import end_tasks
+from bridge.cancelling import end_tasks, task_over
 from bridge.connection import Link
 from bridge.counters import IntakeCounters
 from bridge.errors import ApiError, RuleRefusedError
@@ -327,7 +327,7 @@ class Intake:
     # -- everything else ---------------------------------------------------------------------------------------------
 
     def _work(self, first: Awaitable[None]) -> None:
-        self._worker = asyncio.create_task(self._run(first))
+        self._worker = task_over(self._run, first)
 
     async def _run(self, first: Awaitable[None]) -> None:
         try:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import warnings
+from collections.abc import Awaitable
 
-from bridge.cancelling import end_tasks
+from bridge.cancelling import end_tasks, task_over
 
 
 async def test_a_task_that_swallows_its_first_cancellations_ends() -> None:
@@ -44,3 +47,22 @@ async def test_failed_finished_and_absent_tasks_are_no_trouble() -> None:
 
 async def test_nothing_to_end() -> None:
     await end_tasks()
+
+
+async def test_what_a_task_never_came_to_is_closed() -> None:
+    steps = []
+
+    async def first() -> None:
+        steps.append("first")
+
+    async def run(begun: Awaitable[None]) -> None:
+        steps.append("run")
+        await begun
+
+    with warnings.catch_warnings(record=True) as reported:
+        warnings.simplefilter("always")
+        await end_tasks(task_over(run, first()))
+        gc.collect()
+    assert (steps, reported) == ([], [])
+    await task_over(run, first())
+    assert steps == ["run", "first"]
