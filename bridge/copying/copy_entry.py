@@ -25,6 +25,7 @@ from bridge.copying.counters import CopyCounters
 from bridge.copying.counting import Counting, turns
 from bridge.copying.entry_plan import EntryPlan
 from bridge.copying.message_ids import entry_key
+from bridge.copying.object_metadata import ObjectMetadata
 from bridge.copying.publisher import Publisher
 from bridge.copying.reading import Reading
 from bridge.copying.rejections import Rejected, Rejections
@@ -95,6 +96,7 @@ class CopyEntry:
         self._ended = False
         self._twin = False
         self._told_of_renamed = False
+        self._objects = ObjectMetadata(plan.source.name, plan.stream) if plan.source.rename_objects else None
         self._counting = Counting(plan, target.api, counters)
         self._resuming = Resuming(plan, origin.api, target.api)
         self._interruption = asyncio.Event()
@@ -364,6 +366,8 @@ class CopyEntry:
         loop = self.loop_of(publisher)
         if loop is None:
             return None
+        if self._objects is not None:
+            batch = self._objects.renamed(batch)
         if self._tracing is not None:
             return self._tracing.around(batch, partial(self._copy, loop, publisher, batch))
         return self._copy(loop, publisher, batch)

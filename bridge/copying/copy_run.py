@@ -26,7 +26,7 @@ from bridge.refused_subjects import refused_publication
 from bridge.rule_consumer import consumer_owner
 from bridge.rule_context import RuleContext
 from bridge.rule_run import FailingRun, RunState
-from bridge.settings import KvSourcesRule, MirrorRule, Source, SourcesRule
+from bridge.settings import OBJECT_STREAM, KvSourcesRule, MirrorRule, Source, SourcesRule
 from bridge.stream_events import StreamEvents
 from transforms.dialect import Dialect
 from transforms.errors import EngineError
@@ -289,7 +289,7 @@ class CopyRun(FailingRun):
         if origin["created"] == target["created"] and source.name == rule.target_stream:
             raise RuleRefusedError(f"{place} is the stream itself: detected cycle (10052)")
         self._check_native_sources(place, source, sourcing, target["config"])
-        self.remarks += tuple(f"{place}: {each}" for each in _remarks(origin["config"], target["config"]))
+        self.remarks += tuple(f"{place}: {each}" for each in _remarks(source, origin["config"], target["config"]))
         self._check_filters(place, sourcing, origin["config"], link.server_version)
         if origin["config"].get("retention") != "limits":
             raise RuleRefusedError(
@@ -382,8 +382,13 @@ class CopyRun(FailingRun):
                 )
 
 
-def _remarks(origin: Json, target: Json) -> list[str]:
+def _remarks(source: Source, origin: Json, target: Json) -> list[str]:
     found = []
+    if all(name.startswith(OBJECT_STREAM) for name in (source.name, target["name"])) and not source.rename_objects:
+        found.append(
+            "copied metadata names the bucket of the origin, where some clients then delete and update objects;"
+            " rename_objects: true names the one that receives"
+        )
     if origin.get("allow_msg_schedules"):
         found.append("schedules are copied under names of ours, and do not act (kd/copy/renamed)")
     if origin.get("allow_msg_counter") and not target.get("allow_msg_counter"):

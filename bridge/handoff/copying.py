@@ -142,6 +142,11 @@ class CopyingHandoff:
                     f"{name}: exclude {', '.join(source.exclude)}: servers have no such thing and would copy these,"
                     " too: select what is wanted by subject_transforms, run the bridge with that, and hand over then"
                 )
+            if source.rename_objects:
+                problems.append(
+                    f"{name}: rename_objects: servers have no such thing, and copies would name the origin's bucket:"
+                    " run the bridge without that, and hand over then"
+                )
             if source.subject_transforms and not self._server.stream_fields_of_2_10:
                 problems.append(
                     f"{name}: server {self._target.server_version} ignores subject_transforms: upgrade it first (the"

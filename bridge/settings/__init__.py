@@ -12,6 +12,7 @@ from bridge.settings.loading import load, loads
 from bridge.settings.models import NATIVE_DIALECT, Http, Log, Settings
 from bridge.settings.rejection import OnRejected
 from bridge.settings.rules import (
+    OBJECT_STREAM,
     AdvisoriesRule,
     CopyingRule,
     Delivery,
@@ -31,6 +32,7 @@ from bridge.settings.start import Start
 
 __all__ = [
     "NATIVE_DIALECT",
+    "OBJECT_STREAM",
     "AdvisoriesRule",
     "Connection",
     "CopyingRule",

@@ -16,6 +16,7 @@ from bridge.settings.text_patterns import PUBLISHABLE, WITHOUT_SPACE, Subject, p
 
 __all__ = [
     "KINDS",
+    "OBJECT_STREAM",
     "AdvisoriesRule",
     "CopyingRule",
     "Delivery",
@@ -31,6 +32,10 @@ __all__ = [
     "SubjectTransform",
     "SubjectTransformRule",
 ]
+
+
+OBJECT_STREAM = "OBJ_"
+"""Begins the name of an object store's stream."""
 
 
 class Delivery(StrEnum):
@@ -142,6 +147,10 @@ class Source(Part):
         default=None, description="how the target's server would reach this stream; written into source records"
     )
     exclude: tuple[Subject, ...] = Field(default=(), description=_EXCLUDE)
+    rename_objects: Flag = Field(
+        default=False,
+        description="of an object store: metadata names the bucket that receives, which native copies do not",
+    )
     connection: str = Field(default="default", alias="from", description="connection that holds the stream")
 
     def native(self) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from bridge.copying.selection import consumer_filters
 from bridge.copying.target import Target
 from bridge.copying.target_tail import read_tail
 from bridge.copying.unfinished import UnfinishedCopies
+from bridge.errors import RuleRefusedError
 from bridge.jetstream_api import Json
 from bridge.replay import Replay
 from bridge.rule_context import RuleContext
@@ -94,6 +95,11 @@ async def entry_plans(
     await run.check()
     chosen = [plan for plan, name in zip(run.plans, names, strict=True) if name in (request.sources or names)]
     for plan in chosen:
+        if plan.source.rename_objects:
+            raise RuleRefusedError(
+                f"rule '{rule.name}': a backfill does not rename objects in metadata: let the sidecar copy"
+                f" '{plan.source.name}'"
+            )
         origin = links[plan.source.connection]
         await refuse_at_work(origin, plan.source.name, plan.owner, rule.name)
     return chosen

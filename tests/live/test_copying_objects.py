@@ -26,8 +26,8 @@ VERSIONS = tuple(version for version in TWIN_VERSIONS if version != "2.9.10")
 LARGE = bytes(range(256)) * 2000  # four chunks
 
 
-def copying(server: NativeServer) -> Settings:
-    entry = {"name": "OBJ_A", "subject_transforms": [{"src": "$O.A.>", "dest": "$O.B.>"}]}
+def copying(server: NativeServer, **more: Any) -> Settings:
+    entry = {"name": "OBJ_A", "subject_transforms": [{"src": "$O.A.>", "dest": "$O.B.>"}], **more}
     return settings_for(server.url, {"name": "objects", "kind": "sources", "stream": "OBJ_B", "sources": [entry]})
 
 
@@ -103,6 +103,31 @@ async def test_deleted_and_replaced_objects_leave_their_chunks_in_the_copy(
         assert [each.name for each in await b.list(ignore_deletes=True)] == ["replaced"]
         # The client purges the chunks of the origin's stream, which is no message and is not copied.
         assert (await chunks(client, "A"), await chunks(client, "B")) == (1, 9)
+
+
+@pytest.mark.parametrize("rename", [False, True])
+async def test_a_client_that_deletes_where_the_metadata_says_deletes_in_the_copy_if_that_is_named(
+    rename: bool, native_server: Callable[..., NativeServer], connect: Connect
+) -> None:
+    async with native_server("2.15.1") as server:
+        client = await connect(server)
+        a, b = await stores(client)
+        settings = copying(server, rename_objects=rename)
+        async with running(settings) as sidecar:
+            await a.put("a name/ü", LARGE)
+            await same(a, b, "a name/ü")
+            info = await b.get_info("a name/ü")
+            assert info.bucket == ("B" if rename else "A")
+            assert ("rename_objects: true" in str(sidecar.runs[0].remarks)) is not rename
+            # As nats.go and the command line nats do: the marker goes to the bucket that the metadata names.
+            subject = f"$O.{info.bucket}.M.{urlsafe_b64encode(info.name.encode()).decode()}"
+            marker = info.as_dict() | {"deleted": True, "chunks": 0, "size": 0}
+            stream = client.jetstream(timeout=LIMIT)
+            await stream.publish(subject, json.dumps(marker).encode(), headers={"Nats-Rollup": "sub"})
+        assert bool((await a.get_info("a name/ü", show_deleted=True)).deleted) is not rename
+        if rename:
+            assert (await b.get_info("a name/ü", show_deleted=True)).deleted
+            assert (await a.get("a name/ü")).data == LARGE
 
 
 async def test_a_watcher_of_the_copy_sees_objects_come_and_go(

@@ -11,7 +11,7 @@ from bridge.settings.checks.keys import key_problems
 from bridge.settings.checks.origins import CopyingRules, Origin, origins_of
 from bridge.settings.checks.patterns import has_white_space, in_bytes, reserved_prefix
 from bridge.settings.problems import Problem
-from bridge.settings.rules import MirrorRule
+from bridge.settings.rules import OBJECT_STREAM, MirrorRule
 from marked_yaml import Path
 from transforms.subject import is_valid_publish
 
@@ -30,6 +30,8 @@ def copying_problems(rule: CopyingRules, at: Path, version: str) -> Iterator[Pro
     for origin in origins:
         noun = "key" if origin.holds_keys else "subject"
         yield from exclusion_problems(origin.exclude, origin.selected, (*origin.at, "exclude"), "copied", noun)
+        if origin.source.rename_objects:
+            yield from _object_problems(rule, origin)
     if isinstance(rule, MirrorRule):
         yield from _sequence_problems(rule, at)
     # Each of these takes for granted that those before found nothing.
@@ -63,6 +65,15 @@ def _destination_problems(origin: Origin) -> Iterator[Problem]:
             yield Problem(
                 (*place, "dest"),
                 f"copies would have subjects under '{space}', which belongs to servers and replies; use another dest",
+            )
+
+
+def _object_problems(rule: CopyingRules, origin: Origin) -> Iterator[Problem]:
+    for name in (origin.source.name, rule.target_stream):
+        if not name.startswith(OBJECT_STREAM):
+            yield Problem(
+                (*origin.at, "rename_objects"),
+                f"'{name}' is not the stream of an object store, whose name begins with '{OBJECT_STREAM}'; remove this",
             )
 
 
