@@ -68,7 +68,7 @@ MEANINGS: Mapping[str, Meanings] = MappingProxyType(
         "kv_sources": _COPYING,
         "subject_transform": Meanings(
             sent="passed_on",
-            dropped={"refused": "refused", "overloaded": "overloaded"},
+            dropped={name: name for name in ("refused", "overloaded", "too_large")},
             facts={"in_doubt": "in_doubt", "repeated_out": "resent", "reconnects": "resumed"},
             events=("answered", "pauses"),
         ),

@@ -7,6 +7,9 @@ at_least_once: a batch is kept until a PONG confirms it, then its source message
 connection everything unconfirmed is written again, in order.
 
 In both, the rule's gate is asked before every write; while it is closed, batches wait as they do for a connection.
+
+A server that is back may take less than before: of what waited or is written again, messages larger than its
+`max_payload` are left out and counted, or it would end the connection again.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from bridge.cancelling import end_tasks
@@ -46,6 +49,7 @@ class DeliveryCounters(Protocol):
     bytes_out: int
     in_doubt: int
     repeated_out: int
+    too_large: int
 
 
 class Delivery:
@@ -78,6 +82,7 @@ class Delivery:
         self._changed = asyncio.Event()
         self._progress = asyncio.Event()
         self._broken = False
+        self._limit = 0  # bytes that the server has taken in one message so far
         self._refused = False
         self.held = False  # whether a batch waits for the connection, nothing of it written
         self._held = (0, 0)  # its messages, and when the oldest was stored
@@ -86,6 +91,7 @@ class Delivery:
 
     def start(self) -> None:
         """Begin confirming."""
+        self._limit = self._target.client.max_payload
         self._target.on_disconnect(self._disconnected)
         self._target.on_reconnect(self._reconnected)
         self._confirmer = asyncio.create_task(self._confirm())
@@ -174,7 +180,7 @@ class Delivery:
         self.held, self._held = True, (len(operations), oldest_ns)
         await self._writable()
         self.held, self._held = False, (0, 0)
-        self._write(operations, reply, oldest_ns)
+        self._write(self._fitting(operations), reply, oldest_ns)
 
     async def _writable(self) -> None:
         """Wait until writing is possible and allowed, and what must be written again is."""
@@ -259,9 +265,37 @@ class Delivery:
 
     def _write_again(self) -> None:
         self._broken = False
+        if self._target.client.max_payload < self._limit:
+            self._leave_out()
+        self._limit = self._target.client.max_payload
         for written in self._unconfirmed:
             for piece in written.pieces:
                 self._target.client.write_raw(piece, self._gate)
             if written.pieces:
                 self._counters.repeated_out += written.messages
         self._changed.set()
+
+    def _leave_out(self) -> None:
+        """Of what is to be written again, keep what the server takes now."""
+        for place, written in enumerate(self._unconfirmed):
+            if written.pieces:
+                pieces = self._fitting(written.pieces)
+                size = sum(map(len, pieces))
+                self._unconfirmed_bytes -= written.size - size
+                self._unconfirmed[place] = replace(written, pieces=pieces, size=size, messages=len(pieces))
+
+    def _fitting(self, pieces: Sequence[bytes]) -> list[bytes]:
+        """The operations of which each is no larger than the server takes now, one by one; others are counted."""
+        limit, fitting = self._target.client.max_payload, []
+        for piece in pieces:
+            start = 0
+            while start < len(piece):
+                line_end = piece.index(b"\r\n", start)
+                size = int(piece[piece.rindex(b" ", start, line_end) : line_end])
+                end = line_end + size + 4
+                if size <= limit:
+                    fitting.append(piece[start:end])
+                else:
+                    self._counters.too_large += 1
+                start = end
+        return fitting

@@ -53,8 +53,10 @@ _SKIPPED = 8  # reads that are not tried to be cut as plain ones, after one that
 _DELIVERY_SPACES = 4  # in the first line of a message with a reply subject
 _CONTROL_STATUS = b"NATS/1.0 100"
 _ACK_PREFIX = b"$JS.ACK."
-_LET_IN_NO_MORE = re.compile("authorization violation|authentication (expired|revoked|timeout)")
-"""What a server says before it closes the connection of a user whose time is over, or who is not known any more."""
+_CONNECT_ANEW = re.compile("authorization violation|authentication (expired|revoked|timeout)|maximum payload violation")
+"""What a server says before it closes a connection that may be taken up again: the user's time is over, or the user is
+not known any more, and the next connect reads the credentials anew; or a reload has lowered `max_payload`, which no
+server tells (2.9.10, 2.10.27, 2.15.1) before the INFO of the next connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -466,8 +468,7 @@ class _BatchParser:
             await nc._process_info(info)
         elif kind == b"-ERR":
             text = line[5:].decode("utf-8", "replace").lower()
-            if _LET_IN_NO_MORE.search(text):
-                # nats-py would close for good; the next connect reads the credentials anew.
+            if _CONNECT_ANEW.search(text):  # nats-py would close for good
                 refused = errors.Error(f"nats: {text.strip(chr(39))}")
                 await nc._error_cb(refused)
                 await nc._process_op_err(refused)

@@ -59,6 +59,7 @@ class PublisherCounters(Protocol):
     repeated_out: int
     refused: int
     in_doubt: int
+    too_large: int
 
 
 class ConfirmedPublisher:
@@ -126,6 +127,7 @@ class ConfirmedPublisher:
         while not self._gate.is_open:
             await self._gate.opened()
             await self._target.connected()
+        messages = [self._fitting(message) for message in messages]
         began = asyncio.get_running_loop().time()
         answers = [self._write(message) for message in messages]
         flushed = await self._target.flush()
@@ -153,6 +155,14 @@ class ConfirmedPublisher:
             else:
                 self._counters.refused += 1
         return left
+
+    def _fitting(self, message: Outgoing) -> Outgoing:
+        """The message, or its fallback where the server takes less than when it was made."""
+        if message.fallback is None or len(message.block) + len(message.payload) <= self._target.client.max_payload:
+            return message
+        self._counters.too_large += 1
+        block, payload = message.fallback
+        return replace(message, block=block, payload=payload, fallback=None)
 
     def _write(self, message: Outgoing) -> asyncio.Future[Delivered | None] | None:
         self._counters.bytes_out += len(message.block) + len(message.payload)

@@ -38,6 +38,7 @@ class IngressCounters:
         refused: not passed on, because the new subject cannot be published on or is none of the stream's.
         answered: publishers of refused messages that were told so.
         overloaded: dropped, because more waited to be written than may.
+        too_large: dropped, because the server lowered its `max_payload` while they waited to be written.
         in_doubt: written when the connection broke, unknown whether they arrived.
         repeated_out: always 0: an ingress rule writes nothing twice.
         pauses: times that the rule stopped taking messages because the stream was gone or was another.
@@ -50,6 +51,7 @@ class IngressCounters:
     refused: int = 0
     answered: int = 0
     overloaded: int = 0
+    too_large: int = 0
     in_doubt: int = 0
     repeated_out: int = 0
     pauses: int = 0

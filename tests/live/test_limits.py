@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable
 
 import pytest
@@ -13,7 +15,7 @@ from conformance.servers import NativeServer, SharedServers
 from tests.live.copies import Copies, record_of
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer
-from tests.live.sidecar_process import Load, Scene
+from tests.live.sidecar_process import Load, Scene, Seen
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 
@@ -22,6 +24,7 @@ Servers = Callable[..., NativeServer]
 ROOM = 160_000  # bytes
 MESSAGES = 2000
 AT_ONCE = 600  # that find room
+MAX_PAYLOAD = 2000  # bytes
 ACCOUNT_LIMIT = f"""
 accounts {{A: {{jetstream: {{max_file: {ROOM}, max_mem: 10MB}}, users: [{{user: a, password: a}}]}}}}
 no_auth_user: a
@@ -102,3 +105,43 @@ async def test_what_is_missing_is_read_again_when_there_is_room_for_the_consumer
         await until(lambda: run.position == end)
         await until(lambda: run.ready)
         assert (run.counters.received, run.counters.lost) == (end, 0)
+
+
+async def test_a_limit_that_a_running_server_lowers_keeps_back_only_what_exceeds_it(
+    newest_version: str, native_server: Servers, raw_peer: OpenPeer
+) -> None:
+    async with native_server(newest_version) as server:
+        here = await Copies.make(await raw_peer(server.url), "S")
+        await here.peer.create_stream(name="DEAD", subjects=["dead"])
+        seen = await Seen.of(here.peer, "bridge.>")
+        republish = {"kind": "republish", "stream": "S", "republish": {"src": "S.>", "dest": "bridge.>"}}
+        settings = settings_for(
+            server.url,
+            {"name": "twice", "delivery": "at_least_once", **republish},
+            {"name": "copies", **here.rule(on_rejected={"skip": "dead"})},
+        )
+        async with running(settings) as bridge:
+            republishing, copying = bridge.runs
+            await _reload(server, f"max_payload: {MAX_PAYLOAD}", raw_peer)
+            for number in range(1, 31):  # what a third of them have in common: they fit, but not with more headers
+                payload = b"x" * (MAX_PAYLOAD if number % 3 == 0 else 1)
+                await here.peer.store(b"S.s", payload)
+            await here.holds(20)
+            await until(lambda: copying.counters.as_dict()["rejected"] == 10)
+            await seen.until_sequence(29)
+            await until(lambda: not republishing.has_work)
+            assert republishing.counters.as_dict()["too_large"] == 10
+            assert bridge.error is None
+        assert await here.origin_sequences() == [number for number in range(1, 31) if number % 3]
+        assert sorted(set(seen.sequences)) == [number for number in range(1, 31) if number % 3]
+
+
+async def _reload(server: NativeServer, config: str, raw_peer: OpenPeer) -> None:
+    """Have a server read another configuration, and wait until new connections show it."""
+    (server.directory / "server.conf").write_text(f'server_name: "{server.name}"\n{config}', "utf-8")
+    os.kill(server.pid, signal.SIGHUP)
+
+    async def told() -> bool:
+        return (await raw_peer(server.url)).client.max_payload == MAX_PAYLOAD
+
+    await until(told)
