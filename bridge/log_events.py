@@ -180,7 +180,10 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "warning", "The server lost the end of the stream.", ("position", "last_sequence")
     ),
     "consumer.taken_over": LogEvent(
-        "warning", "The durable consumer was taken from a process that is bound to it still.", ("consumer", "after")
+        "warning",
+        "The durable consumer was made anew, because its inbox is listened to: by a process that lost the lead, or by a"
+        " subscription such as `>`.",
+        ("consumer", "after"),
     ),
     "consumer.stream_shorter": LogEvent(
         "warning", "The position is behind the stream's end, which the server lost.", ("position", "last_sequence")

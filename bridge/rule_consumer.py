@@ -4,9 +4,12 @@ A durable rule's consumer keeps the position on the server (`ack_policy: none` f
 for at_least_once), and says in its description whose it is. What is delivered is the intake's business.
 
 Who holds the rule's lease takes the durable consumer from whatever process is bound to it: a paused one, or one that
-is cut off from everything but the consumer's server. A bound consumer cannot be moved to another inbox, so it is
-deleted and made anew at its position. Between the two, a marker keeps the position: a second consumer that nobody
-reads from.
+is cut off from everything but the consumer's server. Who has no lease takes it only while nobody is bound to it.
+
+A bound consumer cannot be moved to another inbox, nor one whose inbox any subscription matches, such as one to `>`
+(2.9.10 to 2.15.1, which look at that alone, while `push_bound` says whether somebody subscribes to the inbox itself).
+So it is deleted and made anew at its position. Between the two, a marker keeps the position: a second consumer that
+nobody reads from.
 """
 
 from __future__ import annotations
@@ -124,7 +127,7 @@ class RuleConsumer:
         if info is None:
             return await self._marked_position()
         self._refuse_foreign(info)
-        if self._has_lease:
+        if await api.consumer_info(plan.stream, marker_name(plan.durable_name)) is not None:
             # Of a process that was ended after it had made the consumer anew.
             await api.delete_consumer(plan.stream, marker_name(plan.durable_name), gate=self._gate)
         position = _position_of(info)
@@ -143,8 +146,6 @@ class RuleConsumer:
 
     async def _marked_position(self) -> int | None:
         """The position of a durable consumer that somebody was about to make anew."""
-        if not self._has_lease:
-            return None
         info = await self._api.consumer_info(self.plan.stream, marker_name(self.plan.durable_name))
         if info is None:
             return None
@@ -185,15 +186,20 @@ class RuleConsumer:
         except ApiError as error:
             if error.err_code != CONSUMER_IN_USE:
                 raise
-            if self._has_lease:
-                await self._remove(_position_of(info) if handled is None else handled)
-                return None
-            raise self._in_use() from None
+            if not self._has_lease and await self._is_bound():
+                raise self._in_use() from None
+            await self._remove(_position_of(info) if handled is None else handled)
+            return None
         self.name = plan.durable_name
         return info
 
+    async def _is_bound(self) -> bool:
+        """Whether somebody subscribes to the durable consumer's own inbox."""
+        info = await self._api.consumer_info(self.plan.stream, self.plan.durable_name)
+        return info is not None and bool(info.get("push_bound"))
+
     async def _remove(self, handled: int) -> None:
-        """Take the durable consumer from whoever is bound to it; `create` makes it anew."""
+        """Take the durable consumer from whoever listens to its inbox; `create` makes it anew."""
         plan = self.plan
         marker = {
             "durable_name": marker_name(plan.durable_name),

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from bridge.leadership.lease_store import Bucket, lease_subject
 from bridge.permissions.need import Need, api_subject, listen, write
-from bridge.rule_consumer import durable_name, marker_name
-from bridge.settings import RepublishRule, Settings
+from bridge.settings import Settings
 
 __all__ = ["lease_needs"]
 
@@ -35,13 +34,3 @@ def lease_needs(settings: Settings) -> Iterator[Need]:
         "hears that a lease is given back",
         without="a clean stop of another replica is noticed up to a fifth of ttl later",
     )
-    for rule in settings.rules:
-        if isinstance(rule, RepublishRule) and rule.durable:
-            marker = marker_name(durable_name(settings.name, rule.name))
-            for request in ("CONSUMER.DURABLE.CREATE", "CONSUMER.INFO", "CONSUMER.DELETE"):
-                yield write(
-                    rule.source_connection,
-                    api_subject(request, rule.stream, marker),
-                    "takes its consumer from a replica that is paused",
-                    rule=rule.name,
-                )

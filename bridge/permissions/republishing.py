@@ -9,7 +9,7 @@ from bridge.permissions.need import Need, api_subject, listen, write
 from bridge.permissions.reading import existing, passing_consumers, replays
 from bridge.permissions.stream_facts import KnownStreams
 from bridge.removals import AUDIT_SUBJECT
-from bridge.rule_consumer import durable_name
+from bridge.rule_consumer import durable_name, marker_name
 from bridge.settings import RepublishRule, Settings
 from bridge.side_effects import CONSUMER_RETENTIONS
 from transforms.dialect import Dialect
@@ -63,6 +63,13 @@ def _position(rule: RepublishRule, consumer: str) -> Iterator[Need]:
         ("CONSUMER.DELETE", "replaces its consumer when its kind changes"),
     ):
         yield write(source, api_subject(request, stream, consumer), why, rule=rule.name)
+    for request in ("CONSUMER.DURABLE.CREATE", "CONSUMER.INFO", "CONSUMER.DELETE"):
+        yield write(
+            source,
+            api_subject(request, stream, marker_name(consumer)),
+            "keeps its position while its consumer is made anew",
+            rule=rule.name,
+        )
     if rule.delivery == "at_least_once":
         yield write(source, f"$JS.ACK.{stream}.{consumer}.>", "moves its position", rule=rule.name)
 

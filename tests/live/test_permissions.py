@@ -212,6 +212,11 @@ class Stage:
         await self.lose_consumers()
         await self.each(30)
         await self.stop()
+        everything = await self.peer_now.client.subscribe(">")  # keeps consumers from being moved to another inbox
+        await self.peer_now.flushed()
+        await self.start()
+        await self.stop()
+        await everything.unsubscribe()
         for scenario in self.scenarios:
             if scenario.name not in self.failed:
                 await scenario.meanwhile()

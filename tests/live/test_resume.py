@@ -212,3 +212,23 @@ async def test_clean_removes_the_durables_of_the_named_rules(
 
 async def _nothing_left(here: Scene) -> bool:
     return not await here.consumers()
+
+
+@pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])
+async def test_a_subscription_to_everything_is_not_taken_for_another_process(
+    delivery: str, twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(twin_version)
+    here = await scene(url, unique_name("watched"), raw_peer)
+    rule = here.rule(delivery=delivery)
+    everything = await here.peer.client.subscribe(">")
+    for _ in range(2):
+        async with running(settings_for(url, rule, dialect="native")):
+            await here.load.burst(50)
+            await here.bridged.count(here.load.published)
+        await here.load.burst(50)
+    await everything.unsubscribe()
+    await all_is_republished(here, url, rule)
+    assert here.bridged.sequences == list(range(1, here.bridged.newest + 1))
+    assert differing(here.bridged, here.native) == []
+    assert [consumer["name"] for consumer in await here.consumers()] == ["nats-bridge_rule"]
