@@ -137,6 +137,9 @@ EVENTS: Final[dict[str, LogEvent]] = {
     ),
     "rule.limits_changed": LogEvent("warning", "The stream's limits were changed.", ("uncertain",)),
     "rule.removals_not_heard": LogEvent("warning", "The user may not hear of deletes and purges.", ("reason",)),
+    "rule.not_ready": LogEvent(
+        "warning", "The rule has not been at work for ten seconds, or has not begun.", ("waiting_for", "for_seconds")
+    ),
     "rule.message_too_large": LogEvent(
         "warning", "With its new headers a message exceeds what the server takes.", ("max_payload", "so_far")
     ),

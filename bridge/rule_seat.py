@@ -81,6 +81,11 @@ class RuleSeat:
     # -- what is told ------------------------------------------------------------------------------------------------
 
     @property
+    def name(self) -> str:
+        """The rule's name."""
+        return self.rule.name
+
+    @property
     def state(self) -> SeatState:
         """Where the rule is in its life."""
         return self.run.state if self.run is not None and self._phase == "ready" else self._phase
@@ -109,6 +114,9 @@ class RuleSeat:
                 return "the lead, which another replica has"
             case "ready" | "draining" if self.run is not None:
                 return self.run.waiting_for
+            case "starting":
+                beginning = self.run.waiting_for if self.run is not None and self._at_work else None
+                return beginning or "its servers to answer what its start asks"
             case _:
                 return None
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from bridge.assembly import Assembly
+from bridge.cancelling import end_tasks
 from bridge.changeover import Changeover
 from bridge.connection import Link
 from bridge.errors import BridgeError, ConfigError, ConnectionLostError, RuleRefusedError
@@ -21,6 +22,7 @@ from bridge.leadership.term import ALONE, Leadership
 from bridge.links import close_links, connections_of, open_links
 from bridge.logs import configure_logs
 from bridge.loop_check import LoopCheck
+from bridge.readiness_watch import ReadinessWatch
 from bridge.reload_plan import plan_reload
 from bridge.reloading import Reloader, ReloadFacts, Taken
 from bridge.rule_run import RuleRun
@@ -62,6 +64,7 @@ class Sidecar:
         self._changeover: Changeover | None = None
         self._assembly: Assembly | None = None
         self._links: list[Link] = []  # all that are open
+        self._watcher: asyncio.Task[None] | None = None
         self._leadership: Leadership = ALONE
         self._listener: Listener | None = None
         self._ended: BridgeError | None = None
@@ -155,6 +158,7 @@ class Sidecar:
         loops.on_change(self._look_again)
         assembly = self._assembly = Assembly(settings, links, loops, self.telemetry.tracing_of)
         self._seats = [self._make_seat(rule, assembly) for rule in settings.rules]
+        self._watcher = asyncio.create_task(ReadinessWatch(lambda: self.seats).run())
         for seat in self._seats:
             await seat.check()
         return assembly
@@ -162,6 +166,7 @@ class Sidecar:
     async def stop(self) -> bool:
         """Drain all rules, close everything; whether every rule finished what it had in hand."""
         self.draining = True
+        await end_tasks(self._watcher)
         await self.reloader.close()
         if self._assembly is not None:
             await self._assembly.loops.close()

@@ -12,6 +12,7 @@ stays. What comes later still is sent again then, and left out because of its me
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from bridge import nats_py
 from bridge.connection import Link
@@ -26,13 +27,16 @@ _LOOKS = 50
 _PAUSE = 0.1  # seconds until the next try, while the stream has no leader
 
 
-async def last_sequence_behind(link: Link, stream: str, subject: bytes) -> int:
+async def last_sequence_behind(
+    link: Link, stream: str, subject: bytes, waits: Callable[[str], None] = lambda _: None
+) -> int:
     """The stream's last sequence, behind everything that was sent on this connection before.
 
     Args:
         link: the connection of the target.
         stream: its name.
         subject: one that it stores.
+        waits: called with what keeps it waiting, in words, each time that nobody listens on the subject.
 
     Raises:
         RuleRefusedError: another stream answers, or the stream refuses every message.
@@ -46,6 +50,10 @@ async def last_sequence_behind(link: Link, stream: str, subject: bytes) -> int:
         except nats_py.errors.NoRespondersError:
             # Nobody there: between two leaders, or for good.
             await link.api.stream_info(stream)
+            waits(
+                f"stream '{stream}' to answer on its subject '{subject.decode()}', where nobody listens"
+                " (has it a leader, or does a mapping of the account lead its subjects away?)"
+            )
         except (nats_py.errors.Error, OSError):
             pass
         else:

@@ -266,6 +266,9 @@ class CopyEntry:
         except Exception as error:
             self._fail(error)
 
+    def _waits(self, reason: str) -> None:
+        self._missing = reason
+
     async def _wait_out(self, error: ApiError) -> None:
         self._missing = f"its streams to be there and to answer ({error})"
         if error.err_code == STREAM_NOT_FOUND:
@@ -307,7 +310,8 @@ class CopyEntry:
             gate=self._gate,
         )
         await publisher.open()
-        last = await last_sequence_behind(self._target, plan.stream, plan.probe)
+        last = await last_sequence_behind(self._target, plan.stream, plan.probe, self._waits)
+        self._missing = ""
         publisher.begin(last)
         if plan.keep_sequence:
             resume = await self._resuming.kept_position(self._key, last, origin_info)

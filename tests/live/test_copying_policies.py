@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
+from bridge import readiness_watch
+from bridge.cancelling import end_tasks
 from bridge.errors import BridgeError, RuleRefusedError
-from conformance.servers import SharedServers
+from bridge.sidecar import Sidecar
+from conformance.servers import NativeServer, SharedServers
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecars import failure_of, running, settings_for
@@ -254,3 +259,23 @@ async def test_other_changes_of_the_target_are_taken_note_of(
         await until(lambda: bridge.runs[0].counters.as_dict()["rounds"] >= 2)
         await here.peer.store(f"{here.name}.x".encode(), b"x" * 1000)
         await here.holds(1)
+
+
+async def test_a_mapping_that_leads_the_targets_subjects_away_is_what_the_rule_waits_for(
+    newest_version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readiness_watch, "_PATIENCE", 0.1)
+    monkeypatch.setattr(readiness_watch, "_LOOK", 0.05)
+    account = """accounts {A: {jetstream: enabled, users: [{user: a, password: a}], mappings: {"TS.>": "away.>"}}}
+no_auth_user: a"""
+    async with native_server(newest_version, config=account) as server:
+        here = await Copies.make(await raw_peer(server.url), "S")
+        sidecar = Sidecar(settings_for(server.url, here.rule()))
+        with capture_logs() as logs:
+            starting = asyncio.create_task(sidecar.start())
+            try:
+                await until(lambda: bool(sidecar.seats) and "mapping" in str(sidecar.seats[0].waiting_for))
+                await until(lambda: any(entry["event"] == "rule.not_ready" for entry in logs))
+            finally:
+                await end_tasks(starting)
+                await sidecar.stop()
