@@ -129,7 +129,9 @@ class Stage:
             self._unfinished.remove(sidecar)
 
         # Who lacks the permission to hear answers takes long to give up.
-        self._starting += [asyncio.create_task(start_one(s)) for s in self.scenarios if s.name in self.lacking]
+        self._starting += [
+            asyncio.create_task(start_one(s), name=s.name) for s in self.scenarios if s.name in self.lacking
+        ]
         await asyncio.gather(*(start_one(s) for s in self.scenarios if s.name not in self.lacking))
 
     async def stop(self) -> None:
@@ -215,6 +217,7 @@ class Stage:
         everything = await self.peer_now.client.subscribe(">")  # keeps consumers from being moved to another inbox
         await self.peer_now.flushed()
         await self.start()
+        await until(lambda: all(task.done() or self.missed(task.get_name()) for task in self._starting))
         await self.stop()
         await everything.unsubscribe()
         for scenario in self.scenarios:
