@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,6 +13,7 @@ from bridge.errors import ConfigError
 from bridge.http.application import guarded, page_routes
 from bridge.http.callers import foreign_site, is_loopback
 from bridge.http.checks import Check
+from bridge.http.connections import Connections
 from bridge.http.probes import probe_answer
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ __all__ = ["Controlled", "Listener", "Told"]
 _SERVERS_OWN = 8222  # nats-server's usual port for monitoring, and a sidecar's
 _TWICE = "; a nats-server's own monitoring, or another sidecar, often has this one"
 _CLOSE = 1.0  # seconds for an answer that is being given while the listener closes
+_KEPT = 75.0  # seconds for which a connection is kept for the next request
+_BACKLOG = 32  # connections that wait to be taken, and that are taken at once
 
 
 class Told(Protocol):
@@ -68,6 +72,7 @@ class Listener:
         self._told = told
         self._http = http
         self._runner: web.AppRunner | None = None
+        self._server: asyncio.Server | None = None
 
     async def start(self) -> tuple[str, int]:
         """Listen; the address in use.
@@ -91,11 +96,15 @@ class Listener:
             ],
             self._http,
         )
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=_CLOSE)
+        self._runner = web.AppRunner(
+            app, access_log=None, handle_signals=False, shutdown_timeout=_CLOSE, keepalive_timeout=_KEPT
+        )
         await self._runner.setup()
-        site = web.TCPSite(self._runner, wanted or None, wanted_port)
+        assert self._runner.server is not None
         try:
-            await site.start()
+            self._server = await asyncio.get_running_loop().create_server(
+                Connections(self._runner.server), wanted or None, wanted_port, backlog=_BACKLOG
+            )
         except OSError as error:
             await self.stop()
             # asyncio puts the address into the text once more; an unknown name has a number that is no errno.
@@ -106,11 +115,13 @@ class Listener:
                 ' choose another port, or "" to turn it off'
                 + (_TWICE if (wanted_port, number) == (_SERVERS_OWN, errno.EADDRINUSE) else "")
             ) from None
-        host, port = self._runner.addresses[0][:2]
+        host, port = self._server.sockets[0].getsockname()[:2]
         return str(host), int(port)
 
     async def stop(self) -> None:
         """Stop listening."""
+        if self._server is not None:
+            self._server.close()
         if self._runner is not None:
             await self._runner.cleanup()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 from collections.abc import Callable
@@ -14,6 +15,8 @@ import pytest
 import structlog
 
 from bridge.errors import ConfigError
+from bridge.http import connections
+from bridge.http.connections import AT_ONCE
 from bridge.settings import load
 from bridge.sidecar import Sidecar
 from conformance.servers import SharedServers
@@ -201,3 +204,31 @@ async def test_draining(rule: tuple[str, dict[str, Any]]) -> None:
         why = json.loads((await ask(bridge, "GET", "/status")).text)["why_not_ready"]
         assert why == ["draining: it finishes what is in hand and ends"]
         assert (await ask(bridge, "GET", "/livez")).status == 200
+
+
+async def test_half_requests_take_nobodys_place(rule: tuple[str, dict[str, Any]]) -> None:
+    async with running(settings(rule)) as bridge:
+        assert bridge.http is not None
+        first, *others = [await asyncio.open_connection(*bridge.http) for _ in range(2 * AT_ONCE)]
+        for _, writer in (first, *others):
+            writer.write(b"GET /livez HTTP/1.1\r\nHost: local")
+        assert (await ask(bridge, "GET", "/livez")).status == 200
+        async with asyncio.timeout(LIMIT):
+            with contextlib.suppress(ConnectionError):
+                assert await first[0].read() == b"", "it made room for the next ones"
+        for _, writer in (first, *others):
+            writer.close()
+
+
+async def test_a_request_that_does_not_arrive_is_ended(
+    rule: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_HEAD", 0.05)
+    async with running(settings(rule)) as bridge:
+        assert bridge.http is not None
+        reader, writer = await asyncio.open_connection(*bridge.http)
+        writer.write(b"GET /livez HTTP/1.1\r\nHost: local")
+        async with asyncio.timeout(LIMIT):
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read() == b""
+        writer.close()
