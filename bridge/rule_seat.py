@@ -99,10 +99,13 @@ class RuleSeat:
 
     @property
     def leader(self) -> bool | None:
-        """Whether this sidecar leads the rule; None where there are no replicas."""
+        """Whether this sidecar leads the rule, and may write; None where there are no replicas.
+
+        Of one that cannot renew its lease, it is False before any other replica can lead.
+        """
         if not self._leadership.shared:
             return None
-        return self._term is not None and not self._term.lost.is_set()
+        return self._term is not None and not self._term.lost.is_set() and self._term.gate.is_open
 
     @property
     def waiting_for(self) -> str | None:

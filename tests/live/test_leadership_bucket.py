@@ -26,6 +26,7 @@ from bridge.settings import Settings
 from bridge.sidecar import Sidecar
 from conformance.servers import NativeCluster, NativeServer, SharedServers
 from tests.live.copies import Copies
+from tests.live.cut_wire import cut_wire
 from tests.live.leases import LONG, free, lease
 from tests.live.raw_messages import Collected, OpenPeer, RawPeer
 from tests.live.sidecar_process import Scene
@@ -69,6 +70,20 @@ async def test_the_bucket_is_made_and_a_lease_is_given_back(
     assert (given_back["holder"], given_back["released"]) == (held["holder"], True)
     config = (await here.peer.api(f"STREAM.INFO.KV_{here.name}"))["config"]
     assert (config["max_msgs_per_subject"], config["storage"]) == (1, "file")
+
+
+async def test_a_leader_that_cannot_renew_does_not_say_that_it_leads(
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(newest_version)
+    here = await Scene.make(await raw_peer(url), unique_name("unsure"))
+    async with cut_wire(url) as wire, running(settings(wire.url, here.name, here.rule(), ttl=2.0)) as sidecar:
+        await until(lambda: sidecar.seats[0].leader is True)
+        wire.hold_back()
+        wire.cut()
+        await until(lambda: sidecar.seats[0].leader is False)
+        wire.let_through()
+        await until(lambda: sidecar.seats[0].leader is True)
 
 
 async def test_a_lease_is_written_only_over_the_revision_that_is_expected(
