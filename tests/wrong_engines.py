@@ -105,5 +105,5 @@ WRONG = [
     Wrong(CountsFromZero, Kind.REPUBLISH, 1, 2, "header_block"),
     Wrong(StoresEmptyTokens, Kind.INGRESS, 0, 1, "subject"),
     Wrong(ForgetsRecords, Kind.SOURCE, 3, 1, "header_block"),
-    Wrong(OtherWords, Kind.CREATE, 205, 0, "decision"),
+    Wrong(OtherWords, Kind.CREATE, 212, 0, "decision"),
 ]

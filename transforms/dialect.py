@@ -96,6 +96,8 @@ class Dialect:
     asset_names_refuse_slashes: bool
     negative_limits_mean_unlimited: bool
     empty_placement_is_dropped: bool
+    delete_markers_turn_on_what_they_need: bool
+    schedules_exclude_counters_and_discard_new: bool
     sources_drop_duplicate_window: bool
     api_subjects_need_no_ack: bool
     api_subjects_need_no_ack_when_overlapping: bool
@@ -219,6 +221,10 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
         "negative_limits_mean_unlimited": Feature(since=((2, 12, 0),)),
         # A placement without anything in it is left out of the answer.
         "empty_placement_is_dropped": Feature(since=((2, 11, 10), (2, 12, 0))),
+        # subject_delete_marker_ttl turns on allow_msg_ttl and allow_rollup_hdrs; before, it needs allow_msg_ttl.
+        "delete_markers_turn_on_what_they_need": Feature(since=((2, 11, 2),)),
+        # Streams with schedules may neither be counters nor discard what is new.
+        "schedules_exclude_counters_and_discard_new": Feature(since=((2, 12, 10), (2, 14, 2))),
         # Streams with sources get no default duplicate_window.
         "sources_drop_duplicate_window": Feature(since=((2, 14, 0),)),
         # `>` and subjects of the system need no_ack; before, only $JS.API subjects are refused, always.

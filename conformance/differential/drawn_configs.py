@@ -54,6 +54,8 @@ def draw_config(random: Random) -> dict[str, Any]:
         config["subject_transform"] = _pair(random)
     for _ in range(random.choice((0, 0, 1, 1, 2, 3))):
         _set(random, config)
+    if random.random() < 0.4:
+        _add_later_members(random, config)
     return config
 
 
@@ -75,6 +77,8 @@ def draw_previous(random: Random) -> dict[str, Any]:
     for name in random.sample(list(_GOOD_MEMBERS), random.choice((0, 0, 1, 1, 2))):
         if name not in ("retention", "first_seq") or "mirror" not in config:
             config[name] = _GOOD_MEMBERS[name](random)
+    if random.random() < 0.4:
+        config |= random.choice(_GOOD_LATER_MEMBERS)
     return config
 
 
@@ -97,6 +101,8 @@ def draw_update(random: Random, config: Mapping[str, Any]) -> dict[str, Any]:
             changed["subjects"] = list(random.choice(_SUBJECTS))
         else:
             _set(random, changed)
+    if random.random() < 0.3:
+        _add_later_members(random, changed)
     return changed
 
 
@@ -217,6 +223,12 @@ def _set(random: Random, config: dict[str, Any]) -> None:
     config[name] = value
 
 
+def _add_later_members(random: Random, config: dict[str, Any]) -> None:
+    """Several members at once of those that 2.11 and newer servers weigh against each other."""
+    for name in random.sample(list(_LATER_MEMBERS), random.choice((1, 2, 2, 3, 4))):
+        config[name] = _LATER_MEMBERS[name](random)
+
+
 def _one_of(*values: Any) -> _Draw:
     return lambda random: random.choice(values)
 
@@ -241,7 +253,39 @@ _GOOD_MEMBERS: Mapping[str, _Draw] = {
     "allow_rollup_hdrs": _one_of(True),
     "metadata": _one_of({"k": "v"}),
 }
+_GOOD_LATER_MEMBERS: tuple[Mapping[str, Any], ...] = (
+    {"allow_msg_ttl": True},
+    {"allow_msg_ttl": True, "subject_delete_marker_ttl": 10**9},
+    {"subject_delete_marker_ttl": 10**10},
+    {"allow_msg_counter": True},
+    {"allow_msg_counter": True, "subject_delete_marker_ttl": 10**9},
+    {"allow_msg_schedules": True},
+    {"allow_msg_schedules": True, "allow_msg_ttl": True},
+    {"allow_atomic": True},
+    {"allow_batched": True, "allow_atomic": True},
+    {"persist_mode": "async", "storage": "file"},
+    {"consumer_limits": {"inactive_threshold": 10**9, "max_ack_pending": 10}},
+    {"discard": "new", "discard_new_per_subject": True, "max_msgs_per_subject": 5},
+    {"storage": "file"},
+)
+_LATER_MEMBERS: Mapping[str, _Draw] = {
+    "retention": _one_of("limits", "interest", "workqueue"),
+    "discard": _one_of("old", "new"),
+    "storage": _one_of("memory", "file"),
+    "deny_purge": _FLAG,
+    "allow_rollup_hdrs": _FLAG,
+    "sealed": _one_of(True, False, False),
+    "pedantic": _FLAG,
+    "allow_msg_ttl": _FLAG,
+    "subject_delete_marker_ttl": _one_of(0, 1, -1, -(10**9), 999_999_999, 10**9, 10**9, 10**13),
+    "allow_msg_counter": _FLAG,
+    "allow_atomic": _FLAG,
+    "allow_batched": _FLAG,
+    "allow_msg_schedules": _FLAG,
+    "persist_mode": _one_of("async", "async", "default", "", "Async"),
+}
 _MEMBERS: Mapping[str, _Draw] = {
+    **_LATER_MEMBERS,
     "description": _one_of("about", "", "é", "x" * 4096, "x" * 4097),
     "retention": _one_of("limits", "interest", "workqueue", "Limits", "x", ""),
     "max_consumers": _one_of(*_LIMITS),
@@ -266,6 +310,11 @@ _MEMBERS: Mapping[str, _Draw] = {
     "allow_rollup_hdrs": _FLAG,
     "metadata": _one_of({}, {"k": "v"}, {"k": 1}, {"k": None}, {"é": ""}),
     "pedantic": _FLAG,
+    "consumer_limits": _one_of(
+        {}, {"inactive_threshold": 10**9}, {"max_ack_pending": 5}, {"inactive_threshold": -1, "max_ack_pending": -5}
+    ),
+    "placement": _one_of({}, {"cluster": "C"}, {"tags": []}, {"tags": ["t"]}, {"preferred": "n"}, {"cluster": ""}),
+    "template_owner": _one_of("", "T"),
 }
-"""Members and the values drawn for them. Consumer limits, message TTLs, counters, batches, schedules, placement and
-more than one replica are not drawn: what servers check of them is outside of what the engine decides."""
+"""Members and the values drawn for them. More than one replica is not drawn: how many servers there are is outside of
+what the engine decides."""

@@ -24,6 +24,7 @@ _LOOPS = "the empty republish of an update loops for ever"
 _FEEDS_ITSELF = "what is republished falls on the stream's own subjects"
 _TAKES_API = "the stream would take the requests to the server itself"
 _NO_SUCH_SUBJECT = "no API subject can name such a stream"
+_CONSUMERS_DECIDE = "limits of consumers are compared with those that other streams have on this one"
 _LINE_END = "a line end in a subject breaks the connection"
 _NOWHERE_TO_LISTEN = "nobody can listen on the subject that comes out"
 _NEVER_COPIES = "filters of one source overlap, so it never copies"
@@ -54,6 +55,8 @@ def _reasons(trial: Trial, engine: Engine) -> Iterator[str]:
     if trial.previous is not None:
         if _is_emptied_republish(trial.config):
             yield _LOOPS
+        if trial.others and _consumer_limits(trial.config) != _consumer_limits(trial.previous):
+            yield _CONSUMERS_DECIDE
         before = engine.decide_before(trial).config
         if before is not None:
             yield from _api_reasons(before)
@@ -70,6 +73,10 @@ def _reasons(trial: Trial, engine: Engine) -> Iterator[str]:
 def _members(config: Mapping[str, Json], name: str) -> list[Json]:
     """The values of a member; servers take its name in any case."""
     return [value for key, value in config.items() if key.casefold() == name]
+
+
+def _consumer_limits(config: Mapping[str, Json]) -> list[Json]:
+    return [limits for limits in _members(config, "consumer_limits") if limits]
 
 
 def _has_null_source(config: Mapping[str, Json]) -> bool:

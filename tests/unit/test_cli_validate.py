@@ -111,3 +111,47 @@ def test_native_defects_are_warned_of(validate: Any) -> None:
     assert told["ok"] is True
     assert [warning["id"] for warning in told["warnings"]] == ["republish-empty-destination"]
     assert told["warnings"][0]["member"] == "republish.dest"
+
+
+def test_an_update_of_a_configuration(validate: Any, tmp_path: Path) -> None:
+    before = tmp_path / "info.json"
+    before.write_text(json.dumps({"config": {**GOOD, "allow_msg_ttl": True}, "state": {}}), encoding="utf-8")
+    update = ("-", "--previous", str(before), "--dialect", "2.12")
+    assert validate(GOOD, *update) == (
+        1,
+        "",
+        "a 2.12.15 server refuses the update: message TTL status can not be disabled (500, 10052)\n",
+    )
+    assert validate({**GOOD, "allow_msg_ttl": True}, *update) == (0, "good: a 2.12.15 server takes the update\n", "")
+    code, out, _ = validate({**GOOD, "subject_delete_marker_ttl": 10**9}, *update, "--json")
+    told = json.loads(out)
+    assert (code, told["ok"], told["config"]["allow_msg_ttl"], told["config"]["allow_rollup_hdrs"]) == (0, *[True] * 3)
+    code, out, _ = validate({**GOOD, "name": "T"}, *update, "--json")
+    assert (code, json.loads(out)["err_code"]) == (1, 10056)
+
+
+@pytest.mark.parametrize(
+    ("present", "said"),
+    [
+        ("[]", "no configuration of a stream: give what STREAM.INFO answers"),
+        ('{"error": {"code": 404}}', "no configuration of a stream: give what STREAM.INFO answers"),
+        (
+            '{"name": "S", "max_msgs": "5"}',
+            "no stream of a 2.15.1 server: invalid JSON: json: cannot unmarshal string into Go struct field"
+            " StreamConfigRequest.StreamConfig.max_msgs of type int64",
+        ),
+        ("{", "1:2: not valid JSON: Expecting property name enclosed in double quotes"),
+    ],
+)
+def test_a_present_configuration_that_is_none_exits_2(validate: Any, tmp_path: Path, present: str, said: str) -> None:
+    file = tmp_path / "old.json"
+    file.write_text(present, encoding="utf-8")
+    code, out, err = validate(GOOD, "-", "--previous", str(file))
+    assert (code, out) == (2, "")
+    assert err.startswith(f"{file}:" if "Expecting" in said else f"--previous: {file}:")
+    assert said in err
+
+
+def test_stdin_is_read_once(validate: Any) -> None:
+    code, _, err = validate(GOOD, "-", "--previous", "-")
+    assert (code, err) == (2, "stdin holds one configuration: give a file for FILE or for --previous\n")

@@ -12,7 +12,7 @@ from transforms.dialect import Dialect
 from transforms.stream_config.refusals import invalid, pedantic, refusal
 from transforms.stream_config.texts import encoded, is_valid_name
 
-__all__ = ["check_limits", "check_name"]
+__all__ = ["check_discard", "check_limits", "check_name"]
 
 _MILLISECOND = 1_000_000
 _DEFAULT_DUPLICATE_WINDOW = 120_000 * _MILLISECOND
@@ -50,6 +50,10 @@ def check_limits(config: dict[str, Any], dialect: Dialect) -> None:
     _check_durations(config, dialect)
     if config["deny_purge"] and config["allow_rollup_hdrs"]:
         raise invalid("roll-ups require the purge permission")
+
+
+def check_discard(config: dict[str, Any]) -> None:
+    """What ``discard_new_per_subject`` needs."""
     if config["discard_new_per_subject"]:
         if config["discard"] != "new":
             raise invalid("discard new per subject requires discard new policy to be set")

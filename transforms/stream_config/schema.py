@@ -251,7 +251,8 @@ def zero_of(type_: Type, dialect: Dialect) -> Any:
         case Choice():
             return type_.words[0]
         case ListOf():
-            return []
+            # What servers compare tells no list from an empty one: no list is a tuple here, what was read is a list.
+            return ()
         case StringMap():
             return {}
         case Struct() if not type_.optional:

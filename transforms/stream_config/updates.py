@@ -8,7 +8,7 @@ from transforms.dialect import Dialect
 from transforms.stream_config.origins import identity, transform_error
 from transforms.stream_config.refusals import invalid, not_updated, refusal
 
-__all__ = ["carry_out", "check_changes"]
+__all__ = ["carry_out", "check_changes", "seal"]
 
 _ONLY_FROM_FALSE = (
     ("sealed", "unseal a sealed stream"),
@@ -30,6 +30,10 @@ def check_changes(config: dict[str, Any], previous: dict[str, Any], dialect: Dia
             raise invalid(f"{can_not} change retention policy")
         if "workqueue" in retentions:
             raise invalid(f"{can_not} change retention policy to/from workqueue")
+    if previous.get("template_owner"):
+        raise invalid("stream configuration update not allowed on template owned stream")
+    if config.get("template_owner"):
+        raise invalid(f"{can_not} be owned by a template")
     for member, what in _ONLY_FROM_FALSE:
         if previous[member] and not config[member]:
             raise invalid(f"{can_not} {what}")
@@ -38,16 +42,28 @@ def check_changes(config: dict[str, Any], previous: dict[str, Any], dialect: Dia
         raise refusal("mirror_update")
     if config["republish"] != previous["republish"] and not dialect.republish_can_be_edited:
         raise invalid(f"{can_not} change RePublish")
-    if previous.get("allow_msg_ttl") and not config.get("allow_msg_ttl"):
-        raise invalid("message TTL status can not be disabled")
+    _check_message_ttl(config, previous, dialect)
     if config.get("allow_msg_counter") != previous.get("allow_msg_counter"):
         raise invalid(f"{can_not} change message counter setting")
     if previous.get("allow_msg_schedules") and not config.get("allow_msg_schedules"):
         raise invalid("message schedules can not be disabled")
     if config.get("persist_mode") != previous.get("persist_mode"):
         raise invalid(f"{can_not} change persist mode")
+    seal(config)
+
+
+def seal(config: dict[str, Any]) -> None:
+    """What ``sealed`` makes of the other members, in place."""
     if config["sealed"]:
         config.update(max_age=0, discard="new", deny_delete=True, deny_purge=True, allow_rollup_hdrs=False)
+
+
+def _check_message_ttl(config: dict[str, Any], previous: dict[str, Any], dialect: Dialect) -> None:
+    before, after = previous.get("allow_msg_ttl"), config.get("allow_msg_ttl")
+    if before != after and not dialect.delete_markers_turn_on_what_they_need:
+        raise invalid("message TTL status can not be changed after stream creation")
+    if before and not after:
+        raise invalid("message TTL status can not be disabled")
 
 
 def carry_out(config: dict[str, Any], previous: dict[str, Any], dialect: Dialect) -> None:

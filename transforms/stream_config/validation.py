@@ -17,7 +17,13 @@ from typing import Any
 from transforms.dialect import NEWEST, Dialect
 from transforms.errors import StreamConfigError
 from transforms.stream_config.defects import ConfigWarning, warnings_about
-from transforms.stream_config.limits import check_limits, check_name
+from transforms.stream_config.limits import check_discard, check_limits, check_name
+from transforms.stream_config.message_features import (
+    check_counters,
+    check_delete_markers,
+    check_persistence,
+    check_schedules,
+)
 from transforms.stream_config.origins import (
     Prefixes,
     Streams,
@@ -33,7 +39,7 @@ from transforms.stream_config.reading import Request, read_request
 from transforms.stream_config.refusals import invalid, not_created, refusal
 from transforms.stream_config.subjects import check_subjects
 from transforms.stream_config.texts import collide
-from transforms.stream_config.updates import carry_out, check_changes
+from transforms.stream_config.updates import carry_out, check_changes, seal
 from transforms.stream_config.writing import write_config
 
 __all__ = ["Accepted", "Origins", "examine", "validate", "validate_republish"]
@@ -78,7 +84,8 @@ def examine(
     there counts as a stream that does not exist. ``strict`` overrides whether unknown members are refused.
 
     What only a running server knows is not decided: limits of the account and the server, whether there are
-    enough servers for ``num_replicas``, whether the stream exists already.
+    enough servers for ``num_replicas``, whether the stream exists already, whether an update's ``consumer_limits``
+    are below what its consumers have.
 
     Raises:
         StreamConfigError: the server's refusal, with its HTTP code, error code and description.
@@ -149,6 +156,11 @@ def _check_create_request(request: Request) -> None:
 def _check(request: Request, dialect: Dialect, streams: Streams) -> None:
     check_name(request, dialect)
     check_limits(request, dialect)
+    check_counters(request, dialect)
+    check_discard(request)
+    check_delete_markers(request, dialect)
+    check_schedules(request, dialect)
+    check_persistence(request)
     prefixes = Prefixes([], [], [])
     check_mirror(request, dialect, streams, prefixes)
     check_sources(request, dialect, streams, prefixes)
@@ -164,7 +176,7 @@ def _check(request: Request, dialect: Dialect, streams: Streams) -> None:
     if (
         dialect.empty_placement_is_dropped
         and request["placement"] is not None
-        and not any(request["placement"].values())
+        and all(value in ("", ()) for value in request["placement"].values())
     ):
         request["placement"] = None
     if request["placement"] is not None and request["placement"].get("preferred"):
@@ -197,9 +209,13 @@ def _update(request: Request, previous: Mapping[str, object], dialect: Dialect, 
     with suppress(StreamConfigError):
         # Only for the defaults it fills in: a server may hold what it would refuse today.
         _check(before, dialect, {})
+    # ... and then what an update has made of it: no stream is created sealed.
+    seal(before)
     _check(request, dialect, streams)
     if request["name"] != before["name"]:
         raise refusal("name_mismatch")
+    # Servers check twice: the request, and what has become of it (2.9 to 2.15).
+    _check(request, dialect, streams)
     check_changes(request, before, dialect)
     _check_other_streams(request, streams)
     rule = request["republish"]

@@ -23,7 +23,7 @@ def _written_fields(record: dict[str, Any], fields: list[Field], dialect: Dialec
     return {
         field.name: _written(record[field.name], field, dialect)
         for field in fields
-        if field.written or record[field.name] not in (zero_of(field.type, dialect), None)
+        if field.written or record[field.name] not in (zero_of(field.type, dialect), [], None)
     }
 
 
