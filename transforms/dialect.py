@@ -79,6 +79,7 @@ class Dialect:
     source_record_names_filters: bool
     source_record_names_subject: bool
     source_record_names_identity: bool
+    source_record_names_consumer: bool
     sourcing_strips_expectations: bool
     mirroring_strips_expectations: bool
     copies_lose_batch_headers: bool
@@ -188,6 +189,8 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
         "source_record_names_subject": Feature(since=((2, 12, 0),)),
         # ... and which origin of that name it was.
         "source_record_names_identity": Feature(since=((2, 15, 0),)),
+        # ... and, behind the origin's name, which consumer brought it, where the entry has a `consumer`.
+        "source_record_names_consumer": Feature(since=((2, 14, 0),)),
         # Nats-Expected-* of the origin's publishers; before, kept and checked, which ends the copying.
         "sourcing_strips_expectations": Feature(since=((2, 10, 14),)),
         # The same for mirrors.

@@ -6,6 +6,7 @@ between single spaces; each minor line added some at the end:
 
 ====  ==========================================================  =========
  1    the origin stream's name, ``NAME:HASH`` for an external one   always
+      with ``:C=HASH`` behind it where the entry has a consumer   2.14.0
  2    the origin's sequence                                         always
  3    the filters of the entry, as configured                       2.10.0
  4    its destinations, as configured, up to the first space        2.10.0
@@ -27,7 +28,7 @@ from dataclasses import dataclass
 from transforms.dialect import NEWEST, Dialect
 from transforms.subject import REST
 
-__all__ = ["HEADER", "TWIN_HEADER", "SourceRecord", "external_name", "first_record", "last_record"]
+__all__ = ["HEADER", "TWIN_HEADER", "SourceRecord", "consumed_name", "external_name", "first_record", "last_record"]
 
 HEADER = b"Nats-Stream-Source"
 """The server's own header. 2.15 refuses it from clients (err_code 10227)."""
@@ -112,8 +113,17 @@ class SourceRecord:
 
 def external_name(stream: bytes, api_prefix: bytes) -> bytes:
     """Field 1 for a stream that is reached through another API prefix: ``NAME:HASH``."""
-    digest = hashlib.sha256(api_prefix).digest()[:_HASH_LENGTH]
-    return stream + b":" + bytes(_ALPHABET[byte % len(_ALPHABET)] for byte in digest)
+    return stream + b":" + _hash(api_prefix)
+
+
+def consumed_name(stream: bytes, consumer: bytes) -> bytes:
+    """Field 1 for an entry with a ``consumer``: ``NAME:C=HASH`` (2.14 and newer); an external name stays before it."""
+    return stream + b":C=" + _hash(consumer)
+
+
+def _hash(text: bytes) -> bytes:
+    digest = hashlib.sha256(text).digest()[:_HASH_LENGTH]
+    return bytes(_ALPHABET[byte % len(_ALPHABET)] for byte in digest)
 
 
 def first_record(block: bytes, header: bytes = HEADER) -> SourceRecord | None:

@@ -16,7 +16,7 @@ from typing import TypeAlias
 from transforms.dialect import NEWEST, Dialect
 from transforms.header_block import append, remove, remove_first, remove_prefix
 from transforms.republish import Refusal, StoredMessage, unpublishable
-from transforms.source_record import HEADER, JOINT, SEPARATOR, TWIN_HEADER, SourceRecord, external_name
+from transforms.source_record import HEADER, JOINT, SEPARATOR, TWIN_HEADER, SourceRecord, consumed_name, external_name
 from transforms.subject import REST, matches
 from transforms.transform import Transform, compile_mapping, compile_transform
 
@@ -41,8 +41,9 @@ class Sourcing:
     """A compiled entry of ``sources``, or ``mirror``.
 
     Attributes:
-        origin: the origin's name as source records give it, with ``:HASH`` for an external one.
-        filters: what to ask a consumer of the origin for; empty for everything.
+        origin: the origin's name as source records give it, with ``:HASH`` for an external one and ``:C=HASH`` for
+            one that is read by a consumer which is there before.
+        filters: what to ask a consumer of the origin for; empty for everything, and where that consumer decides.
         record_filters: the texts of field 3 of the source record.
         record_destinations: the texts of field 4, which end at the first space, as the servers' do (2.10 to 2.15).
         mirrors: whether this is a mirror, whose copies keep more headers in some dialects.
@@ -139,7 +140,8 @@ def compile_sourcing(
 ) -> Sourcing:
     """Compile an entry of the native ``sources``, or the native ``mirror`` object.
 
-    Reads ``name``, ``filter_subject``, ``subject_transforms`` and ``external``. Checks that look at more than one
+    Reads ``name``, ``filter_subject``, ``subject_transforms``, ``external`` and, from 2.14 on, ``consumer``: what that
+    one delivers is copied, also where no transform matches (2.14.9, 2.15.1). Checks that look at more than one
     transform (overlaps, duplicates) are those of ``stream_config``, which is asked before.
 
     Raises:
@@ -149,6 +151,9 @@ def compile_sourcing(
     external = entry.get("external")
     if isinstance(external, Mapping):
         origin = external_name(origin, _text(external, "api"))
+    consumer = entry.get("consumer") if dialect.source_record_names_consumer else None
+    if isinstance(consumer, Mapping):
+        origin = consumed_name(origin, _text(consumer, "name"))
     build = compile_mapping if _are_mappings(dialect, mirrors=mirrors) else compile_transform
     given = entry.get("subject_transforms")
     transforms = tuple(
@@ -163,7 +168,7 @@ def compile_sourcing(
         filters, destinations = (_text(entry, "filter_subject") or REST,), (REST,)
     return Sourcing(
         origin=origin,
-        filters=() if REST in filters else filters,
+        filters=() if REST in filters or consumer else filters,
         record_filters=filters,
         record_destinations=_up_to_a_space(destinations),
         dialect=dialect,

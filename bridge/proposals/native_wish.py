@@ -322,6 +322,11 @@ class _Comparing:
                 f"a rule needs a connection that reaches '{entry['name']}', and only this one is known here: write the"
                 " rule yourself, with from:"
             )
+        if entry.get("consumer"):
+            return (
+                f"its consumer decides what of '{entry['name']}' comes, and only a server (2.14 and newer) reads by it:"
+                " leave consumer out, and select with filter_subject or subject_transforms"
+            )
         if config.get("retention", "limits") != "limits":
             return f"a rule copies only into streams with limits retention, and this is {config['retention']}"
         if config.get("sealed") or config.get("no_ack"):

@@ -106,7 +106,7 @@ _ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         },
         "Source": {
             "filter_subjects": 'write subject_transforms: [{src: "a.>"}, {src: "b.>"}]; without dest subjects stay',
-            "consumer": "the sidecar makes its own consumer; remove it",
+            "consumer": "only a server reads by it; the rule makes its own: remove it, select here",
             "start": _ENTRY_START,
         },
         "KvSource": {

@@ -120,3 +120,27 @@ async def test_a_mirrored_message_is_what_the_server_stores(
     assert len(expected) > 5
     stored = await stored_messages(peer, f"copy{name}", len(expected))
     assert [(each.subject, each.header_block, each.payload, each.sequence) for each in stored] == expected
+
+
+async def test_an_entry_with_a_consumer_copies_what_that_one_delivers(
+    newest_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    peer = await raw_peer(await servers.url(newest_version))
+    name = unique_name("origin")
+    await peer.create_stream(name=name, subjects=[f"{name}.>"])
+    for subject in ("x.a", "other", "x.b"):
+        await peer.store(f"{name}.{subject}".encode(), b"", BLOCKS[1])
+    consumer = {"name": "c", "deliver_subject": f"to{name}"}
+    flow = {"ack_policy": "flow_control", "flow_control": True, "idle_heartbeat": 10**9}
+    asked = {"durable_name": "c", "deliver_subject": f"to{name}", **flow}
+    await peer.api(f"CONSUMER.CREATE.{name}.c", {"stream_name": name, "config": asked})
+    entry = {"name": name, "subject_transforms": [{"src": f"{name}.x.*", "dest": "t.$1"}], "consumer": consumer}
+    await peer.create_stream(name=f"copy{name}", sources=[entry])
+    origin = await stored_messages(peer, name, 3)
+    stored = await stored_messages(peer, f"copy{name}", 3)
+    (identity,) = {record.identity for each in stored if (record := first_record(each.header_block))}
+    sourcing = compile_sourcing(entry, dialect(newest_version))
+    assert [(each.subject, each.header_block, each.payload) for each in stored] == [
+        dataclasses.astuple(copy) for each in origin if isinstance(copy := sourcing.apply(each, identity), Copied)
+    ]
+    assert [each.subject for each in stored] == [b"t.a", f"{name}.other".encode(), b"t.b"]

@@ -203,6 +203,7 @@ def test_a_native_source_with_other_subjects_stays_beside_the_rule() -> None:
     ("change", "said"),
     [
         ({"sources": [{**EU, "external": {"api": "$JS.west.API"}}]}, "from:"),
+        ({"sources": [{**EU, "consumer": {"name": "c", "deliver_subject": "x"}}]}, "leave consumer out"),
         ({"sources": [EU], "retention": "workqueue"}, "limits retention, and this is workqueue"),
         (
             {"sources": [{"name": "ORDERS", "subject_transforms": [{"src": "orders.a", "dest": ""}]}]},

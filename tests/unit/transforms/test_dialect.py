@@ -57,6 +57,7 @@ def test_other_texts_are_refused_with_what_is_known(text: str) -> None:
             ["2.10.27", "2.11.17", "2.12.8", "2.14.0"],
             ["2.12.9", "2.14.1", "2.15.0"],
         ),
+        ("source_record_names_consumer", ["2.12.15"], ["2.14.0", "2.15.1"]),
         ("delete_markers_turn_on_what_they_need", ["2.10.27", "2.11.1"], ["2.11.2", "2.12.0", "2.15.1"]),
         (
             "schedules_exclude_counters_and_discard_new",

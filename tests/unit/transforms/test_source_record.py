@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transforms.dialect import NEWEST, dialect
-from transforms.source_record import HEADER, TWIN_HEADER, SourceRecord, external_name, first_record, last_record
+from transforms.source_record import (
+    HEADER,
+    TWIN_HEADER,
+    SourceRecord,
+    consumed_name,
+    external_name,
+    first_record,
+    last_record,
+)
 
 FULL = SourceRecord(b"SRC", 4, (b"foo.*",), (b"bar.$1",), b"foo.k4", b"dIAxtmQ4")
 
@@ -138,6 +146,11 @@ def test_the_oldest_forms_belong_to_every_entry_of_their_stream(value: bytes) ->
 )
 def test_an_external_origin_carries_the_hash_of_its_prefix(stream: bytes, api: bytes, expected: bytes) -> None:
     assert external_name(stream, api) == expected
+
+
+def test_an_origin_that_is_read_by_a_consumer_carries_the_hash_of_its_name() -> None:
+    # As 2.14.9 and 2.15.1 wrote it.
+    assert consumed_name(b"O", b"c") == b"O:C=k1i3jIye"
 
 
 def test_the_hash_is_of_the_text_and_not_of_what_it_reaches() -> None:
