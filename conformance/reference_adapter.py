@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from conformance.catalogue.case import Json, Place, Refusal
 from conformance.errors import SubjectError
 from conformance.observation import Decision
-from conformance.subjects.engine_operations import TransformsEngine
+from conformance.subjects.engine_operations import Results, TransformsEngine
 from conformance.subjects.library_protocol import (
     CAPABILITIES,
     PROTOCOL,
@@ -43,6 +43,15 @@ async def _transform(engine: TransformsEngine, request: Request) -> Answer:
         Place(request["place"]),
         [bytes_of(subject) for subject in request["subjects"]],
     )
+    return _results(results)
+
+
+async def _bare_transform(engine: TransformsEngine, request: Request) -> Answer:
+    subjects = [bytes_of(subject) for subject in request["subjects"]]
+    return _results(engine.bare_transform(bytes_of(request["src"]), bytes_of(request["dest"]), subjects))
+
+
+def _results(results: Results) -> Answer:
     if isinstance(results, Refusal):
         return json_of_decision(Decision(refusal=results))
     return {"results": [None if each is None else json_of_bytes(each) for each in results]}
@@ -69,6 +78,7 @@ async def _sourcing(engine: TransformsEngine, request: Request) -> Answer:
 
 _OPERATIONS: Mapping[str, Callable[[TransformsEngine, Request], Coroutine[Any, Any, Answer]]] = {
     "transform": _transform,
+    "bare_transform": _bare_transform,
     "stream_config": _stream_config,
     "republish": _republish,
     "sourcing": _sourcing,

@@ -54,7 +54,13 @@ class _Listed(click.ParamType[tuple[str, ...]]):
 @click.option(
     "--subjects", "kinds", type=_Listed(), metavar="KIND,…", help="Of native, engine, bridge. [default: all three]"
 )
-@click.option("--library", "libraries", multiple=True, metavar="COMMAND", help="A transform library; may be repeated.")
+@click.option(
+    "--library",
+    "libraries",
+    multiple=True,
+    metavar="COMMAND",
+    help="A transform library; may be repeated. Without --subjects engine, servers and the bridge are played, too.",
+)
 @click.option(
     "--bridge-dialect", default="native", show_default=True, metavar="V", help="Whose behaviour the bridge is to show."
 )

@@ -18,6 +18,7 @@ from transforms.errors import StreamConfigError, TransformError
 from transforms.republish import Republish, compile_republish
 from transforms.sourcing import Sourcing, compile_sourcing
 from transforms.stream_config import validate
+from transforms.subject import is_valid_filter
 from transforms.transform import Transform, compile_mapping, compile_transform
 
 __all__ = ["Config", "EngineOperations", "Results", "TransformsEngine"]
@@ -74,6 +75,8 @@ class TransformsEngine:
     async def transform(self, source: bytes, destination: bytes, place: Place, subjects: Sequence[bytes]) -> Results:
         """See `EngineOperations`."""
         pair = {"src": _text(source), "dest": _text(destination)}
+        if self._refuses_source(source, place):
+            return Refusal()
         try:
             match place:
                 case Place.REPUBLISH:
@@ -85,8 +88,24 @@ class TransformsEngine:
                 case _:
                     entry = self.sourcing({"name": "O", "subject_transforms": [pair]}, mirrors=place is Place.MIRROR)
                     return tuple(entry.destination(subject) for subject in subjects)
-        except TransformError as error:
-            return Refusal(description=error.reason)
+        except TransformError:
+            # The server's words are about the configuration, of which a transform is only a part.
+            return Refusal()
+
+    def _refuses_source(self, source: bytes, place: Place) -> bool:
+        """Whether a place takes no such source, whatever the transform makes of it."""
+        knows_empty = self.dialect.stream_transforms_are_mappings
+        if place is Place.REPUBLISH or (place is Place.INGRESS and not knows_empty):
+            return False
+        return not is_valid_filter(source) and (bool(source) or not knows_empty)
+
+    def bare_transform(self, source: bytes, destination: bytes, subjects: Sequence[bytes]) -> Results:
+        """What a transform makes of subjects by itself, without what its place in a server checks and changes."""
+        try:
+            transform = compile_transform(source, destination, self.dialect)
+        except TransformError:
+            return Refusal()
+        return tuple(transform.apply(subject) for subject in subjects)
 
     async def republish(self, stream: str, rule: Config, message: Stored, last_sequence: int) -> Message | None:
         """See `EngineOperations`."""

@@ -50,6 +50,8 @@ _AT_WORK = {
     Place.MIRROR: "sourcing",
 }
 
+_TRANSFORMS = frozenset({"transform", "bare_transform"})
+
 _Answer = TypeVar("_Answer")
 
 
@@ -144,7 +146,7 @@ class LibrarySubject:
     def _is_asked_directly(self, transform: Transform) -> bool:
         """Whether the place at which a transform works is not the library's, but the transform itself is."""
         whole = {"stream_config", _AT_WORK[transform.place]}
-        return "transform" in self.capabilities and not whole <= self.capabilities
+        return bool(_TRANSFORMS & self.capabilities) and not whole <= self.capabilities
 
 
 class _Library:
@@ -165,8 +167,14 @@ class _Library:
         return await self._ask(decision_of, "stream_config", config=config, streams=streams, **update)
 
     async def transform(self, source: bytes, destination: bytes, place: Place, subjects: Sequence[bytes]) -> Results:
-        if "transform" not in self._capabilities:
+        if not _TRANSFORMS & self._capabilities:
             return await self._own.transform(source, destination, place, subjects)
+        is_bare = "transform" not in self._capabilities
+        if is_bare and not _agree(
+            self._own.bare_transform(source, destination, subjects),
+            await self._own.transform(source, destination, place, subjects),
+        ):
+            raise CannotPlay(f"the place decides ({place.value}), and the library offers transforms by themselves")
 
         def results(answer: Mapping[str, Json]) -> Results:
             refusal = refusal_of(answer)
@@ -179,8 +187,8 @@ class _Library:
 
         return await self._ask(
             results,
-            "transform",
-            place=place.value,
+            "bare_transform" if is_bare else "transform",
+            **({} if is_bare else {"place": place.value}),
             src=json_of_bytes(source),
             dest=json_of_bytes(destination),
             subjects=[json_of_bytes(subject) for subject in subjects],
@@ -228,6 +236,8 @@ async def _transformed(library: _Library, case: Case, transform: Transform, dial
     """What a transform makes of its subjects, as if a server had been seen to do it."""
     if transform.place is not Place.REPUBLISH and not dialect.stream_fields_of_2_10:
         raise CannotPlay("servers of this version know no transforms at this place")
+    if await _subjects_decide(case, transform, TransformsEngine(dialect)):
+        raise CannotPlay("the stream's subjects decide, and the library offers transforms alone")
     if _asks_for_more(case.expected(dialect.version)):
         raise CannotPlay("more than subjects is asked for, and the library offers transforms alone")
     results = await library.transform(transform.source, transform.destination, transform.place, transform.subjects)
@@ -254,6 +264,18 @@ async def _transformed(library: _Library, case: Case, transform: Transform, dial
             return Observation(accepted, stored={"S": _numbered(kept)})
         case _:
             return Observation(accepted, stored={"S": _numbered([each for each in made if each is not None])})
+
+
+async def _subjects_decide(case: Case, transform: Transform, engine: TransformsEngine) -> bool:
+    """Whether a server refuses a stream whose transform by itself is good there: a cycle, a source that misses it."""
+    whole = await AccountModel(engine, engine.dialect).play(case)
+    alone = await engine.transform(transform.source, transform.destination, transform.place, transform.subjects)
+    return whole.decisions[-1].refusal is not None and isinstance(alone, tuple)
+
+
+def _agree(bare: Results, placed: Results) -> bool:
+    """Whether a place leaves a transform as it is: both refused, whatever the words, or equal results."""
+    return bare == placed if isinstance(bare, tuple) else not isinstance(placed, tuple)
 
 
 def _numbered(messages: Sequence[Message]) -> tuple[Stored, ...]:

@@ -29,7 +29,7 @@ __all__ = [
 PROTOCOL = 1
 """The version that is spoken here."""
 
-CAPABILITIES = ("transform", "stream_config", "republish", "sourcing")
+CAPABILITIES = ("transform", "bare_transform", "stream_config", "republish", "sourcing")
 """What a library can offer; each is the ``op`` of a request."""
 
 

@@ -141,6 +141,26 @@ async def test_an_adapter_that_offers_less_is_asked_less(offer: str) -> None:
         assert found[Outcome.INAPPLICABLE] > 10
 
 
+@pytest.mark.parametrize("version", ["2.9.10", "2.10.27", "2.15.1"])
+@pytest.mark.parametrize("offer", ["transform", "bare_transform"])
+async def test_a_library_of_transforms_alone_can_pass(offer: str, version: str) -> None:
+    cases = [each for each in read_catalogue() if each.transform is not None][::4]
+    cases.append(case("adr30/places/destination/3"))
+    async with opened(LibrarySubject((*ADAPTER, "--offer", offer), version)) as subject:
+        found, wrong = await outcomes(subject, cases)
+        assert wrong == []
+        assert found[Outcome.PASS] + found[Outcome.DIFFERENCE] > 50
+        with pytest.raises(CannotPlay, match="the stream's subjects decide"):
+            await subject.play(case("adr30/places/destination/4"))
+
+
+async def test_a_place_that_decides_is_not_asked_of_a_bare_transform() -> None:
+    async with opened(LibrarySubject((*ADAPTER, "--offer", "bare_transform"), "2.15.1")) as subject:
+        with pytest.raises(CannotPlay, match=r"the place decides \(ingress\)") as answer:
+            await subject.play(case("adr30/invalid-results/ingress/5"))
+        assert not answer.value.is_skip
+
+
 async def test_a_library_of_transforms_alone_is_judged_on_transform_cases() -> None:
     cases = cases_of("engine.yaml")
     async with opened(of(SMALL)) as subject:
@@ -296,7 +316,9 @@ def test_the_adapter_says_what_it_does_not_understand() -> None:
 def test_the_adapter_says_how_it_is_called() -> None:
     done = subprocess.run((*ADAPTER, "--offer", "everything"), capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == "usage: reference_adapter [--offer transform,stream_config,republish,sourcing]\n"
+    assert (
+        done.stderr == "usage: reference_adapter [--offer transform,bare_transform,stream_config,republish,sourcing]\n"
+    )
 
 
 def test_the_examples_of_the_documentation_are_what_the_adapter_answers() -> None:
@@ -304,7 +326,7 @@ def test_the_examples_of_the_documentation_are_what_the_adapter_answers() -> Non
     shown = [block for block in text.split("```")[1::2] if block.startswith("\n→") and "…" not in block]
     pairs = [[json.loads(part) for part in block.replace("→", "").split("←")] for block in shown]
     requests, answers = zip(*(pair for pair in pairs if pair[0]["op"] != "hello"), strict=True)
-    assert len(requests) == 3
+    assert len(requests) == 4
     lines = "".join(json.dumps(request) + "\n" for request in requests)
     done = subprocess.run(ADAPTER, input=lines, capture_output=True, text=True, check=True)
     assert [json.loads(line) for line in done.stdout.splitlines()] == list(answers)
