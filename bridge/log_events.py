@@ -138,7 +138,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "rule.limits_changed": LogEvent("warning", "The stream's limits were changed.", ("uncertain",)),
     "rule.removals_not_heard": LogEvent("warning", "The user may not hear of deletes and purges.", ("reason",)),
     "rule.not_ready": LogEvent(
-        "warning", "The rule has not been at work for ten seconds, or has not begun.", ("waiting_for", "for_seconds")
+        "warning", "The rule has not been ready for ten seconds.", ("waiting_for", "for_seconds")
     ),
     "rule.message_too_large": LogEvent(
         "warning", "With its new headers a message exceeds what the server takes.", ("max_payload", "so_far")
@@ -184,8 +184,8 @@ EVENTS: Final[dict[str, LogEvent]] = {
     ),
     "consumer.taken_over": LogEvent(
         "warning",
-        "The durable consumer was made anew, because its inbox is listened to: by a process that lost the lead, or by a"
-        " subscription such as `>`.",
+        "The durable consumer was recreated, because a subscription matches its inbox: of a process that lost the lead,"
+        " or one such as `>`.",
         ("consumer", "after"),
     ),
     "consumer.stream_shorter": LogEvent(

@@ -1,4 +1,4 @@
-"""Telling of rules that do not become ready: what each waits for is logged once, and again after it was ready."""
+"""Logs what a rule waits for that is not ready for ten seconds, once until it is ready again."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ReadinessWatch:
         """Log the rules that have not been ready for too long.
 
         Args:
-            now: seconds, of any clock that goes on steadily.
+            now: seconds, of a monotonic clock.
         """
         since, self._since = self._since, {}
         for seat in self._seats():

@@ -8,7 +8,7 @@ is cut off from everything but the consumer's server. Who has no lease takes it 
 
 A bound consumer cannot be moved to another inbox, nor one whose inbox any subscription matches, such as one to `>`
 (2.9.10 to 2.15.1, which look at that alone, while `push_bound` says whether somebody subscribes to the inbox itself).
-So it is deleted and made anew at its position. Between the two, a marker keeps the position: a second consumer that
+So it is deleted and recreated at its position. Between the two, a marker keeps the position: a second consumer that
 nobody reads from.
 """
 
@@ -51,7 +51,7 @@ def consumer_owner(sidecar: str, rule: str) -> str:
 
 
 def marker_name(durable: str) -> str:
-    """The name of the consumer that keeps a durable consumer's position while that one is made anew."""
+    """The name of the consumer that keeps a durable consumer's position while that one is recreated."""
     return f"{durable}_moving"
 
 
@@ -128,7 +128,7 @@ class RuleConsumer:
             return await self._marked_position()
         self._refuse_foreign(info)
         if await api.consumer_info(plan.stream, marker_name(plan.durable_name)) is not None:
-            # Of a process that was ended after it had made the consumer anew.
+            # Of a process that was ended after it had recreated the consumer.
             await api.delete_consumer(plan.stream, marker_name(plan.durable_name), gate=self._gate)
         position = _position_of(info)
         last = int((await settled_stream(api, plan.stream, position))["state"]["last_seq"])
@@ -145,7 +145,7 @@ class RuleConsumer:
         return position
 
     async def _marked_position(self) -> int | None:
-        """The position of a durable consumer that somebody was about to make anew."""
+        """The position of a durable consumer that somebody was about to recreate."""
         info = await self._api.consumer_info(self.plan.stream, marker_name(self.plan.durable_name))
         if info is None:
             return None
@@ -199,11 +199,11 @@ class RuleConsumer:
         return info is not None and bool(info.get("push_bound"))
 
     async def _remove(self, handled: int) -> None:
-        """Take the durable consumer from whoever listens to its inbox; `create` makes it anew."""
+        """Take the durable consumer from whoever listens to its inbox; `create` recreates it."""
         plan = self.plan
         marker = {
             "durable_name": marker_name(plan.durable_name),
-            "description": f"{plan.owner} the position of {plan.durable_name}, which is being made anew",
+            "description": f"{plan.owner} the position of {plan.durable_name}, which is being recreated",
             "deliver_policy": "by_start_sequence",
             "opt_start_seq": handled + 1,
             "ack_policy": "explicit",

@@ -67,7 +67,7 @@ def _position(rule: RepublishRule, consumer: str) -> Iterator[Need]:
         yield write(
             source,
             api_subject(request, stream, marker_name(consumer)),
-            "keeps its position while its consumer is made anew",
+            "keeps its position while its consumer is recreated",
             rule=rule.name,
         )
     if rule.delivery == "at_least_once":
