@@ -15,10 +15,10 @@ from tests.live.raw_messages import Collected, RawPeer
 from tests.live.until import until
 from transforms import header_block
 
-FIRST = 1300
-"""So many messages with a header of a kilobyte make a server ask for flow control, also where only headers are read."""
+FIRST = 400
+"""So many messages with a wide header make a server ask for flow control, also where only headers are read."""
 
-_WIDE = b"W: " + b"w" * 1000 + b"\r\n"
+_WIDE = b"W: " + b"w" * 3300 + b"\r\n"  # the target of a scenario takes 4000 bytes
 KEEPER = "keeper"
 """A consumer that others have."""
 
@@ -258,7 +258,7 @@ class Copied(Scenario):
         if self.skip:
             await self.peer.create_stream(name=f"{self.name}_D", subjects=[f"{self.name}.rejected"])
         for number in range(1, self.entries):
-            # The other origins are read once: what flow control needs is one kilobyte of a thousand headers.
+            # The other origins are read once: what flow control needs is a megabyte of headers.
             for _ in range(FIRST):
                 self.published += 1
                 self.peer.publish(f"{self.name}.in{number}.x".encode(), b"", b"NATS/1.0\r\n" + _WIDE + b"\r\n")
