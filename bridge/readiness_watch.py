@@ -4,37 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import structlog
 
-__all__ = ["ReadinessWatch", "Watched"]
+from bridge.rule_seat import RuleSeat
+
+__all__ = ["ReadinessWatch"]
 
 _log = structlog.get_logger("bridge.rule")
 
 _PATIENCE = 10.0  # seconds for which a rule may be not ready before that is said
 _LOOK = 2.0  # seconds between two looks at all rules
 _SAID_ELSEWHERE = ("waiting", "draining", "stopped", "failed")
-
-
-class Watched(Protocol):
-    """A rule's place; see `RuleSeat`."""
-
-    @property
-    def name(self) -> str:
-        """The rule's name."""
-
-    @property
-    def state(self) -> str:
-        """Where in its life it is."""
-
-    @property
-    def ready(self) -> bool:
-        """Whether it does its work, or stands by."""
-
-    @property
-    def waiting_for(self) -> str | None:
-        """What keeps it from its work, in words."""
 
 
 class ReadinessWatch:
@@ -44,7 +25,7 @@ class ReadinessWatch:
         seats: the rules at this moment.
     """
 
-    def __init__(self, seats: Callable[[], Sequence[Watched]]) -> None:
+    def __init__(self, seats: Callable[[], Sequence[RuleSeat]]) -> None:
         self._seats = seats
         self._since: dict[str, float] = {}  # when a rule was first seen not ready
         self._told: set[str] = set()
@@ -64,7 +45,7 @@ class ReadinessWatch:
         """
         since, self._since = self._since, {}
         for seat in self._seats():
-            name = seat.name
+            name = seat.rule.name
             if seat.ready or seat.state in _SAID_ELSEWHERE:
                 self._told.discard(name)
                 continue

@@ -81,11 +81,6 @@ class RuleSeat:
     # -- what is told ------------------------------------------------------------------------------------------------
 
     @property
-    def name(self) -> str:
-        """The rule's name."""
-        return self.rule.name
-
-    @property
     def state(self) -> SeatState:
         """Where the rule is in its life."""
         return self.run.state if self.run is not None and self._phase == "ready" else self._phase

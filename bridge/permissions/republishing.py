@@ -57,19 +57,14 @@ def republish_needs(rule: RepublishRule, settings: Settings, dialect: Dialect, k
 
 def _position(rule: RepublishRule, consumer: str) -> Iterator[Need]:
     source, stream = rule.source_connection, rule.stream
+    recreated = "keeps its position while its consumer is recreated"
     for request, why in (
         ("CONSUMER.DURABLE.CREATE", "keeps its position"),
         ("CONSUMER.INFO", "looks after its position"),
         ("CONSUMER.DELETE", "replaces its consumer when its kind changes"),
     ):
         yield write(source, api_subject(request, stream, consumer), why, rule=rule.name)
-    for request in ("CONSUMER.DURABLE.CREATE", "CONSUMER.INFO", "CONSUMER.DELETE"):
-        yield write(
-            source,
-            api_subject(request, stream, marker_name(consumer)),
-            "keeps its position while its consumer is recreated",
-            rule=rule.name,
-        )
+        yield write(source, api_subject(request, stream, marker_name(consumer)), recreated, rule=rule.name)
     if rule.delivery == "at_least_once":
         yield write(source, f"$JS.ACK.{stream}.{consumer}.>", "moves its position", rule=rule.name)
 

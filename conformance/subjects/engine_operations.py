@@ -100,7 +100,7 @@ class TransformsEngine:
         return not is_valid_filter(source) and (bool(source) or not knows_empty)
 
     def bare_transform(self, source: bytes, destination: bytes, subjects: Sequence[bytes]) -> Results:
-        """What a transform makes of subjects by itself, without what its place in a server checks and changes."""
+        """Transform subjects with the transform alone, without what its place in a server checks and changes."""
         try:
             transform = compile_transform(source, destination, self.dialect)
         except TransformError:

@@ -267,7 +267,7 @@ async def _transformed(library: _Library, case: Case, transform: Transform, dial
 
 
 async def _subjects_decide(case: Case, transform: Transform, engine: TransformsEngine) -> bool:
-    """Whether a server refuses a stream whose transform by itself is good there: a cycle, a source that misses it."""
+    """Whether a server refuses a stream although its transform is valid: a cycle, a source that misses it."""
     whole = await AccountModel(engine, engine.dialect).play(case)
     alone = await engine.transform(transform.source, transform.destination, transform.place, transform.subjects)
     return whole.decisions[-1].refusal is not None and isinstance(alone, tuple)

@@ -1,4 +1,4 @@
-"""nats-server's own ``NewSubjectTransform`` behind the protocol: what a transform is by itself passes the catalogue."""
+"""nats-server's own ``NewSubjectTransform`` behind the protocol: a bare transform passes the catalogue."""
 
 from __future__ import annotations
 
