@@ -23,6 +23,8 @@ COPY marked_yaml marked_yaml
 COPY conformance conformance
 COPY bridge bridge
 COPY pipeline pipeline
+COPY native_servers native_servers
+COPY nats_bridge nats_bridge
 COPY pyspark_jetstream pyspark_jetstream
 RUN python -m pip wheel --no-deps --no-index --no-build-isolation --wheel-dir /wheels .
 # Bytecode that pip writes would hold the time of the files; this does not.

@@ -11,7 +11,7 @@ UV := $(VENV)/.uv-$(VERSION)
 INSTALLED := $(VENV)/.installed-$(VERSION)
 SPARK := $(VENV)/.spark-$(VERSION)
 TESTS := $(VENV)/.tests-$(VERSION)
-TESTED = $(shell $(BIN)/python -c "from conformance.servers import TWIN_VERSIONS; print(*TWIN_VERSIONS)")
+TESTED = $(shell $(BIN)/python -c "from nats_bridge.native_servers import TWIN_VERSIONS; print(*TWIN_VERSIONS)")
 
 # The versions of the whole conformance matrix; a newer patch is a change of its own, not of a day.
 MATRIX ?= 2.9.10,2.10.27,2.11.17,2.12.15,2.14.9,2.15.1
@@ -104,7 +104,7 @@ test spark-test: export SPARK_LAUNCHER_OPTS = $(SPARK_SUBMIT_OPTS)
 ROUND_TRIP := tests/spark/test_round_trip.py
 test: install
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
-	@spark=; if missing=$$($(BIN)/python -m pipeline.java); then $(MAKE) --no-print-directory spark && spark=$(ROUND_TRIP) || exit; fi; \
+	@spark=; if missing=$$($(BIN)/python -m nats_bridge.pipeline.java); then $(MAKE) --no-print-directory spark && spark=$(ROUND_TRIP) || exit; fi; \
 	$(BIN)/python -m pytest $$spark tests/live tests/unit --numprocesses $(AT_ONCE) --dist worksteal; code=$$?; \
 	test -z "$$missing" || echo "No Spark round trip. $$missing (Debian and Ubuntu: apt-get install default-jre-headless)"; \
 	exit $$code

@@ -34,7 +34,7 @@ from benchmarks import (
 from benchmarks.errors import BenchmarkError
 from benchmarks.figures import Report
 from benchmarks.go_copier.build import client_version
-from conformance.servers import ServersError, fetch
+from nats_bridge.native_servers import ServersError, fetch
 
 __all__ = ["arguments", "main"]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from benchmarks.processes import Program, cpu_seconds, running_bridge
 from benchmarks.raw_socket import RawSocket
 from benchmarks.stream_growth import unix_seconds
-from conformance.servers import NativeServer, fetch, free_port
+from nats_bridge.native_servers import NativeServer, fetch, free_port
 
 __all__ = [
     "ORIGIN",

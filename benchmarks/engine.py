@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from benchmarks.figures import Ratio, Report, median_of
-from transforms import compile_transform
+from nats_bridge.transforms import compile_transform
 
 __all__ = ["run"]
 

@@ -18,7 +18,7 @@ from typing import IO, Any
 from benchmarks.errors import BenchmarkError
 from benchmarks.go_copier.build import built
 from benchmarks.raw_socket import RawSocket
-from conformance.servers import NativeServer, fetch
+from nats_bridge.native_servers import NativeServer, fetch
 
 __all__ = [
     "PATIENT",
@@ -114,7 +114,7 @@ def running_bridge(
     config: str,
     until: str = "sidecar.ready",
     *,
-    entry: str = "bridge.cli",
+    entry: str = "nats_bridge.bridge.cli",
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[Program]:
     """`nats-bridge run`, stopped at the end.

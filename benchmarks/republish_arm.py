@@ -19,7 +19,7 @@ from benchmarks.processes import (
     running_sidecar,
 )
 from benchmarks.rounds import Rounds
-from conformance.servers import NativeServer
+from nats_bridge.native_servers import NativeServer
 
 __all__ = ["HEADER", "Arm", "copier", "go_copier", "measure", "native", "sidecar"]
 

@@ -23,7 +23,7 @@ from benchmarks.processes import PATIENT, Program, cpu_seconds, running_bridge
 from benchmarks.raw_socket import RawSocket
 from benchmarks.republish_arm import HEADER, Arm, measure
 from benchmarks.workers import Send, worker
-from conformance.servers import NativeServer, fetch
+from nats_bridge.native_servers import NativeServer, fetch
 
 __all__ = ["bridge_config", "run"]
 

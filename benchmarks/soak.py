@@ -21,7 +21,7 @@ from benchmarks.figures import Ratio, Report
 from benchmarks.load import FILLING, SUBJECTS, publish_all
 from benchmarks.processes import Program, memory_of, running_bridge
 from benchmarks.raw_socket import RawSocket
-from conformance.servers import NativeServer, fetch
+from nats_bridge.native_servers import NativeServer, fetch
 
 __all__ = ["run"]
 

@@ -21,8 +21,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Literal
 
-from bridge.wire import Delivered, WireClient
-from conformance.servers import NativeServer, fetch
+from nats_bridge.bridge.client.wire import Delivered, WireClient
+from nats_bridge.native_servers import NativeServer, fetch
 
 _PACE = 0.005  # seconds between two stored messages
 _LIMIT = 60.0  # seconds for anything

@@ -118,7 +118,9 @@ def _asking(arm: _Arm, program: Program) -> AbstractContextManager[None]:
 
 def _sidecar(arm: _Arm, url: str, environment: Mapping[str, str]) -> AbstractContextManager[Program]:
     config = _CONFIG.format(url=url, listen="127.0.0.1:0" if arm.told else "", trace=arm.trace)
-    return running_bridge(config, entry="bridge.cli" if arm.told else "benchmarks.untold", environment=environment)
+    return running_bridge(
+        config, entry="nats_bridge.bridge.cli" if arm.told else "benchmarks.untold", environment=environment
+    )
 
 
 @contextmanager

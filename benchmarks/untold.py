@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bridge.latency import Latencies
-from bridge.measures import Measures
+from nats_bridge.bridge.observability.latency import Latencies
+from nats_bridge.bridge.observability.rule_metrics import Measures
 
 __all__ = ["main"]
 
@@ -22,6 +22,6 @@ def main() -> None:
     ):
         for name in names:
             setattr(owner, name, nothing)
-    from bridge.cli import main
+    from nats_bridge.bridge.cli import main
 
     main()

@@ -19,7 +19,7 @@ from chaos.run import Settings, run
 from chaos.story import Story
 from chaos.summary import summary, violated
 from chaos.timeline import timeline
-from conformance.servers.errors import ServersError
+from nats_bridge.native_servers.errors import ServersError
 
 __all__ = ["main"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from conformance.catalogue.case import Message
+from nats_bridge.conformance.catalogue.case import Message
 
 __all__ = ["LARGEST", "NAME", "event", "job", "numbered", "setting"]
 

@@ -14,8 +14,8 @@ from chaos.history import Historian
 from chaos.plan import STREAMS, RuleUnderTest
 from chaos.sidecars import Sidecar
 from chaos.surroundings import Surroundings
-from conformance.errors import SubjectError
-from conformance.servers import NativeServer
+from nats_bridge.conformance.errors import SubjectError
+from nats_bridge.native_servers import NativeServer
 
 __all__ = ["Nemesis"]
 

@@ -11,7 +11,7 @@ from chaos.peers import Peer, place_of
 from chaos.plan import STREAMS
 from chaos.sidecars import Sidecar
 from chaos.workload import Listener, row_of
-from conformance.errors import SubjectError
+from nats_bridge.conformance.errors import SubjectError
 
 __all__ = ["read_streams", "sample", "watch"]
 

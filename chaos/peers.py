@@ -8,9 +8,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from conformance.catalogue.case import Message
-from conformance.errors import SubjectError
-from conformance.raw_client import Collected, Delivered, RawClient
+from nats_bridge.conformance.catalogue.case import Message
+from nats_bridge.conformance.errors import SubjectError
+from nats_bridge.conformance.raw_client import Collected, Delivered, RawClient
 
 __all__ = ["Peer", "place_of"]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos.history import Historian
-from conformance.servers import free_port
+from nats_bridge.native_servers import free_port
 
 __all__ = ["Sidecar"]
 
@@ -126,7 +126,7 @@ class Sidecar:
             log = (self._directory / f"sidecar-{self.number}-{self.restarts}.log").open("wb")
             with log:
                 self._process = process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-m", "bridge", "run", "-c", str(self.config)),
+                    *(sys.executable, "-m", "nats_bridge", "run", "-c", str(self.config)),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

@@ -13,8 +13,8 @@ from typing import Any, Literal, TypeAlias
 from chaos.peers import Peer
 from chaos.plan import STREAMS
 from chaos.wires import Wire
-from conformance.servers import NativeCluster, NativeServer, fetch
-from conformance.servers.errors import NoLeaderError
+from nats_bridge.native_servers import NativeCluster, NativeServer, fetch
+from nats_bridge.native_servers.errors import NoLeaderError
 
 __all__ = ["Surroundings", "Topology"]
 

@@ -12,8 +12,8 @@ from typing import Any
 from chaos.history import Historian, digest_of, text_of
 from chaos.messages import event, job, numbered, setting
 from chaos.peers import Peer
-from conformance.catalogue.case import Message
-from conformance.errors import SubjectError
+from nats_bridge.conformance.catalogue.case import Message
+from nats_bridge.conformance.errors import SubjectError
 
 __all__ = ["ADVISORY", "Listener", "Producer", "Worker", "row_of"]
 

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TextIO
 
-from conformance.errors import HistoryError
-from conformance.observation import Observation
-from conformance.outcome import Outcome
-from conformance.subjects.identity import Identity
+from nats_bridge.conformance.errors import HistoryError
+from nats_bridge.conformance.implementations.identity import Identity
+from nats_bridge.conformance.observation import Observation
+from nats_bridge.conformance.outcome import Outcome
 
 __all__ = ["FORMAT", "History", "HistoryWriter", "Played", "Unplayed", "read_history"]
 

@@ -11,13 +11,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from conformance.catalogue.case import Case, Create, Expectation, ExpectedMessage, Message, Refusal, Update
-from conformance.divergences import reconciled
-from conformance.expected_text import matches_text
-from conformance.observation import Decision, Observation, Stored
-from conformance.outcome import Mismatch, Outcome, Verdict
-from conformance.subjects.identity import Identity
-from transforms.timestamp import rfc3339_nano
+from nats_bridge.conformance.catalogue.case import Case, Create, Expectation, ExpectedMessage, Message, Refusal, Update
+from nats_bridge.conformance.divergences import reconciled
+from nats_bridge.conformance.expected_text import matches_text
+from nats_bridge.conformance.implementations.identity import Identity
+from nats_bridge.conformance.observation import Decision, Observation, Stored
+from nats_bridge.conformance.outcome import Mismatch, Outcome, Verdict
+from nats_bridge.transforms.timestamp import rfc3339_nano
 
 __all__ = ["judge", "mismatches"]
 

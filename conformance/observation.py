@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from conformance.catalogue.case import Json, Message, Refusal
+from nats_bridge.conformance.catalogue.case import Json, Message, Refusal
 
 __all__ = ["Decision", "Observation", "Stored"]
 

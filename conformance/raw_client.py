@@ -23,8 +23,8 @@ from urllib.parse import unquote, urlsplit
 
 import nkeys  # type: ignore[import-untyped]
 
-from conformance.catalogue.case import Message
-from conformance.errors import SubjectError
+from nats_bridge.conformance.catalogue.case import Message
+from nats_bridge.conformance.errors import SubjectError
 
 __all__ = ["Collected", "Credentials", "Delivered", "RawClient", "shown_address"]
 

@@ -1,8 +1,8 @@
 """The reference adapter: our engine behind the JSON-lines protocol of ``docs/conformance-protocol.md``.
 
-``python -m conformance.reference_adapter`` reads requests from stdin and writes answers to stdout, one line each;
-``--offer transform,republish`` announces less than everything. It shows how an adapter is made, and is tested with the
-catalogue like any other.
+``python -m nats_bridge.conformance.reference_adapter`` reads requests from stdin and writes answers to stdout, one line
+each; ``--offer transform,republish`` announces less than everything. It shows how an adapter is made, and is tested
+with the catalogue like any other.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from importlib import metadata
 from typing import Any, TypeAlias
 
-from conformance.catalogue.case import Json, Place, Refusal
-from conformance.errors import SubjectError
-from conformance.observation import Decision
-from conformance.subjects.engine_operations import Results, TransformsEngine
-from conformance.subjects.library_protocol import (
+from nats_bridge.conformance.catalogue.case import Json, Place, Refusal
+from nats_bridge.conformance.errors import SubjectError
+from nats_bridge.conformance.implementations.engine_operations import Results, TransformsEngine
+from nats_bridge.conformance.implementations.library_protocol import (
     CAPABILITIES,
     PROTOCOL,
     bytes_of,
@@ -27,8 +26,9 @@ from conformance.subjects.library_protocol import (
     json_of_message,
     stored_of,
 )
-from transforms.dialect import KNOWN_LINES, dialect
-from transforms.errors import EngineError
+from nats_bridge.conformance.observation import Decision
+from nats_bridge.transforms.dialect import KNOWN_LINES, dialect
+from nats_bridge.transforms.errors import EngineError
 
 __all__ = ["main"]
 

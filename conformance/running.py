@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from conformance.catalogue.case import Case
-from conformance.errors import SubjectError
-from conformance.history import HistoryWriter, Played, Unplayed
-from conformance.outcome import Outcome
-from conformance.subjects.subject import Answer, BatchSubject, CannotPlay, Subject
+from nats_bridge.conformance.catalogue.case import Case
+from nats_bridge.conformance.errors import SubjectError
+from nats_bridge.conformance.history import HistoryWriter, Played, Unplayed
+from nats_bridge.conformance.implementations.subject import Answer, BatchSubject, CannotPlay, Subject
+from nats_bridge.conformance.outcome import Outcome
 
 __all__ = ["Progress", "play_all"]
 

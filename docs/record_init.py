@@ -19,7 +19,7 @@ from typing import Any
 
 import click
 
-from conformance.servers import NativeServer
+from nats_bridge.native_servers import NativeServer
 from tests.live.commands import command
 from tests.live.init_command import on_a_terminal
 from tests.live.raw_messages import RawPeer

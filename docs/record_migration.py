@@ -20,14 +20,14 @@ from typing import Any
 
 import click
 
-from bridge.links import close_links, open_links
-from bridge.replay import Replay
-from bridge.settings import Settings
-from conformance.servers import NativeServer
-from transforms import header_block
-from transforms.dialect import NEWEST
-from transforms.source_record import HEADER
-from transforms.sourcing import compile_sourcing
+from nats_bridge.bridge.client.connection_pool import close_links, open_links
+from nats_bridge.bridge.consuming.replay import Replay
+from nats_bridge.bridge.settings import Settings
+from nats_bridge.native_servers import NativeServer
+from nats_bridge.transforms import header_block
+from nats_bridge.transforms.dialect import NEWEST
+from nats_bridge.transforms.source_record import HEADER
+from nats_bridge.transforms.sourcing import compile_sourcing
 
 PAGE = Path(__file__).parent / "migration.md"
 MARK = "<!-- recorded by docs/record_migration.py -->"

@@ -35,7 +35,7 @@ from typing import Final
 
 import click
 
-from conformance.servers import NativeServer, fetch
+from nats_bridge.native_servers import NativeServer, fetch
 
 __all__ = ["DOCS", "WALKS", "Step", "comparable", "play", "steps", "with_outputs"]
 
@@ -147,7 +147,7 @@ def play(walk: list[Step], folder: Path, version: str | None) -> Iterator[Step]:
     programs.mkdir()
     work.mkdir()
     command = programs / "nats-bridge"
-    command.write_text(f"#!{sys.executable}\nfrom bridge.cli import main\n\nmain()\n", "utf-8")
+    command.write_text(f"#!{sys.executable}\nfrom nats_bridge.bridge.cli import main\n\nmain()\n", "utf-8")
     command.chmod(0o755)
     with contextlib.ExitStack() as open_things:
         server = open_things.enter_context(NativeServer(binary=fetch(version))) if version else None

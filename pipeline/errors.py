@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from bridge.errors import EXIT_NO, EXIT_UNREACHABLE, EXIT_USAGE, BridgeError
+from nats_bridge.bridge.errors import EXIT_NO, EXIT_UNREACHABLE, EXIT_USAGE, BridgeError
 
 __all__ = [
     "DataLostError",

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from bridge.errors import BridgeError
-from pipeline.errors import JobFailedError, PipelineError, told
+from nats_bridge.bridge.errors import BridgeError
+from nats_bridge.pipeline.errors import JobFailedError, PipelineError, told
 
 __all__ = ["failure", "meaning_of_start"]
 

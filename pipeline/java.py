@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from pipeline.errors import SparkMissingError
+from nats_bridge.pipeline.errors import SparkMissingError
 
 __all__ = ["MINIMUM", "require_java"]
 

@@ -9,8 +9,8 @@ import difflib
 from collections.abc import Mapping
 from typing import Final
 
-from pipeline.connections import FIELDS
-from pipeline.errors import OptionError
+from nats_bridge.pipeline.connections import FIELDS
+from nats_bridge.pipeline.errors import OptionError
 
 __all__ = ["READ", "WRITE", "flag", "given", "number"]
 

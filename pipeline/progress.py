@@ -15,10 +15,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from pipeline.errors import JobStoppedError
-from pipeline.progress_line import State, line, summary
-from pipeline.spark_counts import SparkCounts
-from pipeline.stopping import Stop, in_java, listening
+from nats_bridge.pipeline.errors import JobStoppedError
+from nats_bridge.pipeline.progress_line import State, line, summary
+from nats_bridge.pipeline.spark_counts import SparkCounts
+from nats_bridge.pipeline.stopping import Stop, in_java, listening
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

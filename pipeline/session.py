@@ -16,11 +16,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from bridge.cli.asking import quiet_logs
-from pipeline.errors import JobFailedError, JobStoppedError, SparkMissingError
-from pipeline.failures import failure, meaning_of_start
-from pipeline.java import require_java
-from pipeline.stopping import Stop, listening
+from nats_bridge.bridge.cli.asking import quiet_logs
+from nats_bridge.pipeline.errors import JobFailedError, JobStoppedError, SparkMissingError
+from nats_bridge.pipeline.failures import failure, meaning_of_start
+from nats_bridge.pipeline.java import require_java
+from nats_bridge.pipeline.stopping import Stop, listening
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

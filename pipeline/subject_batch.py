@@ -19,11 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from transforms.destination import Kind
-from transforms.functions import modulus_of
-from transforms.part import Part
-from transforms.subject import DOT, REST, STAR_BYTE, tokens
-from transforms.transform import Transform
+from nats_bridge.transforms.destination import Kind
+from nats_bridge.transforms.functions import modulus_of
+from nats_bridge.transforms.part import Part
+from nats_bridge.transforms.subject import DOT, REST, STAR_BYTE, tokens
+from nats_bridge.transforms.transform import Transform
 
 __all__ = ["Array", "batch_function", "fnv1a_32"]
 

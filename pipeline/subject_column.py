@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from pipeline.errors import OptionError
-from transforms.dialect import NEWEST, Dialect, dialect
-from transforms.errors import TransformError, UnknownDialectError
-from transforms.transform import Transform, compile_transform
+from nats_bridge.pipeline.errors import OptionError
+from nats_bridge.transforms.dialect import NEWEST, Dialect, dialect
+from nats_bridge.transforms.errors import TransformError, UnknownDialectError
+from nats_bridge.transforms.transform import Transform, compile_transform
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
-    from pipeline.subject_batch import Array
+    from nats_bridge.pipeline.subject_batch import Array
 
 __all__ = ["compiled", "register_transform", "subject_function", "transform_subject"]
 
@@ -77,7 +77,7 @@ def subject_function(transform: Transform) -> Any:
     import pyarrow as pa
     from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # made public by a star
 
-    from pipeline.subject_batch import batch_function
+    from nats_bridge.pipeline.subject_batch import batch_function
 
     text = pa.string()
     made = None

@@ -8,8 +8,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from pipeline.source.cores import CORES
-from pipeline.source.data_source import JetStreamDataSource
+from nats_bridge.pipeline.source.cores import CORES
+from nats_bridge.pipeline.source.data_source import JetStreamDataSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

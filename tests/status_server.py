@@ -10,11 +10,11 @@ from typing import Any
 
 from aiohttp import web
 
-from bridge.http.application import guarded, page_routes
-from bridge.http.checks import Check
-from bridge.http.probes import probe_answer
-from bridge.settings import Http
-from conformance.servers import free_port
+from nats_bridge.bridge.observability.http.application import guarded, page_routes
+from nats_bridge.bridge.observability.http.checks import Check
+from nats_bridge.bridge.observability.http.probes import probe_answer
+from nats_bridge.bridge.settings import Http
+from nats_bridge.native_servers import free_port
 
 __all__ = ["StatusServer", "status_server"]
 

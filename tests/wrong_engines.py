@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from conformance.catalogue.case import Message, Refusal
-from conformance.differential import Engine, Kind
-from conformance.differential.trial import Trial
-from conformance.observation import Decision, Stored
-from transforms.republish import Republish
+from nats_bridge.conformance.catalogue.case import Message, Refusal
+from nats_bridge.conformance.differential import Engine, Kind
+from nats_bridge.conformance.differential.trial import Trial
+from nats_bridge.conformance.observation import Decision, Stored
+from nats_bridge.transforms.republish import Republish
 
 __all__ = ["WRONG", "OneShareMore", "OneTooMany", "Wrong"]
 

@@ -5,10 +5,10 @@ Pure functions over bytes, standard library only, no input or output. ``subject`
 ``republish`` turns a stored message into the one the server would send, ``header_block`` edits raw headers.
 """
 
-from transforms.dialect import NEWEST, Dialect, dialect
-from transforms.errors import EngineError, StreamConfigError, TransformError, UnknownDialectError
-from transforms.explanation import Explanation
-from transforms.transform import Transform, compile_mapping, compile_transform
+from nats_bridge.transforms.dialect import NEWEST, Dialect, dialect
+from nats_bridge.transforms.errors import EngineError, StreamConfigError, TransformError, UnknownDialectError
+from nats_bridge.transforms.explanation import Explanation
+from nats_bridge.transforms.transform import Transform, compile_mapping, compile_transform
 
 __all__ = [
     "NEWEST",

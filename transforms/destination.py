@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from transforms.dialect import Dialect
-from transforms.errors import TransformError
-from transforms.subject import DOT, REST, WHITE_SPACE
+from nats_bridge.transforms.dialect import Dialect
+from nats_bridge.transforms.errors import TransformError
+from nats_bridge.transforms.subject import DOT, REST, WHITE_SPACE
 
 __all__ = [
     "CUTTING",

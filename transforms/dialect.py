@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 
-from transforms.errors import UnknownDialectError
+from nats_bridge.transforms.errors import UnknownDialectError
 
 __all__ = ["FEATURES", "KNOWN_LINES", "NEWEST", "Dialect", "Feature", "dialect"]
 

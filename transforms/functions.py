@@ -10,9 +10,9 @@ import random
 import re
 from collections.abc import Callable
 
-from transforms.destination import Kind
-from transforms.part import Part
-from transforms.subject import DOT
+from nats_bridge.transforms.destination import Kind
+from nats_bridge.transforms.part import Part
+from nats_bridge.transforms.subject import DOT
 
 __all__ = ["bind", "bind_random", "fnv1a_32", "modulus_of"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from transforms.destination import Kind
+from nats_bridge.transforms.destination import Kind
 
 __all__ = ["Part"]
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from transforms.destination import Kind
-from transforms.functions import bind, bind_random
-from transforms.part import Part
-from transforms.subject import DOT, REST, STAR_BYTE, UNMATCHABLE, tokens
+from nats_bridge.transforms.destination import Kind
+from nats_bridge.transforms.functions import bind, bind_random
+from nats_bridge.transforms.part import Part
+from nats_bridge.transforms.subject import DOT, REST, STAR_BYTE, UNMATCHABLE, tokens
 
 __all__ = ["compile_program"]
 

@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from transforms.destination import Kind, text_of
-from transforms.dialect import NEWEST, Dialect
-from transforms.header_block import START, opened
-from transforms.subject import REST, UNMATCHABLE, is_valid_publish, tokens
-from transforms.timestamp import rfc3339_nano
-from transforms.transform import Transform, compile_transform
+from nats_bridge.transforms.destination import Kind, text_of
+from nats_bridge.transforms.dialect import NEWEST, Dialect
+from nats_bridge.transforms.header_block import START, opened
+from nats_bridge.transforms.subject import REST, UNMATCHABLE, is_valid_publish, tokens
+from nats_bridge.transforms.timestamp import rfc3339_nano
+from nats_bridge.transforms.transform import Transform, compile_transform
 
 __all__ = ["Refusal", "Republish", "Republished", "StoredMessage", "compile_republish", "unpublishable"]
 

@@ -25,8 +25,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from transforms.dialect import NEWEST, Dialect
-from transforms.subject import REST
+from nats_bridge.transforms.dialect import NEWEST, Dialect
+from nats_bridge.transforms.subject import REST
 
 __all__ = ["HEADER", "TWIN_HEADER", "SourceRecord", "consumed_name", "external_name", "first_record", "last_record"]
 

@@ -13,12 +13,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from transforms.dialect import NEWEST, Dialect
-from transforms.header_block import append, remove, remove_first, remove_prefix
-from transforms.republish import Refusal, StoredMessage, unpublishable
-from transforms.source_record import HEADER, JOINT, SEPARATOR, TWIN_HEADER, SourceRecord, consumed_name, external_name
-from transforms.subject import REST, matches
-from transforms.transform import Transform, compile_mapping, compile_transform
+from nats_bridge.transforms.dialect import NEWEST, Dialect
+from nats_bridge.transforms.header_block import append, remove, remove_first, remove_prefix
+from nats_bridge.transforms.republish import Refusal, StoredMessage, unpublishable
+from nats_bridge.transforms.source_record import (
+    HEADER,
+    JOINT,
+    SEPARATOR,
+    TWIN_HEADER,
+    SourceRecord,
+    consumed_name,
+    external_name,
+)
+from nats_bridge.transforms.subject import REST, matches
+from nats_bridge.transforms.transform import Transform, compile_mapping, compile_transform
 
 __all__ = ["Copied", "Outcome", "Sourcing", "compile_sourcing"]
 

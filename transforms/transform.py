@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from transforms.destination import (
+from nats_bridge.transforms.destination import (
     DestinationToken,
     Kind,
     check_mapping_destination,
@@ -21,13 +21,13 @@ from transforms.destination import (
     text_of,
     unused_wildcards,
 )
-from transforms.dialect import NEWEST, Dialect
-from transforms.errors import TransformError
-from transforms.explanation import Explanation, explain
-from transforms.part import Part
-from transforms.program import compile_program
-from transforms.reversal import reversed_texts
-from transforms.subject import ANY, REST, is_valid_pattern, tokens
+from nats_bridge.transforms.dialect import NEWEST, Dialect
+from nats_bridge.transforms.errors import TransformError
+from nats_bridge.transforms.explanation import Explanation, explain
+from nats_bridge.transforms.part import Part
+from nats_bridge.transforms.program import compile_program
+from nats_bridge.transforms.reversal import reversed_texts
+from nats_bridge.transforms.subject import ANY, REST, is_valid_pattern, tokens
 
 __all__ = ["Transform", "compile_mapping", "compile_transform"]
 

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 from benchmarks.errors import BenchmarkError
-from conformance.servers.cache import default_root
+from nats_bridge.native_servers.cache import default_root
 
 __all__ = ["built", "client_version"]
 

@@ -21,7 +21,7 @@ from benchmarks.spark.jobs import run_job
 from benchmarks.spark.plot import draw
 from benchmarks.spark.scene import Scene, scene
 from benchmarks.workers import worker
-from conformance.servers import ServersError
+from nats_bridge.native_servers import ServersError
 
 __all__ = ["main"]
 

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from bridge.early_signals import listen_early
+from nats_bridge.bridge.app.startup_signals import listen_early
 
 __all__ = ["main"]
 
@@ -29,6 +29,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     if next((word for word in given if not word.startswith("-")), "") == "run":
         listen_early()  # before anything that takes time to import
-    from bridge.cli.entry import main as command_line
+    from nats_bridge.bridge.cli.entry import main as command_line
 
     command_line(given)

@@ -9,11 +9,11 @@ from pathlib import Path
 import click
 from pydantic import BaseModel
 
-from bridge.cli.options import config_option
-from bridge.errors import EXIT_GOOD, EXIT_NO, BridgeError, ConfigError
-from bridge.finding import Finding
-from bridge.literal_functions import literal_functions
-from bridge.settings import Settings, load
+from nats_bridge.bridge.cli.literal_functions import literal_functions
+from nats_bridge.bridge.cli.options import config_option
+from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, BridgeError, ConfigError
+from nats_bridge.bridge.rules.finding import Finding
+from nats_bridge.bridge.settings import Settings, load
 
 __all__ = ["check_command", "finding_line"]
 
@@ -49,7 +49,7 @@ def check_command(config: Path, server: str | None, permissions: bool, as_json: 
         settings = load(config)
         if server or permissions:
             # Only then what connects is needed: importing it takes longer than all the rest.
-            from bridge.cli.check_cluster import cluster_findings, permissions_text
+            from nats_bridge.bridge.cli.check_cluster import cluster_findings, permissions_text
 
             if permissions:
                 click.echo(permissions_text(settings, server, as_json=as_json))

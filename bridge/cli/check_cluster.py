@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 
-from bridge.cli.asking import ask
-from bridge.errors import ConfigError
-from bridge.finding import Finding
-from bridge.permissions import as_data, as_text, grants_of, look_up
-from bridge.preflight import check_server, with_server
-from bridge.settings import Settings
-from bridge.settings.server_urls import check_server_url
+from nats_bridge.bridge.app.preflight import check_server, with_server
+from nats_bridge.bridge.cli.asking import ask
+from nats_bridge.bridge.errors import ConfigError
+from nats_bridge.bridge.permissions import as_data, as_text, grants_of, look_up
+from nats_bridge.bridge.rules.finding import Finding
+from nats_bridge.bridge.settings import Settings
+from nats_bridge.bridge.settings.server_urls import check_server_url
 
 __all__ = ["cluster_findings", "permissions_text"]
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from bridge.clean import clean
-from bridge.cli.asking import ask
-from bridge.cli.options import config_option
-from bridge.settings import load
+from nats_bridge.bridge.app.cleanup import clean
+from nats_bridge.bridge.cli.asking import ask
+from nats_bridge.bridge.cli.options import config_option
+from nats_bridge.bridge.settings import load
 
 __all__ = ["clean_command"]
 

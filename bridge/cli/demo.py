@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from bridge.demo import command
+from nats_bridge.bridge.app.demo import command
 
 __all__ = ["demo_command"]
 

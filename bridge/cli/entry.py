@@ -12,34 +12,49 @@ from typing import Any, Final
 
 import click
 
-from bridge.errors import EXIT_GOOD, EXIT_NO, EXIT_USAGE, ConfigError
+from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, EXIT_USAGE, ConfigError
 
 __all__ = ["main", "program"]
 
 # What each command is called, where it is, and what the list of commands says about it. Kept here as text,
 # because listing the commands must not import them all.
 _COMMANDS: Final[dict[str, tuple[str, str]]] = {
-    "init": ("bridge.cli.init:init_command", "Look at a cluster and write a configuration for it."),
-    "run": ("bridge.cli.sidecar:run_command", "Run the rules of a configuration until SIGTERM."),
-    "status": ("bridge.cli.status:status_command", "Show what a running sidecar does; --watch keeps showing it."),
-    "check": ("bridge.cli.check:check_command", "Validate a configuration, and the cluster for it."),
+    "init": ("nats_bridge.bridge.cli.init.command:init_command", "Look at a cluster and write a configuration for it."),
+    "run": ("nats_bridge.bridge.cli.sidecar:run_command", "Run the rules of a configuration until SIGTERM."),
+    "status": (
+        "nats_bridge.bridge.cli.status.command:status_command",
+        "Show what a running sidecar does; --watch keeps showing it.",
+    ),
+    "check": ("nats_bridge.bridge.cli.check:check_command", "Validate a configuration, and the cluster for it."),
     "explain": (
-        "bridge.cli.explain:explain_command",
+        "nats_bridge.bridge.cli.explain:explain_command",
         "Show how a transform makes a subject, token by token.",
     ),
     "validate": (
-        "bridge.cli.validate:validate_command",
+        "nats_bridge.bridge.cli.validate:validate_command",
         "Validate a stream configuration as a server would.",
     ),
-    "conform": ("conformance.command:conform", "Compare servers, engine and bridge with the catalogue of cases."),
-    "servers": ("conformance.servers.command:servers", "List and fetch native NATS servers."),
-    "handoff": ("bridge.cli.handoff:handoff_command", "Print the native configuration that takes over from a rule."),
-    "demo": ("bridge.cli.demo:demo_command", "See native republish and the bridge side by side."),
-    "schema": ("bridge.cli.schema:schema_command", "Print the JSON schema of the configuration."),
-    "clean": ("bridge.cli.clean:clean_command", "Remove what the sidecar left on servers."),
-    "capture": ("pipeline.cli.capture:capture_command", "Capture a stream as Parquet, on Spark."),
-    "backfill": ("pipeline.cli.backfill:backfill_command", "Copy a stream's history through a rule, on Spark."),
-    "diff": ("pipeline.cli.diff:diff_command", "Compare two streams or captures, message by message, on Spark."),
+    "conform": (
+        "nats_bridge.conformance.command:conform",
+        "Compare servers, engine and bridge with the catalogue of cases.",
+    ),
+    "servers": ("nats_bridge.native_servers.command:servers", "List and fetch native NATS servers."),
+    "handoff": (
+        "nats_bridge.bridge.cli.handoff:handoff_command",
+        "Print the native configuration that takes over from a rule.",
+    ),
+    "demo": ("nats_bridge.bridge.cli.demo:demo_command", "See native republish and the bridge side by side."),
+    "schema": ("nats_bridge.bridge.cli.schema:schema_command", "Print the JSON schema of the configuration."),
+    "clean": ("nats_bridge.bridge.cli.clean:clean_command", "Remove what the sidecar left on servers."),
+    "capture": ("nats_bridge.pipeline.cli.capture:capture_command", "Capture a stream as Parquet, on Spark."),
+    "backfill": (
+        "nats_bridge.pipeline.cli.backfill:backfill_command",
+        "Copy a stream's history through a rule, on Spark.",
+    ),
+    "diff": (
+        "nats_bridge.pipeline.cli.diff:diff_command",
+        "Compare two streams or captures, message by message, on Spark.",
+    ),
 }
 
 

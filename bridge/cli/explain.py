@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from bridge.cli.explain_lines import answer_stream
-from bridge.cli.explain_table import heading, subject_lines, transform_lines
-from bridge.cli.options import dialect_option
-from bridge.errors import EXIT_GOOD, EXIT_NO
-from transforms.dialect import Dialect
-from transforms.errors import TransformError
-from transforms.transform import Transform, compile_transform
+from nats_bridge.bridge.cli.explain_lines import answer_stream
+from nats_bridge.bridge.cli.explain_table import heading, subject_lines, transform_lines
+from nats_bridge.bridge.cli.options import dialect_option
+from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO
+from nats_bridge.transforms.dialect import Dialect
+from nats_bridge.transforms.errors import TransformError
+from nats_bridge.transforms.transform import Transform, compile_transform
 
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -67,7 +67,7 @@ def explain_command(
             _print_json({"dialect": version.name, "error": error.reason, "code": error.code})
         else:
             # Comes with all settings, which a good transform does not need.
-            from bridge.settings.checks.transforming import remedy
+            from nats_bridge.bridge.settings.checks.transforming import remedy
 
             text = f"a {version.name} server refuses '{source}' → '{destination}': {error.reason}"
             click.echo(_printable(text + remedy(error.code, source, destination)), err=True)

@@ -8,9 +8,9 @@ from io import BufferedReader
 from json.encoder import encode_basestring_ascii
 from typing import BinaryIO, Final, TypeAlias
 
-from transforms.dialect import Dialect
-from transforms.errors import TransformError
-from transforms.transform import compile_transform
+from nats_bridge.transforms.dialect import Dialect
+from nats_bridge.transforms.errors import TransformError
+from nats_bridge.transforms.transform import compile_transform
 
 __all__ = ["LineAnswerer", "answer_stream"]
 

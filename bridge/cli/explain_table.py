@@ -6,13 +6,13 @@ from typing import Final
 
 import click
 
-from bridge.literal_functions import literal_functions
-from transforms.destination import Kind
-from transforms.dialect import Dialect
-from transforms.explanation import Explanation, Input, TokenOrigin
-from transforms.part import Part
-from transforms.subject import is_valid_publish
-from transforms.transform import Transform
+from nats_bridge.bridge.cli.literal_functions import literal_functions
+from nats_bridge.transforms.destination import Kind
+from nats_bridge.transforms.dialect import Dialect
+from nats_bridge.transforms.explanation import Explanation, Input, TokenOrigin
+from nats_bridge.transforms.part import Part
+from nats_bridge.transforms.subject import is_valid_publish
+from nats_bridge.transforms.transform import Transform
 
 __all__ = ["heading", "subject_lines", "transform_lines"]
 

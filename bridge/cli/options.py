@@ -8,9 +8,9 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from bridge.errors import ConfigError
-from transforms.dialect import NEWEST, Dialect, dialect
-from transforms.errors import UnknownDialectError
+from nats_bridge.bridge.errors import ConfigError
+from nats_bridge.transforms.dialect import NEWEST, Dialect, dialect
+from nats_bridge.transforms.errors import UnknownDialectError
 
 __all__ = ["config_option", "dialect_option"]
 

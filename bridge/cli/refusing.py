@@ -8,10 +8,10 @@ from typing import Any
 
 import structlog
 
-from bridge.errors import BridgeError
-from bridge.logs import configure_logs, is_json
-from bridge.settings import Log
-from marked_yaml import DocumentError, compose
+from nats_bridge.bridge.errors import BridgeError
+from nats_bridge.bridge.observability.logs import configure_logs, is_json
+from nats_bridge.bridge.settings import Log
+from nats_bridge.marked_yaml import DocumentError, compose
 
 __all__ = ["log_of", "refuse"]
 

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from bridge.settings.schema import configuration_schema
+from nats_bridge.bridge.settings.schema import configuration_schema
 
 __all__ = ["schema_command"]
 

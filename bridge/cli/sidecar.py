@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from bridge.cli.options import config_option
-from bridge.cli.refusing import log_of, refuse
-from bridge.errors import BridgeError
-from bridge.file_watch import content_hash
-from bridge.settings import load
+from nats_bridge.bridge.app.reload.file_watch import content_hash
+from nats_bridge.bridge.cli.options import config_option
+from nats_bridge.bridge.cli.refusing import log_of, refuse
+from nats_bridge.bridge.errors import BridgeError
+from nats_bridge.bridge.settings import load
 
 __all__ = ["run_command"]
 
@@ -35,7 +35,7 @@ def run_command(config: Path) -> int:
     except BridgeError as error:
         return refuse(error, log_of(config))
 
-    from bridge.running import run
+    from nats_bridge.bridge.app.process import run
 
     try:
         return asyncio.run(run(settings, config, seen))

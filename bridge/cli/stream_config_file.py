@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bridge.errors import ConfigError
+from nats_bridge.bridge.errors import ConfigError
 
 __all__ = ["read_stream_config"]
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from bridge.cli.options import dialect_option
-from bridge.cli.stream_config_file import read_stream_config
-from bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
-from transforms.dialect import Dialect
-from transforms.errors import StreamConfigError
-from transforms.stream_config import examine
-from transforms.stream_config.reading import read_request
+from nats_bridge.bridge.cli.options import dialect_option
+from nats_bridge.bridge.cli.stream_config_file import read_stream_config
+from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
+from nats_bridge.transforms.dialect import Dialect
+from nats_bridge.transforms.errors import StreamConfigError
+from nats_bridge.transforms.stream_config import examine
+from nats_bridge.transforms.stream_config.reading import read_request
 
 __all__ = ["validate_command"]
 

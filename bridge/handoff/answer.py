@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bridge.jetstream_api import Json
+from nats_bridge.bridge.client.jetstream_api import Json
 
 __all__ = ["Handoff", "refused"]
 

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bridge.connection import Link
-from bridge.handoff.answer import Handoff, refused
-from bridge.handoff.copying import names_of
-from bridge.handoff.spelling import as_transforms
-from bridge.handoff.stream_body import body_of, examined
-from bridge.jetstream_api import Json
-from bridge.landing import covering_filter
-from bridge.missing_streams import existing_stream
-from bridge.settings import KvSourcesRule, SourcesRule
-from transforms.dialect import NEWEST
-from transforms.errors import EngineError
-from transforms.sourcing import Sourcing, compile_sourcing
-from transforms.subject import is_subset
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.jetstream_api import Json
+from nats_bridge.bridge.consuming.missing_streams import existing_stream
+from nats_bridge.bridge.handoff.answer import Handoff, refused
+from nats_bridge.bridge.handoff.spelling import as_transforms
+from nats_bridge.bridge.handoff.stream_body import body_of, examined
+from nats_bridge.bridge.kinds.copying.handoff import names_of
+from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter
+from nats_bridge.bridge.settings import KvSourcesRule, SourcesRule
+from nats_bridge.transforms.dialect import NEWEST
+from nats_bridge.transforms.errors import EngineError
+from nats_bridge.transforms.sourcing import Sourcing, compile_sourcing
+from nats_bridge.transforms.subject import is_subset
 
 __all__ = ["copying_back"]
 

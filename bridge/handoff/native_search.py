@@ -11,13 +11,13 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bridge.jetstream_api import JetStreamApi, Json
-from bridge.replay import Replay
-from bridge.republish_loop import AckReply
-from transforms.dialect import Dialect
-from transforms.source_record import HEADER, first_record, last_record
-from transforms.sourcing import Sourcing, compile_sourcing
-from transforms.subject import REST, matches
+from nats_bridge.bridge.client.jetstream_api import JetStreamApi, Json
+from nats_bridge.bridge.consuming.ack_reply import AckReply
+from nats_bridge.bridge.consuming.replay import Replay
+from nats_bridge.transforms.dialect import Dialect
+from nats_bridge.transforms.source_record import HEADER, first_record, last_record
+from nats_bridge.transforms.sourcing import Sourcing, compile_sourcing
+from nats_bridge.transforms.subject import REST, matches
 
 __all__ = ["Found", "Wanted", "find", "native_wanted", "own_wanted"]
 

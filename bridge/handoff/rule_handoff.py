@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from bridge.connection import Link
-from bridge.errors import ConfigError
-from bridge.handoff.answer import Handoff, refused
-from bridge.handoff.back import copying_back
-from bridge.handoff.copying import CopyingHandoff
-from bridge.handoff.ingress import ingress_back, ingress_handoff
-from bridge.handoff.republish import republish_back, republish_handoff
-from bridge.handoff.takeover import take_over_from_sidecar
-from bridge.links import close_links, open_links
-from bridge.settings import (
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection_pool import close_links, open_links
+from nats_bridge.bridge.errors import ConfigError
+from nats_bridge.bridge.handoff.answer import Handoff, refused
+from nats_bridge.bridge.handoff.back import copying_back
+from nats_bridge.bridge.handoff.takeover import take_over_from_sidecar
+from nats_bridge.bridge.kinds.copying.handoff import CopyingHandoff
+from nats_bridge.bridge.kinds.ingress.handoff import ingress_back, ingress_handoff
+from nats_bridge.bridge.kinds.republish.handoff import republish_back, republish_handoff
+from nats_bridge.bridge.settings import (
     AdvisoriesRule,
     KvSourcesRule,
     MirrorRule,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bridge.connection import Link
+from nats_bridge.bridge.client.connection import Link
 
 __all__ = ["copying_consumer"]
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from bridge.jetstream_api import Json
-from transforms.subject import collide
+from nats_bridge.bridge.client.jetstream_api import Json
+from nats_bridge.transforms.subject import collide
 
 __all__ = ["as_transforms", "spellings"]
 

@@ -6,11 +6,11 @@ import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bridge.connection import Link
-from bridge.jetstream_api import Json
-from transforms.dialect import NEWEST, Dialect, dialect
-from transforms.errors import StreamConfigError, UnknownDialectError
-from transforms.stream_config import examine
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.jetstream_api import Json
+from nats_bridge.transforms.dialect import NEWEST, Dialect, dialect
+from nats_bridge.transforms.errors import StreamConfigError, UnknownDialectError
+from nats_bridge.transforms.stream_config import examine
 
 __all__ = ["Verdict", "body_of", "examined", "server_dialect"]
 

@@ -11,18 +11,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Mapping
 
-from bridge.connection import Link
-from bridge.jetstream_api import Json
-from bridge.landing import covering_filter
-from bridge.republish_loop import AckReply
-from bridge.republish_run import RepublishRun
-from bridge.rule_consumer import durable_name
-from bridge.rule_context import RuleContext
-from bridge.settings import RepublishRule
-from bridge.wire import Delivered
-from transforms import header_block
-from transforms.dialect import NEWEST
-from transforms.transform import compile_transform
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.jetstream_api import Json
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.consuming.ack_reply import AckReply
+from nats_bridge.bridge.consuming.rule_consumer import durable_name
+from nats_bridge.bridge.kinds.republish.run import RepublishRun
+from nats_bridge.bridge.rules.context import RuleContext
+from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter
+from nats_bridge.bridge.settings import RepublishRule
+from nats_bridge.transforms import header_block
+from nats_bridge.transforms.dialect import NEWEST
+from nats_bridge.transforms.transform import compile_transform
 
 __all__ = ["take_over_from_sidecar"]
 

@@ -4,10 +4,10 @@ Every kind of rule tells its needs (`republishing`, `copying`, `ingress`, `advis
 (`account`, `leases`); `granting` makes one list per connection of them, `rendering` shows it.
 """
 
-from bridge.permissions.granting import ConnectionGrants, Grant, grants_of
-from bridge.permissions.need import Need, Way
-from bridge.permissions.rendering import as_data, as_text
-from bridge.permissions.stream_facts import StreamFacts, look_up
+from nats_bridge.bridge.permissions.granting import ConnectionGrants, Grant, grants_of
+from nats_bridge.bridge.permissions.need import Need, Way
+from nats_bridge.bridge.permissions.rendering import as_data, as_text
+from nats_bridge.bridge.permissions.stream_facts import StreamFacts, look_up
 
 __all__ = [
     "ConnectionGrants",

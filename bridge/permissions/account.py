@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
 
-from bridge.permissions.need import Need, api_subject, listen, write
+from nats_bridge.bridge.permissions.need import Need, api_subject, listen, write
 
 __all__ = ["account_needs"]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from bridge.permissions.account import account_needs
-from bridge.permissions.advisories import advisories_needs
-from bridge.permissions.copying import copying_needs
-from bridge.permissions.ingress import ingress_needs
-from bridge.permissions.leases import lease_needs
-from bridge.permissions.need import Need, Way
-from bridge.permissions.republishing import republish_needs
-from bridge.permissions.stream_facts import KnownStreams
-from bridge.settings import (
+from nats_bridge.bridge.kinds.advisories.permissions import advisories_needs
+from nats_bridge.bridge.kinds.copying.permissions import copying_needs
+from nats_bridge.bridge.kinds.ingress.permissions import ingress_needs
+from nats_bridge.bridge.kinds.republish.permissions import republish_needs
+from nats_bridge.bridge.permissions.account import account_needs
+from nats_bridge.bridge.permissions.leases import lease_needs
+from nats_bridge.bridge.permissions.need import Need, Way
+from nats_bridge.bridge.permissions.stream_facts import KnownStreams
+from nats_bridge.bridge.settings import (
     AdvisoriesRule,
     KvSourcesRule,
     MirrorRule,
@@ -23,10 +23,10 @@ from bridge.settings import (
     SourcesRule,
     SubjectTransformRule,
 )
-from bridge.settings.connect_options import connect_options
-from bridge.settings.models import NATIVE_DIALECT
-from transforms.dialect import NEWEST, dialect
-from transforms.subject import is_subset
+from nats_bridge.bridge.settings.connect_options import connect_options
+from nats_bridge.bridge.settings.models import NATIVE_DIALECT
+from nats_bridge.transforms.dialect import NEWEST, dialect
+from nats_bridge.transforms.subject import is_subset
 
 __all__ = ["ConnectionGrants", "Grant", "grants_of"]
 

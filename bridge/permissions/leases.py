@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridge.leadership.lease_store import Bucket, lease_subject
-from bridge.permissions.need import Need, api_subject, listen, write
-from bridge.settings import Settings
+from nats_bridge.bridge.permissions.need import Need, api_subject, listen, write
+from nats_bridge.bridge.rules.leadership.lease_store import Bucket, lease_subject
+from nats_bridge.bridge.settings import Settings
 
 __all__ = ["lease_needs"]
 

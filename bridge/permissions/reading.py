@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridge.permissions.need import Need, api_subject, flow_control, stream_created, write
+from nats_bridge.bridge.permissions.need import Need, api_subject, flow_control, stream_created, write
 
 __all__ = ["existing", "passing_consumers", "replays"]
 

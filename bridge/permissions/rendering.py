@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from bridge.permissions.granting import ConnectionGrants, Grant
+from nats_bridge.bridge.permissions.granting import ConnectionGrants, Grant
 
 __all__ = ["as_data", "as_text"]
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from bridge.connection import Link
-from bridge.errors import ApiError
-from bridge.settings import AdvisoriesRule, RepublishRule, Settings, SubjectTransformRule
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.errors import ApiError
+from nats_bridge.bridge.settings import AdvisoriesRule, RepublishRule, Settings, SubjectTransformRule
 
 __all__ = ["KnownStreams", "StreamFacts", "look_up"]
 
@@ -35,7 +35,7 @@ KnownStreams: TypeAlias = Mapping[tuple[str, str], StreamFacts]
 
 async def look_up(settings: Settings, links: Mapping[str, Link]) -> dict[tuple[str, str], StreamFacts]:
     """Ask for every stream that a rule names; those that are not there, or may not be seen, are left out."""
-    from bridge.copying.target import Target
+    from nats_bridge.bridge.kinds.copying.target import Target
 
     known: dict[tuple[str, str], StreamFacts] = {}
     for connection, stream in sorted(_named(settings)):

@@ -6,12 +6,12 @@
 
 from __future__ import annotations
 
-from bridge.settings.connections import Connection, Tls
-from bridge.settings.leadership import LeadershipSettings
-from bridge.settings.loading import load, loads
-from bridge.settings.models import NATIVE_DIALECT, Http, Log, Settings
-from bridge.settings.rejection import OnRejected
-from bridge.settings.rules import (
+from nats_bridge.bridge.settings.connections import Connection, Tls
+from nats_bridge.bridge.settings.leadership import LeadershipSettings
+from nats_bridge.bridge.settings.loading import load, loads
+from nats_bridge.bridge.settings.models import NATIVE_DIALECT, Http, Log, Settings
+from nats_bridge.bridge.settings.rejection import OnRejected
+from nats_bridge.bridge.settings.rules import (
     OBJECT_STREAM,
     AdvisoriesRule,
     CopyingRule,
@@ -28,7 +28,7 @@ from bridge.settings.rules import (
     SubjectTransform,
     SubjectTransformRule,
 )
-from bridge.settings.start import Start
+from nats_bridge.bridge.settings.start import Start
 
 __all__ = [
     "NATIVE_DIALECT",

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bridge.errors import CredentialsError
-from bridge.settings.connections import Connection, Tls
-from bridge.settings.context import read_context
-from bridge.settings.secrets import CredsFile, FieldError, FromFile, SeedFile
+from nats_bridge.bridge.errors import CredentialsError
+from nats_bridge.bridge.settings.connections import Connection, Tls
+from nats_bridge.bridge.settings.context import read_context
+from nats_bridge.bridge.settings.secrets import CredsFile, FieldError, FromFile, SeedFile
 
 __all__ = ["connect_options", "options_of"]
 
@@ -90,7 +90,7 @@ def _creds_options(field: str, path: Path) -> dict[str, Any]:
 
 
 def _tls_options(tls: Tls, prefix: str) -> dict[str, Any]:
-    from bridge.settings.tls_context import RenewedContext  # with ssl; not to look at what has no TLS
+    from nats_bridge.bridge.settings.tls_context import RenewedContext  # with ssl; not to look at what has no TLS
 
     options: dict[str, Any] = {
         "tls": RenewedContext.of(tls, prefix),

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 from pydantic_core import PydanticCustomError
 
-from bridge.settings.base import Flag, Part
-from bridge.settings.server_urls import check_server_url
-from bridge.settings.text_patterns import PUBLISHABLE, SERVER_URL, pattern
+from nats_bridge.bridge.settings.base import Flag, Part
+from nats_bridge.bridge.settings.server_urls import check_server_url
+from nats_bridge.bridge.settings.text_patterns import PUBLISHABLE, SERVER_URL, pattern
 
 __all__ = ["PATH_FIELDS", "Connection", "Tls"]
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from marked_yaml import Path
+from nats_bridge.marked_yaml import Path
 
 __all__ = ["PREFIX", "SECRETS_DIR_VARIABLE", "Overlay", "overlay"]
 
@@ -38,7 +38,7 @@ def overlay(environ: Mapping[str, str]) -> Overlay:
     """What the variables of `environ`, and the secret files they point to, set."""
     result = Overlay()
     if any(name.upper().startswith(PREFIX) for name in environ):
-        from bridge.settings.variables import read_into
+        from nats_bridge.bridge.settings.variables import read_into
 
         read_into(result, environ)
     return result

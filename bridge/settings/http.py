@@ -7,8 +7,8 @@ from typing import Literal
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
-from bridge.settings.base import Part
-from bridge.settings.text_patterns import LISTEN, pattern
+from nats_bridge.bridge.settings.base import Part
+from nats_bridge.bridge.settings.text_patterns import LISTEN, pattern
 
 __all__ = ["Http"]
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from bridge.settings.base import BucketName, Flag, Part
+from nats_bridge.bridge.settings.base import BucketName, Flag, Part
 
 __all__ = ["LeadershipField", "LeadershipSettings"]
 

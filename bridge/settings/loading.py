@@ -9,22 +9,22 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from bridge.errors import ConfigError
-from bridge.settings.checks import (
+from nats_bridge.bridge.errors import ConfigError
+from nats_bridge.bridge.settings.checks import (
     connection_problems,
     dialect_problem,
     leadership_problems,
     reference_problems,
     rule_problems,
 )
-from bridge.settings.connections import PATH_FIELDS, Connection
-from bridge.settings.environment import Overlay, overlay
-from bridge.settings.model_errors import model_problems
-from bridge.settings.models import DEFAULT_DIALECT, Settings
-from bridge.settings.problems import Problem, described, one_line, path_text
-from bridge.settings.quoting import quoted
-from bridge.settings.rules import RULE, Rule
-from marked_yaml import Document, DocumentError, Mark, Path, compose
+from nats_bridge.bridge.settings.connections import PATH_FIELDS, Connection
+from nats_bridge.bridge.settings.environment import Overlay, overlay
+from nats_bridge.bridge.settings.model_errors import model_problems
+from nats_bridge.bridge.settings.models import DEFAULT_DIALECT, Settings
+from nats_bridge.bridge.settings.problems import Problem, described, one_line, path_text
+from nats_bridge.bridge.settings.quoting import quoted
+from nats_bridge.bridge.settings.rules import RULE, Rule
+from nats_bridge.marked_yaml import Document, DocumentError, Mark, Path, compose
 
 __all__ = ["SCHEMA_KEY", "load", "loads"]
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from pydantic_core import ErrorDetails
 
-from bridge.settings.model_walk import allowed_keys, document_path, kind_of, model_at
-from bridge.settings.problems import Problem, described, did_you_mean, shown
-from bridge.settings.rules import KINDS
-from marked_yaml import Path
+from nats_bridge.bridge.settings.model_walk import allowed_keys, document_path, kind_of, model_at
+from nats_bridge.bridge.settings.problems import Problem, described, did_you_mean, shown
+from nats_bridge.bridge.settings.rules import KINDS
+from nats_bridge.marked_yaml import Path
 
 __all__ = ["model_problems"]
 

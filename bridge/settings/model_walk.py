@@ -14,9 +14,9 @@ from typing import Annotated, Any, Final, get_args, get_origin
 
 from pydantic import BaseModel
 
-from bridge.settings.models import Settings
-from bridge.settings.rules import KINDS, Rule
-from marked_yaml import Path
+from nats_bridge.bridge.settings.models import Settings
+from nats_bridge.bridge.settings.rules import KINDS, Rule
+from nats_bridge.marked_yaml import Path
 
 __all__ = ["allowed_keys", "document_path", "kind_of", "model_at"]
 

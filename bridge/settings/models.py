@@ -6,13 +6,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from bridge.settings.base import DurableName, Part
-from bridge.settings.connections import Connection
-from bridge.settings.http import Http
-from bridge.settings.leadership import LeadershipField
-from bridge.settings.reload import Reload
-from bridge.settings.rules import Rule
-from bridge.settings.telemetry import Telemetry
+from nats_bridge.bridge.settings.base import DurableName, Part
+from nats_bridge.bridge.settings.connections import Connection
+from nats_bridge.bridge.settings.http import Http
+from nats_bridge.bridge.settings.leadership import LeadershipField
+from nats_bridge.bridge.settings.reload import Reload
+from nats_bridge.bridge.settings.rules import Rule
+from nats_bridge.bridge.settings.telemetry import Telemetry
 
 __all__ = ["DEFAULT_DIALECT", "NATIVE_DIALECT", "Http", "Log", "Settings"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from marked_yaml import Path
+from nats_bridge.marked_yaml import Path
 
 __all__ = ["Problem", "described", "did_you_mean", "is_close", "one_line", "path_text", "shown"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from bridge.settings.problems import one_line
-from marked_yaml import Mark
+from nats_bridge.bridge.settings.problems import one_line
+from nats_bridge.marked_yaml import Mark
 
 __all__ = ["quoted"]
 

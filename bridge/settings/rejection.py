@@ -8,8 +8,8 @@ from typing import Annotated, Any, Final
 from pydantic import PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from bridge.settings.text_patterns import PUBLISHABLE
-from transforms.subject import is_valid_publish
+from nats_bridge.bridge.settings.text_patterns import PUBLISHABLE
+from nats_bridge.transforms.subject import is_valid_publish
 
 __all__ = ["OnRejected", "OnRejectedField"]
 

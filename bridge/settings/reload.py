@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from bridge.settings.base import Flag, Part
+from nats_bridge.bridge.settings.base import Flag, Part
 
 __all__ = ["Reload"]
 

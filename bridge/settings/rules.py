@@ -8,11 +8,11 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, StrictBool, TypeAdapter
 
-from bridge.kept_subject import kept_subject
-from bridge.settings.base import BucketName, DurableName, Flag, Part, StreamName
-from bridge.settings.rejection import OnRejected, OnRejectedField
-from bridge.settings.start import Start, StartField, StartSequence, StartTime
-from bridge.settings.text_patterns import PUBLISHABLE, WITHOUT_SPACE, Subject, pattern
+from nats_bridge.bridge.settings.base import BucketName, DurableName, Flag, Part, StreamName
+from nats_bridge.bridge.settings.identity_destination import kept_subject
+from nats_bridge.bridge.settings.rejection import OnRejected, OnRejectedField
+from nats_bridge.bridge.settings.start import Start, StartField, StartSequence, StartTime
+from nats_bridge.bridge.settings.text_patterns import PUBLISHABLE, WITHOUT_SPACE, Subject, pattern
 
 __all__ = [
     "KINDS",

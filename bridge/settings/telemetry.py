@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from bridge.settings.base import Part
+from nats_bridge.bridge.settings.base import Part
 
 __all__ = ["Telemetry"]
 

@@ -6,8 +6,8 @@ import ssl
 from pathlib import Path
 from typing import Self
 
-from bridge.settings.connections import Tls
-from bridge.settings.secrets import FieldError, check_readable
+from nats_bridge.bridge.settings.connections import Tls
+from nats_bridge.bridge.settings.secrets import FieldError, check_readable
 
 __all__ = ["RenewedContext"]
 

@@ -17,10 +17,10 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, NestedSecretsSettingsSource, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError
 
-from bridge.settings.environment import PREFIX, SECRETS_DIR_VARIABLE, Overlay
-from bridge.settings.model_walk import allowed_keys
-from bridge.settings.models import Settings
-from bridge.settings.problems import did_you_mean, is_close
+from nats_bridge.bridge.settings.environment import PREFIX, SECRETS_DIR_VARIABLE, Overlay
+from nats_bridge.bridge.settings.model_walk import allowed_keys
+from nats_bridge.bridge.settings.models import Settings
+from nats_bridge.bridge.settings.problems import did_you_mean, is_close
 
 __all__ = ["read_into"]
 

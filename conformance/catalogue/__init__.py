@@ -4,7 +4,7 @@
 their schema.
 """
 
-from conformance.catalogue.case import (
+from nats_bridge.conformance.catalogue.case import (
     Case,
     Difference,
     Expectation,
@@ -15,7 +15,7 @@ from conformance.catalogue.case import (
     Refusal,
     Transform,
 )
-from conformance.catalogue.reading import CATALOGUE, checksum, read_catalogue, read_file, read_text
+from nats_bridge.conformance.catalogue.reading import CATALOGUE, checksum, read_catalogue, read_file, read_text
 
 __all__ = [
     "CATALOGUE",

@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from transforms.dialect import Feature, Version
+from nats_bridge.transforms.dialect import Feature, Version
 
 __all__ = [
     "Case",
@@ -202,7 +202,7 @@ class Case:
         id: stable, by clause, such as ``adr28/headers/order/1``.
         clause: document and section, such as ``ADR-28, RePublish Headers``.
         range: the versions that the case is about; others are not asked.
-        needs: what a subject of test must offer; see ``conformance.subjects``.
+        needs: what a subject of test must offer; see ``conformance.implementations``.
         harms: versions whose server process ends, or never comes to rest: only a server of our own may be asked.
         listen: subjects whose messages are collected.
         kd: known divergences of the bridge that this case shows, by id.

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
-from conformance.catalogue.case import Level, Place
+from nats_bridge.conformance.catalogue.case import Level, Place
 
 __all__ = ["CaseFile", "CaseText", "fields_at", "schema"]
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from conformance.catalogue.case import Create, Expectation, ExpectedMessage, Message, Place, Publish, Step, Transform
+from nats_bridge.conformance.catalogue.case import (
+    Create,
+    Expectation,
+    ExpectedMessage,
+    Message,
+    Place,
+    Publish,
+    Step,
+    Transform,
+)
 
 __all__ = ["expanded_expectation", "expanded_steps", "expanded_streams"]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from conformance.catalogue.case import (
+from nats_bridge.conformance.catalogue.case import (
     Case,
     Create,
     Delete,
@@ -31,7 +31,7 @@ from conformance.catalogue.case import (
     Transform,
     Update,
 )
-from conformance.catalogue.document import (
+from nats_bridge.conformance.catalogue.document import (
     CaseFile,
     CaseText,
     DifferenceText,
@@ -42,12 +42,12 @@ from conformance.catalogue.document import (
     Versions,
     fields_at,
 )
-from conformance.catalogue.expansion import expanded_expectation, expanded_steps, expanded_streams
-from conformance.errors import CatalogueError
-from marked_yaml import Document, DocumentError, compose
-from marked_yaml import Path as DocumentPath
-from transforms.dialect import Feature, Version, dialect
-from transforms.errors import UnknownDialectError
+from nats_bridge.conformance.catalogue.expansion import expanded_expectation, expanded_steps, expanded_streams
+from nats_bridge.conformance.errors import CatalogueError
+from nats_bridge.marked_yaml import Document, DocumentError, compose
+from nats_bridge.marked_yaml import Path as DocumentPath
+from nats_bridge.transforms.dialect import Feature, Version, dialect
+from nats_bridge.transforms.errors import UnknownDialectError
 
 __all__ = ["CATALOGUE", "checksum", "read_catalogue", "read_file", "read_text"]
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
-from conformance.catalogue.case import Case, Level
-from conformance.errors import CatalogueError
+from nats_bridge.conformance.catalogue.case import Case, Level
+from nats_bridge.conformance.errors import CatalogueError
 
 __all__ = ["select"]
 

@@ -1,5 +1,5 @@
 """``nats-bridge conform``: running, judging and reporting, for people."""
 
-from conformance.command.group import conform
+from nats_bridge.conformance.command.group import conform
 
 __all__ = ["conform"]

@@ -14,13 +14,13 @@ from typing import Any
 
 import click
 
-from conformance.catalogue import Level, read_catalogue
-from conformance.catalogue.document import schema
-from conformance.catalogue.selection import select
-from conformance.command.progress import Progress
-from conformance.errors import ConformanceError
-from conformance.raw_client import Credentials
-from conformance.servers import TWIN_VERSIONS
+from nats_bridge.conformance.catalogue import Level, read_catalogue
+from nats_bridge.conformance.catalogue.document import schema
+from nats_bridge.conformance.catalogue.selection import select
+from nats_bridge.conformance.command.progress import Progress
+from nats_bridge.conformance.errors import ConformanceError
+from nats_bridge.conformance.raw_client import Credentials
+from nats_bridge.native_servers import TWIN_VERSIONS
 
 __all__ = ["conform"]
 
@@ -127,12 +127,12 @@ def _is_given(ctx: click.Context, name: str) -> bool:
 
 
 def _run(ctx: click.Context, given: dict[str, Any], versions: tuple[str, ...]) -> int:
-    from conformance.command.evidence import objections, write_evidence
-    from conformance.command.native_servers import found_servers
-    from conformance.command.plan import KINDS, Plan, chosen_cases
-    from conformance.command.whole_run import record
-    from conformance.history import read_history
-    from conformance.reports import judged, write_reports
+    from nats_bridge.conformance.command.evidence import objections, write_evidence
+    from nats_bridge.conformance.command.native_servers import found_servers
+    from nats_bridge.conformance.command.plan import KINDS, Plan, chosen_cases
+    from nats_bridge.conformance.command.whole_run import record
+    from nats_bridge.conformance.history import read_history
+    from nats_bridge.conformance.reports import judged, write_reports
 
     kinds = given["kinds"] or KINDS
     unknown = set(kinds) - set(KINDS)
@@ -204,8 +204,8 @@ def _differ(given: dict[str, Any], binaries: dict[str, Path], folder: Path, prog
     """Differential testing of every version; the number of disagreements."""
     if not given["differential"]:
         return 0
-    from conformance.differential import compare
-    from conformance.differential.report import text
+    from nats_bridge.conformance.differential import compare
+    from nats_bridge.conformance.differential.report import text
 
     found = 0
     for version, binary in binaries.items():
@@ -227,8 +227,8 @@ def _differ(given: dict[str, Any], binaries: dict[str, Path], folder: Path, prog
 
 
 def _tell(result: Any, *, as_json: bool) -> None:
-    from conformance.reports.json_report import as_report
-    from conformance.reports.terminal import summary, wants_colour
+    from nats_bridge.conformance.reports.json_report import as_report
+    from nats_bridge.conformance.reports.terminal import summary, wants_colour
 
     if as_json:
         click.echo(json.dumps(as_report(result), indent=2))
@@ -242,8 +242,8 @@ def _credentials(given: dict[str, Any]) -> Credentials:
 
 
 def _answer_config(given: dict[str, Any], versions: tuple[str, ...]) -> int:
-    from conformance.command.native_servers import found_servers
-    from conformance.command.stream_question import answers, read_stream, told
+    from nats_bridge.conformance.command.native_servers import found_servers
+    from nats_bridge.conformance.command.stream_question import answers, read_stream, told
 
     if given["server"] and not given["versions"]:
         raise ConformanceError("--config asks servers that are started for it: give --versions V,…")
@@ -313,9 +313,9 @@ def judge_history(
     Example:
       nats-bridge conform judge report/history.jsonl --report again/
     """
-    from conformance.history import read_history
-    from conformance.reports import judged, write_reports
-    from conformance.reports.version_changes import version_changes as changes_text
+    from nats_bridge.conformance.history import read_history
+    from nats_bridge.conformance.reports import judged, write_reports
+    from nats_bridge.conformance.reports.version_changes import version_changes as changes_text
 
     known = read_catalogue() + (read_catalogue(cases) if cases else ())
     result = judged(read_history(history), known)
@@ -347,7 +347,7 @@ def miniatures() -> int:
     Example:
       nats-bridge conform miniatures
     """
-    from conformance.miniatures import caught, told
+    from nats_bridge.conformance.miniatures import caught, told
 
     found = asyncio.run(caught())
     click.echo(told(found))

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from conformance.servers import ServersError, fetch
-from conformance.servers.binary import version_of
-from transforms.dialect import dialect
-from transforms.errors import UnknownDialectError
+from nats_bridge.native_servers import ServersError, fetch
+from nats_bridge.native_servers.binary import version_of
+from nats_bridge.transforms.dialect import dialect
+from nats_bridge.transforms.errors import UnknownDialectError
 
 __all__ = ["Servers", "found_servers"]
 

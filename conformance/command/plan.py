@@ -6,17 +6,17 @@ import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from conformance.catalogue import Case, Level, read_catalogue
-from conformance.catalogue.reading import CATALOGUE
-from conformance.catalogue.selection import select
-from conformance.command.native_servers import Servers
-from conformance.errors import CatalogueError, ConformanceError
-from conformance.raw_client import Credentials
-from conformance.subjects.bridge import BridgeSubject
-from conformance.subjects.engine import EngineSubject
-from conformance.subjects.library import LibrarySubject
-from conformance.subjects.native import NativeSubject, RunningServer
-from conformance.subjects.subject import Subject
+from nats_bridge.conformance.catalogue import Case, Level, read_catalogue
+from nats_bridge.conformance.catalogue.reading import CATALOGUE
+from nats_bridge.conformance.catalogue.selection import select
+from nats_bridge.conformance.command.native_servers import Servers
+from nats_bridge.conformance.errors import CatalogueError, ConformanceError
+from nats_bridge.conformance.implementations.bridge import BridgeSubject
+from nats_bridge.conformance.implementations.engine import EngineSubject
+from nats_bridge.conformance.implementations.library import LibrarySubject
+from nats_bridge.conformance.implementations.native import NativeSubject, RunningServer
+from nats_bridge.conformance.implementations.subject import Subject
+from nats_bridge.conformance.raw_client import Credentials
 
 __all__ = ["KINDS", "Plan", "chosen_cases", "subjects_of"]
 

@@ -9,14 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from conformance.catalogue.case import Case, Create, Expectation, ExpectedMessage, Level, Message, Publish, Refusal
-from conformance.errors import ConformanceError
-from conformance.judging import shown
-from conformance.observation import Observation
-from conformance.subjects.native import NativeSubject
-from transforms.dialect import dialect
-from transforms.errors import StreamConfigError
-from transforms.stream_config import examine
+from nats_bridge.conformance.catalogue.case import (
+    Case,
+    Create,
+    Expectation,
+    ExpectedMessage,
+    Level,
+    Message,
+    Publish,
+    Refusal,
+)
+from nats_bridge.conformance.errors import ConformanceError
+from nats_bridge.conformance.implementations.native import NativeSubject
+from nats_bridge.conformance.judging import shown
+from nats_bridge.conformance.observation import Observation
+from nats_bridge.transforms.dialect import dialect
+from nats_bridge.transforms.errors import StreamConfigError
+from nats_bridge.transforms.stream_config import examine
 
 __all__ = ["Answer", "answers", "read_stream", "told"]
 

@@ -12,17 +12,17 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from conformance.catalogue import Case
-from conformance.catalogue.reading import checksum
-from conformance.command.native_servers import Servers
-from conformance.command.plan import Plan, subjects_of
-from conformance.command.progress import Progress
-from conformance.errors import SubjectError
-from conformance.history import HistoryWriter
-from conformance.raw_client import shown_address
-from conformance.running import play_all
-from conformance.subjects.native import RunningServer
-from conformance.subjects.subject import Subject
+from nats_bridge.conformance.catalogue import Case
+from nats_bridge.conformance.catalogue.reading import checksum
+from nats_bridge.conformance.command.native_servers import Servers
+from nats_bridge.conformance.command.plan import Plan, subjects_of
+from nats_bridge.conformance.command.progress import Progress
+from nats_bridge.conformance.errors import SubjectError
+from nats_bridge.conformance.history import HistoryWriter
+from nats_bridge.conformance.implementations.native import RunningServer
+from nats_bridge.conformance.implementations.subject import Subject
+from nats_bridge.conformance.raw_client import shown_address
+from nats_bridge.conformance.running import play_all
 
 __all__ = ["record"]
 

@@ -7,12 +7,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from conformance.catalogue.case import Json, Message, Refusal
-from conformance.differential.drawing import ORIGIN, TARGET
-from conformance.differential.trial import Trial
-from conformance.errors import SubjectError
-from conformance.observation import Decision, Observation, Stored
-from conformance.raw_client import Collected, RawClient
+from nats_bridge.conformance.catalogue.case import Json, Message, Refusal
+from nats_bridge.conformance.differential.drawing import ORIGIN, TARGET
+from nats_bridge.conformance.differential.trial import Trial
+from nats_bridge.conformance.errors import SubjectError
+from nats_bridge.conformance.observation import Decision, Observation, Stored
+from nats_bridge.conformance.raw_client import Collected, RawClient
 
 __all__ = ["Bench", "Expected", "Player"]
 

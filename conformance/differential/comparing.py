@@ -6,14 +6,14 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from conformance.catalogue.case import Json, Message, Refusal
-from conformance.differential.drawing import ORIGIN, TARGET
-from conformance.differential.engine import Engine
-from conformance.differential.trial import Kind, Trial
-from conformance.judging import shown
-from conformance.observation import Decision, Observation, Stored
-from transforms.source_record import HEADER, SourceRecord
-from transforms.subject import tokens
+from nats_bridge.conformance.catalogue.case import Json, Message, Refusal
+from nats_bridge.conformance.differential.drawing import ORIGIN, TARGET
+from nats_bridge.conformance.differential.engine import Engine
+from nats_bridge.conformance.differential.trial import Kind, Trial
+from nats_bridge.conformance.judging import shown
+from nats_bridge.conformance.observation import Decision, Observation, Stored
+from nats_bridge.transforms.source_record import HEADER, SourceRecord
+from nats_bridge.transforms.subject import tokens
 
 __all__ = ["Comparison", "comparisons", "copies_expected", "listening"]
 

@@ -6,11 +6,16 @@ from collections.abc import Collection, Mapping
 from random import Random
 from typing import Any
 
-from conformance.catalogue.case import Message
-from conformance.differential.drawn_configs import OTHERS, draw_config, draw_previous, draw_update
-from conformance.differential.drawn_messages import draw_message
-from conformance.differential.drawn_transforms import draw_filter, draw_subject, draw_transform, fitting_subject
-from conformance.differential.trial import ALL, Kind, Trial
+from nats_bridge.conformance.catalogue.case import Message
+from nats_bridge.conformance.differential.drawn_configs import OTHERS, draw_config, draw_previous, draw_update
+from nats_bridge.conformance.differential.drawn_messages import draw_message
+from nats_bridge.conformance.differential.drawn_transforms import (
+    draw_filter,
+    draw_subject,
+    draw_transform,
+    fitting_subject,
+)
+from nats_bridge.conformance.differential.trial import ALL, Kind, Trial
 
 __all__ = ["ORIGIN", "TARGET", "draw"]
 

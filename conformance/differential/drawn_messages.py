@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from conformance.catalogue.case import Message
+from nats_bridge.conformance.catalogue.case import Message
 
 __all__ = ["draw_message"]
 

@@ -11,16 +11,16 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from conformance.catalogue.case import Json, Message, Refusal
-from conformance.differential.trial import Trial
-from conformance.observation import Decision, Stored
-from transforms.dialect import Dialect, dialect
-from transforms.errors import StreamConfigError
-from transforms.republish import Republish, StoredMessage, compile_republish
-from transforms.sourcing import Sourcing, compile_sourcing
-from transforms.stream_config import validate
-from transforms.subject import tokens
-from transforms.transform import Transform, compile_transform
+from nats_bridge.conformance.catalogue.case import Json, Message, Refusal
+from nats_bridge.conformance.differential.trial import Trial
+from nats_bridge.conformance.observation import Decision, Stored
+from nats_bridge.transforms.dialect import Dialect, dialect
+from nats_bridge.transforms.errors import StreamConfigError
+from nats_bridge.transforms.republish import Republish, StoredMessage, compile_republish
+from nats_bridge.transforms.sourcing import Sourcing, compile_sourcing
+from nats_bridge.transforms.stream_config import validate
+from nats_bridge.transforms.subject import tokens
+from nats_bridge.transforms.transform import Transform, compile_transform
 
 __all__ = ["Engine"]
 

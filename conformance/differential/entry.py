@@ -8,12 +8,12 @@ from typing import Any
 
 import yaml
 
-from conformance.catalogue.case import Message
-from conformance.differential.comparing import Comparison
-from conformance.differential.drawing import TARGET
-from conformance.differential.trial import Kind, Trial
-from conformance.observation import Observation, Stored
-from transforms.dialect import dialect
+from nats_bridge.conformance.catalogue.case import Message
+from nats_bridge.conformance.differential.comparing import Comparison
+from nats_bridge.conformance.differential.drawing import TARGET
+from nats_bridge.conformance.differential.trial import Kind, Trial
+from nats_bridge.conformance.observation import Observation, Stored
+from nats_bridge.transforms.dialect import dialect
 
 __all__ = ["catalogue_entry"]
 

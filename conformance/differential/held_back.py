@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from conformance.catalogue.case import Json, Message
-from conformance.differential.engine import Engine
-from conformance.differential.trial import Kind, Trial
-from transforms.dialect import Dialect
-from transforms.stream_config.texts import collide
-from transforms.subject import matches, tokens
+from nats_bridge.conformance.catalogue.case import Json, Message
+from nats_bridge.conformance.differential.engine import Engine
+from nats_bridge.conformance.differential.trial import Kind, Trial
+from nats_bridge.transforms.dialect import Dialect
+from nats_bridge.transforms.stream_config.texts import collide
+from nats_bridge.transforms.subject import matches, tokens
 
 __all__ = ["held_back"]
 

@@ -17,23 +17,23 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from conformance.catalogue.case import Message
-from conformance.differential.bench import Bench, Player
-from conformance.differential.chance import DRAWS, drawn_limits, verdict
-from conformance.differential.comparing import Comparison, comparisons, copies_expected, listening
-from conformance.differential.drawing import TARGET, draw
-from conformance.differential.engine import Engine
-from conformance.differential.entry import catalogue_entry
-from conformance.differential.held_back import held_back
-from conformance.differential.result import DifferentialResult, Disagreement
-from conformance.differential.shrinking import MOST_ASKED, shrunk
-from conformance.differential.trial import ALL, Kind, Trial
-from conformance.errors import SubjectError
-from conformance.observation import Observation
-from conformance.raw_client import Credentials, RawClient
-from conformance.running import Progress
-from conformance.servers import NativeServer, ServersError
-from conformance.subjects.native import account_config
+from nats_bridge.conformance.catalogue.case import Message
+from nats_bridge.conformance.differential.bench import Bench, Player
+from nats_bridge.conformance.differential.chance import DRAWS, drawn_limits, verdict
+from nats_bridge.conformance.differential.comparing import Comparison, comparisons, copies_expected, listening
+from nats_bridge.conformance.differential.drawing import TARGET, draw
+from nats_bridge.conformance.differential.engine import Engine
+from nats_bridge.conformance.differential.entry import catalogue_entry
+from nats_bridge.conformance.differential.held_back import held_back
+from nats_bridge.conformance.differential.result import DifferentialResult, Disagreement
+from nats_bridge.conformance.differential.shrinking import MOST_ASKED, shrunk
+from nats_bridge.conformance.differential.trial import ALL, Kind, Trial
+from nats_bridge.conformance.errors import SubjectError
+from nats_bridge.conformance.implementations.native import account_config
+from nats_bridge.conformance.observation import Observation
+from nats_bridge.conformance.raw_client import Credentials, RawClient
+from nats_bridge.conformance.running import Progress
+from nats_bridge.native_servers import NativeServer, ServersError
 
 __all__ = ["AT_ONCE", "SHRUNK", "Run", "compare"]
 

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from conformance.catalogue.case import Message
-from conformance.differential.trial import Kind, Trial
+from nats_bridge.conformance.catalogue.case import Message
+from nats_bridge.conformance.differential.trial import Kind, Trial
 
 __all__ = ["MOST_ASKED", "shrunk", "smaller", "weight"]
 

@@ -7,6 +7,6 @@ nothing to explain. What no normaliser can express, a case may name itself; an i
 
 from __future__ import annotations
 
-from conformance.divergences.reconciling import NORMALISERS, reconciled
+from nats_bridge.conformance.divergences.reconciling import NORMALISERS, reconciled
 
 __all__ = ["NORMALISERS", "reconciled"]

@@ -8,8 +8,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from conformance.divergences.heard import heard
-from conformance.divergences.pair import (
+from nats_bridge.conformance.divergences.heard import heard
+from nats_bridge.conformance.divergences.pair import (
     Normaliser,
     Pair,
     expected_blocks,
@@ -18,7 +18,7 @@ from conformance.divergences.pair import (
     stored_with,
     without_unpublishable,
 )
-from transforms.dialect import dialect
+from nats_bridge.transforms.dialect import dialect
 
 __all__ = ["NORMALISERS"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from conformance.divergences.pair import Normaliser, Pair
+from nats_bridge.conformance.divergences.pair import Normaliser, Pair
 
 __all__ = ["heard"]
 

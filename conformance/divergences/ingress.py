@@ -7,8 +7,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from conformance.divergences.heard import heard
-from conformance.divergences.pair import Normaliser, Pair, without_unpublishable
+from nats_bridge.conformance.divergences.heard import heard
+from nats_bridge.conformance.divergences.pair import Normaliser, Pair, without_unpublishable
 
 __all__ = ["NORMALISERS"]
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from conformance.divergences.pair import FIRST_WITH_TRANSFORMS, Normaliser, Pair, seen_blocks
-from transforms.dialect import dialect
-from transforms.subject import collide
+from nats_bridge.conformance.divergences.pair import FIRST_WITH_TRANSFORMS, Normaliser, Pair, seen_blocks
+from nats_bridge.transforms.dialect import dialect
+from nats_bridge.transforms.subject import collide
 
 __all__ = ["NORMALISERS"]
 

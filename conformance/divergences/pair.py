@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from conformance.catalogue.case import Case, Create, Expectation, ExpectedMessage, Message, Update
-from conformance.observation import Observation, Stored
-from conformance.subjects.identity import Identity
-from transforms.subject import is_valid_publish
+from nats_bridge.conformance.catalogue.case import Case, Create, Expectation, ExpectedMessage, Message, Update
+from nats_bridge.conformance.implementations.identity import Identity
+from nats_bridge.conformance.observation import Observation, Stored
+from nats_bridge.transforms.subject import is_valid_publish
 
 __all__ = [
     "FIRST_WITH_TRANSFORMS",

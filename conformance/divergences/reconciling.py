@@ -7,12 +7,12 @@ from itertools import combinations
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from conformance.catalogue.case import Case, Expectation
-from conformance.divergences import copies, ingress, old_servers, refused, republished
-from conformance.divergences.pair import Normaliser, Pair
-from conformance.observation import Observation
-from conformance.outcome import Mismatch
-from conformance.subjects.identity import Identity
+from nats_bridge.conformance.catalogue.case import Case, Expectation
+from nats_bridge.conformance.divergences import copies, ingress, old_servers, refused, republished
+from nats_bridge.conformance.divergences.pair import Normaliser, Pair
+from nats_bridge.conformance.implementations.identity import Identity
+from nats_bridge.conformance.observation import Observation
+from nats_bridge.conformance.outcome import Mismatch
 
 __all__ = ["NORMALISERS", "reconciled"]
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from conformance.catalogue.case import Create, Expectation, Refusal, Update
-from conformance.divergences.pair import FIRST_WITH_TRANSFORMS, Normaliser, Pair
+from nats_bridge.conformance.catalogue.case import Create, Expectation, Refusal, Update
+from nats_bridge.conformance.divergences.pair import FIRST_WITH_TRANSFORMS, Normaliser, Pair
 
 __all__ = ["NORMALISERS"]
 

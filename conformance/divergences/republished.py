@@ -8,10 +8,10 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from conformance.catalogue.case import Delete, ExpectedMessage, Message
-from conformance.divergences.pair import Normaliser, Pair
-from conformance.expected_text import matches_text, without_placeholders
-from transforms.subject import WHITE_SPACE
+from nats_bridge.conformance.catalogue.case import Delete, ExpectedMessage, Message
+from nats_bridge.conformance.divergences.pair import Normaliser, Pair
+from nats_bridge.conformance.expected_text import matches_text, without_placeholders
+from nats_bridge.transforms.subject import WHITE_SPACE
 
 __all__ = ["NORMALISERS"]
 

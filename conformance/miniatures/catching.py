@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from conformance.catalogue import Case, read_catalogue
-from conformance.errors import SubjectError
-from conformance.judging import judge
-from conformance.miniatures.configurations import CONFIGURATIONS
-from conformance.miniatures.copies import COPIES
-from conformance.miniatures.functions import FUNCTIONS
-from conformance.miniatures.headers import HEADERS
-from conformance.miniatures.miniature import Miniature
-from conformance.subjects.engine import EngineSubject
-from conformance.subjects.engine_operations import EngineOperations
-from conformance.subjects.subject import CannotPlay
-from transforms.dialect import NEWEST
+from nats_bridge.conformance.catalogue import Case, read_catalogue
+from nats_bridge.conformance.errors import SubjectError
+from nats_bridge.conformance.implementations.engine import EngineSubject
+from nats_bridge.conformance.implementations.engine_operations import EngineOperations
+from nats_bridge.conformance.implementations.subject import CannotPlay
+from nats_bridge.conformance.judging import judge
+from nats_bridge.conformance.miniatures.configurations import CONFIGURATIONS
+from nats_bridge.conformance.miniatures.copies import COPIES
+from nats_bridge.conformance.miniatures.functions import FUNCTIONS
+from nats_bridge.conformance.miniatures.headers import HEADERS
+from nats_bridge.conformance.miniatures.miniature import Miniature
+from nats_bridge.transforms.dialect import NEWEST
 
 __all__ = ["MINIATURES", "Caught", "caught", "failing", "told"]
 

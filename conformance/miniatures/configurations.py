@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from conformance.catalogue.case import Json, Refusal
-from conformance.miniatures.miniature import Miniature
-from conformance.observation import Decision
-from conformance.subjects.engine_operations import Config, EngineOperations, TransformsEngine
-from transforms.dialect import Dialect
+from nats_bridge.conformance.catalogue.case import Json, Refusal
+from nats_bridge.conformance.implementations.engine_operations import Config, EngineOperations, TransformsEngine
+from nats_bridge.conformance.miniatures.miniature import Miniature
+from nats_bridge.conformance.observation import Decision
+from nats_bridge.transforms.dialect import Dialect
 
 __all__ = ["CONFIGURATIONS"]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from conformance.catalogue.case import Message
-from conformance.miniatures.miniature import Miniature
-from conformance.observation import Stored
-from conformance.subjects.engine_operations import Config, EngineOperations, TransformsEngine
-from transforms.dialect import Dialect
-from transforms.header_block import START, append, remove
-from transforms.source_record import HEADER
-from transforms.sourcing import Sourcing
+from nats_bridge.conformance.catalogue.case import Message
+from nats_bridge.conformance.implementations.engine_operations import Config, EngineOperations, TransformsEngine
+from nats_bridge.conformance.miniatures.miniature import Miniature
+from nats_bridge.conformance.observation import Stored
+from nats_bridge.transforms.dialect import Dialect
+from nats_bridge.transforms.header_block import START, append, remove
+from nats_bridge.transforms.source_record import HEADER
+from nats_bridge.transforms.sourcing import Sourcing
 
 __all__ = ["COPIES"]
 

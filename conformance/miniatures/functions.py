@@ -6,17 +6,17 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from conformance.catalogue.case import Json, Refusal
-from conformance.miniatures.miniature import Miniature
-from conformance.observation import Decision
-from conformance.subjects.engine_operations import Config, EngineOperations, TransformsEngine
-from transforms.destination import Kind
-from transforms.dialect import Dialect
-from transforms.functions import bind, fnv1a_32, modulus_of
-from transforms.part import Part
-from transforms.republish import Republish
-from transforms.sourcing import Sourcing
-from transforms.transform import Transform
+from nats_bridge.conformance.catalogue.case import Json, Refusal
+from nats_bridge.conformance.implementations.engine_operations import Config, EngineOperations, TransformsEngine
+from nats_bridge.conformance.miniatures.miniature import Miniature
+from nats_bridge.conformance.observation import Decision
+from nats_bridge.transforms.destination import Kind
+from nats_bridge.transforms.dialect import Dialect
+from nats_bridge.transforms.functions import bind, fnv1a_32, modulus_of
+from nats_bridge.transforms.part import Part
+from nats_bridge.transforms.republish import Republish
+from nats_bridge.transforms.sourcing import Sourcing
+from nats_bridge.transforms.transform import Transform
 
 __all__ = ["FUNCTIONS"]
 

@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from conformance.catalogue.case import Message
-from conformance.miniatures.miniature import Miniature
-from conformance.observation import Stored
-from conformance.subjects.engine_operations import Config, EngineOperations, TransformsEngine
-from transforms.dialect import Dialect
-from transforms.header_block import START
+from nats_bridge.conformance.catalogue.case import Message
+from nats_bridge.conformance.implementations.engine_operations import Config, EngineOperations, TransformsEngine
+from nats_bridge.conformance.miniatures.miniature import Miniature
+from nats_bridge.conformance.observation import Stored
+from nats_bridge.transforms.dialect import Dialect
+from nats_bridge.transforms.header_block import START
 
 __all__ = ["HEADERS"]
 

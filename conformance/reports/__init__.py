@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from conformance.reports.html import page
-from conformance.reports.json_report import as_report
-from conformance.reports.judgement import Cell, Judged, judged
-from conformance.reports.junit import junit
-from conformance.reports.links import divergences_link
-from conformance.reports.markdown import markdown
+from nats_bridge.conformance.reports.html import page
+from nats_bridge.conformance.reports.json_report import as_report
+from nats_bridge.conformance.reports.judgement import Cell, Judged, judged
+from nats_bridge.conformance.reports.junit import junit
+from nats_bridge.conformance.reports.links import divergences_link
+from nats_bridge.conformance.reports.markdown import markdown
 
 __all__ = ["Cell", "Judged", "judged", "write_reports"]
 

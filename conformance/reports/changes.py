@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import zip_longest
 
-from conformance.catalogue.case import Case, Expectation, ExpectedMessage, Json, Place, Refusal
-from conformance.judging import shown
-from conformance.outcome import Outcome
-from conformance.reports.judgement import Cell
+from nats_bridge.conformance.catalogue.case import Case, Expectation, ExpectedMessage, Json, Place, Refusal
+from nats_bridge.conformance.judging import shown
+from nats_bridge.conformance.outcome import Outcome
+from nats_bridge.conformance.reports.judgement import Cell
 
 __all__ = ["Change", "changes"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 from importlib.resources import files
 
-from conformance.reports.judgement import Judged
-from conformance.reports.page_data import page_data
+from nats_bridge.conformance.reports.judgement import Judged
+from nats_bridge.conformance.reports.page_data import page_data
 
 __all__ = ["page"]
 
@@ -19,7 +19,7 @@ def page(judged: Judged, divergences: str = "") -> str:
 
     ``divergences`` is the address of the page that explains known divergences; empty: there is no link to it.
     """
-    folder = files("conformance.reports") / "page"
+    folder = files("nats_bridge.conformance.reports") / "page"
     style, script, body = ((folder / name).read_text("utf-8") for name in ("page.css", "page.js", "page.html"))
     data = json.dumps(page_data(judged, divergences), separators=(",", ":"))
     # Within a script element "</script>" and "<!--" would mean something, whatever JSON says.

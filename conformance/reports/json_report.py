@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from conformance.outcome import Verdict
-from conformance.reports.judgement import Judged
+from nats_bridge.conformance.outcome import Verdict
+from nats_bridge.conformance.reports.judgement import Judged
 
 __all__ = ["FORMAT", "as_report"]
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from conformance.catalogue.case import Case, Expectation, Level
-from conformance.errors import HistoryError
-from conformance.history import History, Played, Unplayed
-from conformance.judging import judge
-from conformance.observation import Observation
-from conformance.outcome import Outcome, Verdict
-from conformance.reports.links import document_of
-from conformance.subjects.identity import Identity
+from nats_bridge.conformance.catalogue.case import Case, Expectation, Level
+from nats_bridge.conformance.errors import HistoryError
+from nats_bridge.conformance.history import History, Played, Unplayed
+from nats_bridge.conformance.implementations.identity import Identity
+from nats_bridge.conformance.judging import judge
+from nats_bridge.conformance.observation import Observation
+from nats_bridge.conformance.outcome import Outcome, Verdict
+from nats_bridge.conformance.reports.links import document_of
 
 __all__ = ["Cell", "Judged", "judged"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
-from conformance.catalogue.case import Case
-from conformance.outcome import Outcome, Verdict
-from conformance.reports.judgement import Cell, Judged
+from nats_bridge.conformance.catalogue.case import Case
+from nats_bridge.conformance.outcome import Outcome, Verdict
+from nats_bridge.conformance.reports.judgement import Cell, Judged
 
 __all__ = ["junit"]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from conformance.catalogue.case import Case
-from conformance.outcome import Outcome
-from conformance.reports.judgement import Cell, Judged
-from conformance.reports.links import clause_link, document_of
-from conformance.reports.markdown_text import code, plain, row, shortened
-from conformance.reports.reproduction import reproduction
-from conformance.reports.signs import NO_RECORD, SIGNS
+from nats_bridge.conformance.catalogue.case import Case
+from nats_bridge.conformance.outcome import Outcome
+from nats_bridge.conformance.reports.judgement import Cell, Judged
+from nats_bridge.conformance.reports.links import clause_link, document_of
+from nats_bridge.conformance.reports.markdown_text import code, plain, row, shortened
+from nats_bridge.conformance.reports.reproduction import reproduction
+from nats_bridge.conformance.reports.signs import NO_RECORD, SIGNS
 
 __all__ = ["markdown"]
 

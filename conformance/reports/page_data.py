@@ -15,7 +15,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from conformance.catalogue.case import (
+from nats_bridge.conformance.catalogue.case import (
     Case,
     Create,
     Delete,
@@ -30,12 +30,12 @@ from conformance.catalogue.case import (
     Step,
     Update,
 )
-from conformance.observation import Decision, Observation
-from conformance.reports.judgement import Cell, Judged
-from conformance.reports.links import clause_link, document_of
-from conformance.reports.reproduction import reproduction
-from conformance.reports.signs import NO_RECORD, SIGNS
-from conformance.subjects.identity import Identity
+from nats_bridge.conformance.implementations.identity import Identity
+from nats_bridge.conformance.observation import Decision, Observation
+from nats_bridge.conformance.reports.judgement import Cell, Judged
+from nats_bridge.conformance.reports.links import clause_link, document_of
+from nats_bridge.conformance.reports.reproduction import reproduction
+from nats_bridge.conformance.reports.signs import NO_RECORD, SIGNS
 
 __all__ = ["page_data"]
 

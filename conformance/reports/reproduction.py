@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from conformance.subjects.identity import Identity
+from nats_bridge.conformance.implementations.identity import Identity
 
 __all__ = ["reproduction"]
 

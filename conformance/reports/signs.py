@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from conformance.outcome import Outcome
+from nats_bridge.conformance.outcome import Outcome
 
 __all__ = ["NO_RECORD", "SIGNS", "Sign"]
 

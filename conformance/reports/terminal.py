@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TextIO
 
-from conformance.catalogue.case import Case
-from conformance.outcome import Mismatch, Outcome
-from conformance.reports.judgement import Cell, Judged
-from conformance.reports.reproduction import reproduction
-from conformance.reports.signs import SIGNS
-from conformance.subjects.identity import Identity
+from nats_bridge.conformance.catalogue.case import Case
+from nats_bridge.conformance.implementations.identity import Identity
+from nats_bridge.conformance.outcome import Mismatch, Outcome
+from nats_bridge.conformance.reports.judgement import Cell, Judged
+from nats_bridge.conformance.reports.reproduction import reproduction
+from nats_bridge.conformance.reports.signs import SIGNS
 
 __all__ = ["summary", "wants_colour"]
 

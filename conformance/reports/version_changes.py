@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from conformance.catalogue.case import Case
-from conformance.reports.changes import Change, changes
-from conformance.reports.judgement import Cell, Judged
-from conformance.reports.links import clause_link, document_of
-from conformance.reports.markdown_text import code, plain, row, shortened
-from conformance.subjects.identity import Identity
-from transforms.dialect import Version
+from nats_bridge.conformance.catalogue.case import Case
+from nats_bridge.conformance.implementations.identity import Identity
+from nats_bridge.conformance.reports.changes import Change, changes
+from nats_bridge.conformance.reports.judgement import Cell, Judged
+from nats_bridge.conformance.reports.links import clause_link, document_of
+from nats_bridge.conformance.reports.markdown_text import code, plain, row, shortened
+from nats_bridge.transforms.dialect import Version
 
 __all__ = ["version_changes"]
 

@@ -3,7 +3,7 @@
 Each module holds those of one concern; importing them here is what makes their names known.
 """
 
-from conformance.scenarios import (  # noqa: F401 - imported to be registered
+from nats_bridge.conformance.scenarios import (  # noqa: F401 - imported to be registered
     accounts_and_mappings,
     advisories,
     batches_and_counters,
@@ -21,6 +21,6 @@ from conformance.scenarios import (  # noqa: F401 - imported to be registered
     upgrades,
     work_queues,
 )
-from conformance.scenarios.registry import play_scenario, scenario_names
+from nats_bridge.conformance.scenarios.registry import play_scenario, scenario_names
 
 __all__ = ["play_scenario", "scenario_names"]

@@ -7,12 +7,12 @@ from base64 import b64decode
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from conformance.catalogue.case import Json, Message
-from conformance.errors import SubjectError
-from conformance.observation import Stored
-from conformance.raw_client import Collected, RawClient
-from conformance.scenarios.waiting import first_that
-from conformance.subjects.stage import Stage
+from nats_bridge.conformance.catalogue.case import Json, Message
+from nats_bridge.conformance.errors import SubjectError
+from nats_bridge.conformance.implementations.stage import Stage
+from nats_bridge.conformance.observation import Stored
+from nats_bridge.conformance.raw_client import Collected, RawClient
+from nats_bridge.conformance.scenarios.waiting import first_that
 
 __all__ = ["Account", "message"]
 

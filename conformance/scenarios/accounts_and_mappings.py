@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from conformance.raw_client import Credentials
-from conformance.scenarios.account import Account
-from conformance.scenarios.laboratory import Laboratory
-from conformance.scenarios.registry import scenario
-from conformance.scenarios.texts import header_of, headers_named, payloads_of, record_of, subjects_of
-from conformance.scenarios.waiting import arrived
+from nats_bridge.conformance.raw_client import Credentials
+from nats_bridge.conformance.scenarios.account import Account
+from nats_bridge.conformance.scenarios.laboratory import Laboratory
+from nats_bridge.conformance.scenarios.registry import scenario
+from nats_bridge.conformance.scenarios.texts import header_of, headers_named, payloads_of, record_of, subjects_of
+from nats_bridge.conformance.scenarios.waiting import arrived
 
 _REPUBLISH = {"src": "in.*", "dest": "out.$1"}
 

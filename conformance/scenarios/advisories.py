@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from conformance.raw_client import Collected
-from conformance.scenarios.laboratory import Laboratory
-from conformance.scenarios.registry import scenario
-from conformance.scenarios.waiting import until
+from nats_bridge.conformance.raw_client import Collected
+from nats_bridge.conformance.scenarios.laboratory import Laboratory
+from nats_bridge.conformance.scenarios.registry import scenario
+from nats_bridge.conformance.scenarios.waiting import until
 
 _ENVELOPE = frozenset({"type", "id", "timestamp"})
 

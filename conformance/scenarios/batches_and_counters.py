@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from conformance.scenarios.laboratory import Laboratory
-from conformance.scenarios.registry import scenario
-from conformance.scenarios.texts import header_of, headers_named, payloads_of, subjects_of
-from conformance.scenarios.waiting import arrived
+from nats_bridge.conformance.scenarios.laboratory import Laboratory
+from nats_bridge.conformance.scenarios.registry import scenario
+from nats_bridge.conformance.scenarios.texts import header_of, headers_named, payloads_of, subjects_of
+from nats_bridge.conformance.scenarios.waiting import arrived
 
 _REPUBLISH = {"src": "in.*", "dest": "out.$1"}
 

@@ -7,13 +7,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from conformance.errors import SubjectError
-from conformance.scenarios.account import Account
-from conformance.scenarios.laboratory import Laboratory
-from conformance.scenarios.registry import scenario
-from conformance.scenarios.texts import header_of, payloads_of
-from conformance.scenarios.waiting import arrived, first_that
-from conformance.servers import NativeCluster, NativeServer
+from nats_bridge.conformance.errors import SubjectError
+from nats_bridge.conformance.scenarios.account import Account
+from nats_bridge.conformance.scenarios.laboratory import Laboratory
+from nats_bridge.conformance.scenarios.registry import scenario
+from nats_bridge.conformance.scenarios.texts import header_of, payloads_of
+from nats_bridge.conformance.scenarios.waiting import arrived, first_that
+from nats_bridge.native_servers import NativeCluster, NativeServer
 
 _REPUBLISH = {"src": "in.*", "dest": "out.$1"}
 _ANSWER_LIMIT = 2.0

@@ -6,14 +6,14 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-from conformance.errors import SubjectError
-from conformance.scenarios.account import Account
-from conformance.scenarios.laboratory import Laboratory
-from conformance.scenarios.registry import scenario
-from conformance.scenarios.stores import on_disk
-from conformance.scenarios.texts import header_of, payloads_of, subjects_of
-from conformance.scenarios.waiting import until
-from conformance.servers import NativeServer
+from nats_bridge.conformance.errors import SubjectError
+from nats_bridge.conformance.scenarios.account import Account
+from nats_bridge.conformance.scenarios.laboratory import Laboratory
+from nats_bridge.conformance.scenarios.registry import scenario
+from nats_bridge.conformance.scenarios.stores import on_disk
+from nats_bridge.conformance.scenarios.texts import header_of, payloads_of, subjects_of
+from nats_bridge.conformance.scenarios.waiting import until
+from nats_bridge.native_servers import NativeServer
 
 
 async def _after(laboratory: Laboratory, server: NativeServer, account: Account, subject: str) -> dict[str, Any]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from conformance.scenarios.account import Account
-from conformance.scenarios.laboratory import Laboratory
-from conformance.scenarios.registry import scenario
-from conformance.scenarios.stalls import copied_or_stalled, starts_asked_for
-from conformance.scenarios.texts import payloads_of
-from conformance.scenarios.waiting import first_that
+from nats_bridge.conformance.scenarios.account import Account
+from nats_bridge.conformance.scenarios.laboratory import Laboratory
+from nats_bridge.conformance.scenarios.registry import scenario
+from nats_bridge.conformance.scenarios.stalls import copied_or_stalled, starts_asked_for
+from nats_bridge.conformance.scenarios.texts import payloads_of
+from nats_bridge.conformance.scenarios.waiting import first_that
 
 _ID = ["Nats-Msg-Id: m"]
 _SECOND = 1_000_000_000

@@ -8,12 +8,12 @@ import tempfile
 from pathlib import Path
 from typing import Self
 
-from conformance.errors import SubjectError
-from conformance.raw_client import Credentials, RawClient
-from conformance.scenarios.account import Account
-from conformance.scenarios.waiting import until
-from conformance.servers import NativeCluster, NativeServer, ServersError, fetch
-from conformance.servers.binary import version_of
+from nats_bridge.conformance.errors import SubjectError
+from nats_bridge.conformance.raw_client import Credentials, RawClient
+from nats_bridge.conformance.scenarios.account import Account
+from nats_bridge.conformance.scenarios.waiting import until
+from nats_bridge.native_servers import NativeCluster, NativeServer, ServersError, fetch
+from nats_bridge.native_servers.binary import version_of
 
 __all__ = ["Laboratory"]
 

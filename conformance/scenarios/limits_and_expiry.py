@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from conformance.scenarios.account import Account
-from conformance.scenarios.laboratory import Laboratory
-from conformance.scenarios.registry import scenario
-from conformance.scenarios.texts import header_of, headers_named, payloads_of
-from conformance.scenarios.waiting import arrived, first_that
+from nats_bridge.conformance.scenarios.account import Account
+from nats_bridge.conformance.scenarios.laboratory import Laboratory
+from nats_bridge.conformance.scenarios.registry import scenario
+from nats_bridge.conformance.scenarios.texts import header_of, headers_named, payloads_of
+from nats_bridge.conformance.scenarios.waiting import arrived, first_that
 
 _REPUBLISH = {"src": "in.*", "dest": "out.$1"}
 _SECOND = 1_000_000_000

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from conformance.catalogue.case import Json
-from conformance.scenarios.account import Account
-from conformance.scenarios.laboratory import Laboratory
-from conformance.scenarios.registry import scenario
-from conformance.scenarios.waiting import first_that
+from nats_bridge.conformance.catalogue.case import Json
+from nats_bridge.conformance.scenarios.account import Account
+from nats_bridge.conformance.scenarios.laboratory import Laboratory
+from nats_bridge.conformance.scenarios.registry import scenario
+from nats_bridge.conformance.scenarios.waiting import first_that
 
 _MANY = 100
 """Messages made of one publish from which on it counts as a loop."""

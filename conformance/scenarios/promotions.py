@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from conformance.scenarios.laboratory import Laboratory
-from conformance.scenarios.registry import scenario
-from conformance.scenarios.texts import header_of, payloads_of
-from conformance.scenarios.waiting import arrived
+from nats_bridge.conformance.scenarios.laboratory import Laboratory
+from nats_bridge.conformance.scenarios.registry import scenario
+from nats_bridge.conformance.scenarios.texts import header_of, payloads_of
+from nats_bridge.conformance.scenarios.waiting import arrived
 
 
 @scenario

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from conformance.scenarios.account import Account
-from conformance.scenarios.laboratory import Laboratory
-from conformance.scenarios.registry import scenario
-from conformance.scenarios.texts import header_of, messages_of, payloads_of, record_of
-from conformance.scenarios.waiting import arrived
+from nats_bridge.conformance.scenarios.account import Account
+from nats_bridge.conformance.scenarios.laboratory import Laboratory
+from nats_bridge.conformance.scenarios.registry import scenario
+from nats_bridge.conformance.scenarios.texts import header_of, messages_of, payloads_of, record_of
+from nats_bridge.conformance.scenarios.waiting import arrived
 
 _FIELDS_WITH_IDENTITY = 6
 

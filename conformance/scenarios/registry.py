@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from conformance.errors import CatalogueError
-from conformance.observation import Observation
-from conformance.scenarios.laboratory import Laboratory
+from nats_bridge.conformance.errors import CatalogueError
+from nats_bridge.conformance.observation import Observation
+from nats_bridge.conformance.scenarios.laboratory import Laboratory
 
 __all__ = ["Scenario", "play_scenario", "scenario", "scenario_names"]
 

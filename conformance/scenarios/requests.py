@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from conformance.scenarios.account import Account
-from conformance.scenarios.laboratory import Laboratory
-from conformance.scenarios.registry import scenario
+from nats_bridge.conformance.scenarios.account import Account
+from nats_bridge.conformance.scenarios.laboratory import Laboratory
+from nats_bridge.conformance.scenarios.registry import scenario
 
 
 @scenario

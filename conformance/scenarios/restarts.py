@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from conformance.scenarios.laboratory import Laboratory
-from conformance.scenarios.registry import scenario
-from conformance.scenarios.texts import header_of, messages_of, payloads_of, record_of, subjects_of
+from nats_bridge.conformance.scenarios.laboratory import Laboratory
+from nats_bridge.conformance.scenarios.registry import scenario
+from nats_bridge.conformance.scenarios.texts import header_of, messages_of, payloads_of, record_of, subjects_of
 
 _REPUBLISH = {"src": "in.*", "dest": "out.$1"}
 

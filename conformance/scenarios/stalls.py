@@ -10,13 +10,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from conformance.catalogue.case import Json, Message
-from conformance.raw_client import Collected
-from conformance.scenarios.account import Account
-from conformance.scenarios.laboratory import Laboratory
-from conformance.scenarios.registry import scenario
-from conformance.scenarios.texts import payloads_of, subjects_of
-from conformance.scenarios.waiting import first_that
+from nats_bridge.conformance.catalogue.case import Json, Message
+from nats_bridge.conformance.raw_client import Collected
+from nats_bridge.conformance.scenarios.account import Account
+from nats_bridge.conformance.scenarios.laboratory import Laboratory
+from nats_bridge.conformance.scenarios.registry import scenario
+from nats_bridge.conformance.scenarios.texts import payloads_of, subjects_of
+from nats_bridge.conformance.scenarios.waiting import first_that
 
 __all__ = ["copied_or_stalled", "starts_asked_for"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from conformance.scenarios.waiting import until
-from conformance.servers import NativeServer
+from nats_bridge.conformance.scenarios.waiting import until
+from nats_bridge.native_servers import NativeServer
 
 __all__ = ["on_disk"]
 

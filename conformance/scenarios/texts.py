@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from conformance.catalogue.case import Message
-from conformance.observation import Stored
-from conformance.raw_client import Collected
+from nats_bridge.conformance.catalogue.case import Message
+from nats_bridge.conformance.observation import Stored
+from nats_bridge.conformance.raw_client import Collected
 
 __all__ = ["header_of", "headers_named", "lines_of", "messages_of", "payloads_of", "record_of", "subjects_of"]
 

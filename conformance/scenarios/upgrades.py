@@ -9,12 +9,19 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from conformance.scenarios.account import Account
-from conformance.scenarios.laboratory import Laboratory
-from conformance.scenarios.registry import scenario
-from conformance.scenarios.texts import header_of, headers_named, messages_of, payloads_of, record_of, subjects_of
-from conformance.scenarios.waiting import arrived
-from conformance.servers import NativeServer
+from nats_bridge.conformance.scenarios.account import Account
+from nats_bridge.conformance.scenarios.laboratory import Laboratory
+from nats_bridge.conformance.scenarios.registry import scenario
+from nats_bridge.conformance.scenarios.texts import (
+    header_of,
+    headers_named,
+    messages_of,
+    payloads_of,
+    record_of,
+    subjects_of,
+)
+from nats_bridge.conformance.scenarios.waiting import arrived
+from nats_bridge.native_servers import NativeServer
 
 _OLDEST = "2.9.10"
 _BETWEEN = ("2.10.27", "2.12.15")

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from conformance.errors import SubjectError
-from conformance.raw_client import Collected, Delivered
+from nats_bridge.conformance.errors import SubjectError
+from nats_bridge.conformance.raw_client import Collected, Delivered
 
 __all__ = ["LIMIT", "arrived", "first_that", "until"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from conformance.catalogue.case import Json
-from conformance.scenarios.account import Account, message
-from conformance.scenarios.laboratory import Laboratory
-from conformance.scenarios.registry import scenario
-from conformance.scenarios.texts import payloads_of
-from conformance.scenarios.waiting import arrived, first_that
+from nats_bridge.conformance.catalogue.case import Json
+from nats_bridge.conformance.scenarios.account import Account, message
+from nats_bridge.conformance.scenarios.laboratory import Laboratory
+from nats_bridge.conformance.scenarios.registry import scenario
+from nats_bridge.conformance.scenarios.texts import payloads_of
+from nats_bridge.conformance.scenarios.waiting import arrived, first_that
 
 _REPUBLISH = {"src": "in.*", "dest": "out.$1"}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Final
 
-from conformance.catalogue import Case, Level, read_catalogue
 from docs.reference.markdown import code, table
+from nats_bridge.conformance.catalogue import Case, Level, read_catalogue
 
 __all__ = ["page"]
 

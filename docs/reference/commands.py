@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import click
 
-from bridge.cli.entry import program
 from docs.reference.markdown import code, fenced, table
+from nats_bridge.bridge.cli.entry import program
 
 __all__ = ["commands", "page"]
 

@@ -6,9 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bridge.settings import Settings
-from bridge.settings.schema import configuration_schema
 from docs.reference.markdown import code, fenced, table
+from nats_bridge.bridge.settings import Settings
+from nats_bridge.bridge.settings.schema import configuration_schema
 
 __all__ = ["page"]
 

@@ -6,12 +6,13 @@ import inspect
 import re
 from typing import Final
 
-from bridge.advisories.counters import AdvisoriesCounters
-from bridge.copying.counters import CopyCounters
-from bridge.counter_meanings import MEANINGS, RECEIVED, Meanings
-from bridge.counters import RuleCounters
-from bridge.ingress.loop import IngressCounters
-from bridge.telemetry.names import (
+from docs.reference.markdown import code, table
+from nats_bridge.bridge.kinds.advisories.counters import AdvisoriesCounters
+from nats_bridge.bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.bridge.kinds.ingress.encoder import IngressCounters
+from nats_bridge.bridge.kinds.republish.counters import RuleCounters
+from nats_bridge.bridge.observability.counter_meanings import MEANINGS, RECEIVED, Meanings
+from nats_bridge.bridge.observability.telemetry.names import (
     DROPPED,
     EVENTS,
     FACTS,
@@ -21,7 +22,6 @@ from bridge.telemetry.names import (
     SENT_MESSAGES,
     Metric,
 )
-from docs.reference.markdown import code, table
 
 __all__ = ["page"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from docs.reference.markdown import code, table
-from transforms.dialect import FEATURES, KNOWN_LINES, Feature
+from nats_bridge.transforms.dialect import FEATURES, KNOWN_LINES, Feature
 
 __all__ = ["page"]
 
@@ -22,9 +22,9 @@ or in a rule, or `--dialect V` of a command, chooses it; `native` is that of the
 knows these lines, each up to the patch that was looked at; a newer patch of a line behaves as that one does:
 """
 _BODY: Final = """\
-Each behaviour below is a flag of `transforms.dialect.Dialect`. `since` names the first version of every minor line that
-has it; later lines have it as well. Where `until` names a version, it is gone from there on. What users see of these
-changes, byte by byte, is in [versions](../versions.md).
+Each behaviour below is a flag of `nats_bridge.transforms.dialect.Dialect`. `since` names the first version of every
+minor line that has it; later lines have it as well. Where `until` names a version, it is gone from there on. What users
+see of these changes, byte by byte, is in [versions](../versions.md).
 """
 _GROUP: Final = re.compile(r"^\s*# --- (.+)$")
 _KEY: Final = re.compile(r'^\s*"(\w+)": Feature\(')

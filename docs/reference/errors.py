@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 from typing import Final
 
-import bridge.errors
-from bridge.errors import BridgeError
 from docs.reference.markdown import code, table
-from transforms.stream_config.refusals import REFUSALS
+from nats_bridge.bridge import errors as bridge_errors
+from nats_bridge.bridge.errors import BridgeError
+from nats_bridge.transforms.stream_config.refusals import REFUSALS
 
 __all__ = ["page"]
 
@@ -34,16 +34,16 @@ This page is generated: `python -m docs.reference --write`.
 _REFUSED: Final = """\
 ## What a server answers to a stream configuration
 
-`nats-bridge validate`, `check` and `transforms.stream_config` answer a configuration as the server of the chosen
-[dialect](dialects.md) does: with its HTTP code, its `err_code` and its words. Which of them are given depends on the
-dialect; the order in which a server looks at things is kept, so that of several mistakes the same one is told. `case`
+`nats-bridge validate`, `check` and `nats_bridge.transforms.stream_config` answer a configuration as the server of the
+chosen [dialect](dialects.md) does: with its HTTP code, its `err_code` and its words. Which of them are given depends on
+the dialect; servers check in a fixed order, and the first mistake is the one that is reported. `case`
 is the name in `transforms/stream_config/refusals.py`; texts in braces are filled in.
 """
 
 
 def page() -> str:
     """The page's text."""
-    own = [getattr(bridge.errors, name) for name in bridge.errors.__all__]
+    own = [getattr(bridge_errors, name) for name in bridge_errors.__all__]
     kinds = [
         kind for kind in own if inspect.isclass(kind) and issubclass(kind, BridgeError) and kind is not BridgeError
     ]

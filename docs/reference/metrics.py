@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from bridge.telemetry.names import ATTRIBUTES, METRICS
 from docs.reference.markdown import code, table
+from nats_bridge.bridge.observability.telemetry.names import ATTRIBUTES, METRICS
 
 __all__ = ["page"]
 

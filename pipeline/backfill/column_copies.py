@@ -11,10 +11,10 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.copying.copy_loop import OUR_ID, CopyLoop
-from pipeline.backfill.rows import Piece
-from pipeline.sink.row_bundle import RowBundle, as_text, constant, joined
-from transforms import header_block
+from nats_bridge.bridge.kinds.copying.encoder import OUR_ID, CopyLoop
+from nats_bridge.pipeline.backfill.rows import Piece
+from nats_bridge.pipeline.sink.row_bundle import RowBundle, as_text, constant, joined
+from nats_bridge.transforms import header_block
 
 __all__ = ["copies_of"]
 

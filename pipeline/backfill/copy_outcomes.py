@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bridge.copying.copy_loop import CopyLoop, Operation, message_sequence
-from bridge.copying.counters import CopyCounters
-from bridge.copying.entry_plan import EntryPlan
-from bridge.copying.target import Target
-from bridge.wire import Delivered
-from pipeline.backfill.outcomes import Made
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.bridge.kinds.copying.encoder import CopyLoop, Operation, message_sequence
+from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
+from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.pipeline.backfill.outcomes import Made
 
 __all__ = ["CopyOutcomes", "taken_apart"]
 

@@ -9,29 +9,29 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, replace
 
-from bridge.connection import Link
-from bridge.copying.barrier import last_sequence_behind
-from bridge.copying.copy_run import CopyRun
-from bridge.copying.entry_plan import EntryPlan
-from bridge.copying.message_ids import entry_key
-from bridge.copying.position import identity_changed
-from bridge.copying.publisher import MOST_UNCONFIRMED
-from bridge.copying.resuming import Resuming
-from bridge.copying.selection import consumer_filters
-from bridge.copying.target import Target
-from bridge.copying.target_tail import read_tail
-from bridge.copying.unfinished import UnfinishedCopies
-from bridge.errors import RuleRefusedError
-from bridge.jetstream_api import Json
-from bridge.replay import Replay
-from bridge.rule_context import RuleContext
-from bridge.settings import CopyingRule, KvSourcesRule, MirrorRule, Settings, Source, SourcesRule
-from pipeline.backfill.copy_outcomes import CopyOutcomes
-from pipeline.backfill.copy_task import CopyTask
-from pipeline.backfill.request import Request
-from pipeline.backfill.rule_at_work import refuse_at_work
-from pipeline.errors import OptionError
-from transforms.timestamp import nanoseconds_of
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.jetstream_api import Json
+from nats_bridge.bridge.consuming.replay import Replay
+from nats_bridge.bridge.errors import RuleRefusedError
+from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
+from nats_bridge.bridge.kinds.copying.filter_choice import consumer_filters
+from nats_bridge.bridge.kinds.copying.last_sequence_probe import last_sequence_behind
+from nats_bridge.bridge.kinds.copying.message_ids import entry_key
+from nats_bridge.bridge.kinds.copying.parallel_backfill import UnfinishedCopies
+from nats_bridge.bridge.kinds.copying.publisher import MOST_UNCONFIRMED
+from nats_bridge.bridge.kinds.copying.resume_point import identity_changed
+from nats_bridge.bridge.kinds.copying.resuming import Resuming
+from nats_bridge.bridge.kinds.copying.run import CopyRun
+from nats_bridge.bridge.kinds.copying.tail_reader import read_tail
+from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.bridge.rules.context import RuleContext
+from nats_bridge.bridge.settings import CopyingRule, KvSourcesRule, MirrorRule, Settings, Source, SourcesRule
+from nats_bridge.pipeline.backfill.copy_outcomes import CopyOutcomes
+from nats_bridge.pipeline.backfill.copy_task import CopyTask
+from nats_bridge.pipeline.backfill.request import Request
+from nats_bridge.pipeline.backfill.rule_at_work import refuse_at_work
+from nats_bridge.pipeline.errors import OptionError
+from nats_bridge.transforms.timestamp import nanoseconds_of
 
 __all__ = ["EntryBackfill", "entry_backfill", "entry_plans"]
 

@@ -16,21 +16,21 @@ from typing import Any
 
 import pyarrow as pa
 
-from bridge.cancelling import end_tasks
-from bridge.connection import Link
-from bridge.copying.copy_entry import CopyEntry
-from bridge.copying.counters import CopyCounters
-from bridge.copying.entry_plan import EntryPlan
-from bridge.copying.rejections import Rejections
-from bridge.measures import Measures
-from bridge.refused_subjects import refused_publication
-from bridge.settings import Connection
-from pipeline.backfill.kept_rows import KeptRows
-from pipeline.backfill.row_reading import RowEntry
-from pipeline.backfill.rows import Batches
-from pipeline.backfill.task_counts import counts_of
-from pipeline.connections import connected
-from pipeline.errors import PipelineError, UnreachableError
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.permission_violations import refused_publication
+from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.bridge.kinds.copying.dead_letters import Rejections
+from nats_bridge.bridge.kinds.copying.entry import CopyEntry
+from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
+from nats_bridge.bridge.observability.rule_metrics import Measures
+from nats_bridge.bridge.settings import Connection
+from nats_bridge.pipeline.backfill.kept_rows import KeptRows
+from nats_bridge.pipeline.backfill.row_reading import RowEntry
+from nats_bridge.pipeline.backfill.rows import Batches
+from nats_bridge.pipeline.backfill.task_counts import counts_of
+from nats_bridge.pipeline.connections import connected
+from nats_bridge.pipeline.errors import PipelineError, UnreachableError
 
 __all__ = ["CopyTask"]
 

@@ -8,21 +8,21 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bridge.connection import Link
-from bridge.copying.target_tail import own_record
-from pipeline.backfill.copy_planning import EntryBackfill
-from pipeline.backfill.dry_run import DryRun, dry_run
-from pipeline.backfill.fence import mark_unfinished
-from pipeline.backfill.files import write_files
-from pipeline.backfill.history import History, LiveHistory, captured_history
-from pipeline.backfill.parallel_copying import copied_in_parallel
-from pipeline.backfill.request import Request
-from pipeline.backfill.spark_work import done, watching
-from pipeline.backfill.stored_position import StoredPosition
-from pipeline.backfill.summary import EntrySummary
-from pipeline.backfill.task_counts import told_of
-from pipeline.progress import Progress, Shown
-from pipeline.source.loop_thread import LoopThread
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.kinds.copying.tail_reader import own_record
+from nats_bridge.pipeline.backfill.copy_planning import EntryBackfill
+from nats_bridge.pipeline.backfill.dry_run import DryRun, dry_run
+from nats_bridge.pipeline.backfill.fence import mark_unfinished
+from nats_bridge.pipeline.backfill.files import write_files
+from nats_bridge.pipeline.backfill.history import History, LiveHistory, captured_history
+from nats_bridge.pipeline.backfill.parallel_copying import copied_in_parallel
+from nats_bridge.pipeline.backfill.request import Request
+from nats_bridge.pipeline.backfill.spark_work import done, watching
+from nats_bridge.pipeline.backfill.stored_position import StoredPosition
+from nats_bridge.pipeline.backfill.summary import EntrySummary
+from nats_bridge.pipeline.backfill.task_counts import told_of
+from nats_bridge.pipeline.progress import Progress, Shown
+from nats_bridge.pipeline.source.loop_thread import LoopThread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pipeline.backfill.outcomes import COUNTED, Counting, Outcomes
+from nats_bridge.pipeline.backfill.outcomes import COUNTED, Counting, Outcomes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

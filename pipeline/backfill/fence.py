@@ -15,13 +15,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from bridge.cancelling import end_tasks
-from bridge.connection import Link
-from bridge.copying.unfinished import UnfinishedCopies
-from bridge.leadership.leases import open_leases
-from bridge.rule_consumer import consumer_owner
-from bridge.settings import Rule, Settings
-from pipeline.errors import OptionError, PipelineError
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.consuming.rule_consumer import consumer_owner
+from nats_bridge.bridge.kinds.copying.parallel_backfill import UnfinishedCopies
+from nats_bridge.bridge.rules.leadership.leases import open_leases
+from nats_bridge.bridge.settings import Rule, Settings
+from nats_bridge.pipeline.errors import OptionError, PipelineError
 
 __all__ = ["fenced", "mark_unfinished"]
 

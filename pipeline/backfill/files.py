@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pipeline.backfill.outcomes import WRITTEN, Outcomes, Writing
-from pipeline.errors import OptionError
+from nats_bridge.pipeline.backfill.outcomes import WRITTEN, Outcomes, Writing
+from nats_bridge.pipeline.errors import OptionError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

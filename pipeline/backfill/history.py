@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
-from bridge.settings import Connection
-from pipeline.backfill.rows import COLUMNS, SCHEMA, Batches
-from pipeline.backfill.task_counts import TOLD
-from pipeline.columns import ddl
-from pipeline.connections import options_of
-from pipeline.errors import OptionError
-from pipeline.source.planning import planned
-from pipeline.source.range_reader import arriving
-from pipeline.source.read_options import ReadOptions
-from pipeline.source.schema import ReadSchema
-from transforms.subject import REST, is_subset
+from nats_bridge.bridge.settings import Connection
+from nats_bridge.pipeline.backfill.rows import COLUMNS, SCHEMA, Batches
+from nats_bridge.pipeline.backfill.task_counts import TOLD
+from nats_bridge.pipeline.columns import ddl
+from nats_bridge.pipeline.connections import options_of
+from nats_bridge.pipeline.errors import OptionError
+from nats_bridge.pipeline.source.planning import planned
+from nats_bridge.pipeline.source.range_reader import arriving
+from nats_bridge.pipeline.source.read_options import ReadOptions
+from nats_bridge.pipeline.source.schema import ReadSchema
+from nats_bridge.transforms.subject import REST, is_subset
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from pipeline.capture.manifest import Capture
+    from nats_bridge.pipeline.capture.manifest import Capture
 
 __all__ = ["CapturedHistory", "History", "LiveHistory", "TaskOfRows", "captured_history"]
 
@@ -131,7 +131,7 @@ class CapturedHistory:
 
     def at_once(self, spark: SparkSession) -> DataFrame:
         """The rows as the files hold them."""
-        from pipeline.capture.reading import read_capture
+        from nats_bridge.pipeline.capture.reading import read_capture
 
         rows = read_capture(spark, self.path, capture=self.capture, first=self.first, last=self.last)
         return rows.select(*COLUMNS)
@@ -168,7 +168,7 @@ def captured_history(
         OptionError: there is no capture, or not of this stream, or it lacks something that the stream holds.
         PipelineError: its manifest cannot be read.
     """
-    from pipeline.capture.reading import capture_at
+    from nats_bridge.pipeline.capture.reading import capture_at
 
     capture = capture_at(spark, path)
     place = f"--capture {path}"

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, TypeAlias, assert_never
 
-from bridge.connection import Link
-from bridge.links import close_links, open_links
-from bridge.settings import (
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection_pool import close_links, open_links
+from nats_bridge.bridge.settings import (
     AdvisoriesRule,
     KvSourcesRule,
     MirrorRule,
@@ -18,17 +18,17 @@ from bridge.settings import (
     SourcesRule,
     SubjectTransformRule,
 )
-from pipeline.backfill.copy_planning import entry_backfill, entry_plans
-from pipeline.backfill.copying import Copying
-from pipeline.backfill.dry_run import DryRun
-from pipeline.backfill.fence import fenced
-from pipeline.backfill.republish_planning import republish_backfill
-from pipeline.backfill.republishing import Republishing
-from pipeline.backfill.request import Request
-from pipeline.backfill.summary import EntrySummary
-from pipeline.errors import OptionError
-from pipeline.progress import Shown
-from pipeline.source.loop_thread import LoopThread
+from nats_bridge.pipeline.backfill.copy_planning import entry_backfill, entry_plans
+from nats_bridge.pipeline.backfill.copying import Copying
+from nats_bridge.pipeline.backfill.dry_run import DryRun
+from nats_bridge.pipeline.backfill.fence import fenced
+from nats_bridge.pipeline.backfill.republish_planning import republish_backfill
+from nats_bridge.pipeline.backfill.republishing import Republishing
+from nats_bridge.pipeline.backfill.request import Request
+from nats_bridge.pipeline.backfill.summary import EntrySummary
+from nats_bridge.pipeline.errors import OptionError
+from nats_bridge.pipeline.progress import Shown
+from nats_bridge.pipeline.source.loop_thread import LoopThread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

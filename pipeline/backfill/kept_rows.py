@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pyarrow as pa
 
-from pipeline.backfill.rows import Batches, Piece, pieces_of
+from nats_bridge.pipeline.backfill.rows import Batches, Piece, pieces_of
 
 __all__ = ["KeptRows"]
 

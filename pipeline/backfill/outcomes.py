@@ -9,10 +9,10 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
-from bridge.republish_loop import AckReply
-from bridge.wire import Delivered
-from pipeline.backfill.rows import deliveries_of
-from pipeline.errors import marking
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.consuming.ack_reply import AckReply
+from nats_bridge.pipeline.backfill.rows import deliveries_of
+from nats_bridge.pipeline.errors import marking
 
 __all__ = ["COUNTED", "WRITTEN", "Counting", "Made", "Outcomes", "Writing"]
 

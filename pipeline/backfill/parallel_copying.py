@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pipeline.backfill.copy_planning import EntryBackfill
-from pipeline.backfill.copy_task import CopyTask
-from pipeline.backfill.history import History
-from pipeline.backfill.parallel_task import ROUTED, ParallelTask, Routing
-from pipeline.backfill.present import COLUMNS, SEQUENCES, Present
-from pipeline.backfill.rows import COLUMNS as ROWS
-from pipeline.backfill.stored_position import StoredPosition
-from pipeline.backfill.task_counts import TOLD, told_of
-from pipeline.columns import ddl
-from pipeline.connections import options_of
-from pipeline.progress import Progress
-from transforms.sourcing import Sourcing
+from nats_bridge.pipeline.backfill.copy_planning import EntryBackfill
+from nats_bridge.pipeline.backfill.copy_task import CopyTask
+from nats_bridge.pipeline.backfill.history import History
+from nats_bridge.pipeline.backfill.parallel_task import ROUTED, ParallelTask, Routing
+from nats_bridge.pipeline.backfill.present import COLUMNS, SEQUENCES, Present
+from nats_bridge.pipeline.backfill.rows import COLUMNS as ROWS
+from nats_bridge.pipeline.backfill.stored_position import StoredPosition
+from nats_bridge.pipeline.backfill.task_counts import TOLD, told_of
+from nats_bridge.pipeline.columns import ddl
+from nats_bridge.pipeline.connections import options_of
+from nats_bridge.pipeline.progress import Progress
+from nats_bridge.transforms.sourcing import Sourcing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,22 +13,22 @@ from typing import Final
 
 import pyarrow as pa
 
-from bridge.connection import Link
-from bridge.copying.copy_loop import CopyLoop, Operation, Special
-from bridge.copying.counters import CopyCounters
-from bridge.copying.rejections import Rejected, Rejections
-from bridge.copying.target import Target
-from bridge.copying.verdict import Verdict
-from bridge.settings import Connection
-from bridge.wire import Delivered
-from pipeline.backfill.copy_outcomes import CopyOutcomes, taken_apart
-from pipeline.backfill.kept_rows import KeptRows
-from pipeline.backfill.present import Present
-from pipeline.backfill.rounds import Place, Rounds
-from pipeline.backfill.rows import sequence_of
-from pipeline.backfill.task_counts import counts_of
-from pipeline.connections import connected
-from pipeline.errors import DataLostError, marking
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.bridge.kinds.copying.dead_letters import Rejected, Rejections
+from nats_bridge.bridge.kinds.copying.encoder import CopyLoop, Operation, Special
+from nats_bridge.bridge.kinds.copying.pub_ack import Verdict
+from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.bridge.settings import Connection
+from nats_bridge.pipeline.backfill.copy_outcomes import CopyOutcomes, taken_apart
+from nats_bridge.pipeline.backfill.kept_rows import KeptRows
+from nats_bridge.pipeline.backfill.present import Present
+from nats_bridge.pipeline.backfill.rounds import Place, Rounds
+from nats_bridge.pipeline.backfill.rows import sequence_of
+from nats_bridge.pipeline.backfill.task_counts import counts_of
+from nats_bridge.pipeline.connections import connected
+from nats_bridge.pipeline.errors import DataLostError, marking
 
 __all__ = ["ROUTED", "ParallelTask", "Routing"]
 

@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bridge.copying.entry_plan import EntryPlan
-from bridge.copying.position import of_this_origin
-from bridge.copying.target_tail import StoredCopy, own_record
-from bridge.jetstream_api import JetStreamApi
-from bridge.replay import Replay
-from bridge.republish_loop import AckReply
-from pipeline.errors import marking
-from transforms import header_block
+from nats_bridge.bridge.client.jetstream_api import JetStreamApi
+from nats_bridge.bridge.consuming.ack_reply import AckReply
+from nats_bridge.bridge.consuming.replay import Replay
+from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
+from nats_bridge.bridge.kinds.copying.resume_point import of_this_origin
+from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, own_record
+from nats_bridge.pipeline.errors import marking
+from nats_bridge.transforms import header_block
 
 __all__ = ["COLUMNS", "SEQUENCES", "Present"]
 

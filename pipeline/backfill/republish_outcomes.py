@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from bridge.republish_loop import AckReply, RepublishLoop
-from bridge.wire import Delivered
-from pipeline.backfill.copy_outcomes import taken_apart
-from pipeline.backfill.outcomes import Made
-from transforms import header_block
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.consuming.ack_reply import AckReply
+from nats_bridge.bridge.kinds.republish.encoder import RepublishLoop
+from nats_bridge.pipeline.backfill.copy_outcomes import taken_apart
+from nats_bridge.pipeline.backfill.outcomes import Made
+from nats_bridge.transforms import header_block
 
 __all__ = ["RepublishOutcomes"]
 

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bridge.connection import Link
-from bridge.copying.barrier import last_sequence_behind
-from bridge.copying.destinations import common_subject
-from bridge.copying.target import Target
-from bridge.errors import RuleRefusedError
-from bridge.landing import covering_filter
-from bridge.republish_run import RepublishRun
-from bridge.retention import Retention, StreamLimits
-from bridge.rule_consumer import consumer_owner, durable_name
-from bridge.rule_context import RuleContext
-from bridge.settings import Connection, RepublishRule, Settings
-from pipeline.backfill.republish_outcomes import RepublishOutcomes
-from pipeline.backfill.republish_task import RepublishTask, republished_position
-from pipeline.backfill.request import Request
-from pipeline.backfill.rule_at_work import refuse_at_work
-from pipeline.errors import OptionError
-from transforms.subject import is_subset
-from transforms.timestamp import nanoseconds_of
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.consuming.rule_consumer import consumer_owner, durable_name
+from nats_bridge.bridge.errors import RuleRefusedError
+from nats_bridge.bridge.kinds.copying.last_sequence_probe import last_sequence_behind
+from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.bridge.kinds.copying.target_subjects import common_subject
+from nats_bridge.bridge.kinds.republish.retention import Retention, StreamLimits
+from nats_bridge.bridge.kinds.republish.run import RepublishRun
+from nats_bridge.bridge.rules.context import RuleContext
+from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter
+from nats_bridge.bridge.settings import Connection, RepublishRule, Settings
+from nats_bridge.pipeline.backfill.republish_outcomes import RepublishOutcomes
+from nats_bridge.pipeline.backfill.republish_task import RepublishTask, republished_position
+from nats_bridge.pipeline.backfill.request import Request
+from nats_bridge.pipeline.backfill.rule_at_work import refuse_at_work
+from nats_bridge.pipeline.errors import OptionError
+from nats_bridge.transforms.subject import is_subset
+from nats_bridge.transforms.timestamp import nanoseconds_of
 
 __all__ = ["RepublishBackfill", "republish_backfill"]
 

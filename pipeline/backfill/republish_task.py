@@ -14,26 +14,26 @@ from functools import partial
 import pyarrow as pa
 import structlog
 
-from bridge.connection import Link
-from bridge.copying.copy_loop import Operation
-from bridge.copying.counters import CopyCounters
-from bridge.copying.position import Resume
-from bridge.copying.publisher import MOST_UNCONFIRMED
-from bridge.copying.resuming import compared
-from bridge.copying.target import Target
-from bridge.copying.target_tail import TargetTail, read_tail
-from bridge.copying.verdict import Verdict
-from bridge.settings import Connection
-from bridge.wire import Delivered
-from pipeline.backfill.kept_rows import KeptRows
-from pipeline.backfill.republish_outcomes import RepublishOutcomes
-from pipeline.backfill.rounds import Place, Rounds
-from pipeline.backfill.rows import Batches, sequence_of
-from pipeline.backfill.task_counts import counts_of
-from pipeline.connections import connected
-from pipeline.errors import DataLostError
-from transforms.republish import Republish
-from transforms.source_record import SourceRecord
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.bridge.kinds.copying.encoder import Operation
+from nats_bridge.bridge.kinds.copying.pub_ack import Verdict
+from nats_bridge.bridge.kinds.copying.publisher import MOST_UNCONFIRMED
+from nats_bridge.bridge.kinds.copying.resume_point import Resume
+from nats_bridge.bridge.kinds.copying.resuming import compared
+from nats_bridge.bridge.kinds.copying.tail_reader import TargetTail, read_tail
+from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.bridge.settings import Connection
+from nats_bridge.pipeline.backfill.kept_rows import KeptRows
+from nats_bridge.pipeline.backfill.republish_outcomes import RepublishOutcomes
+from nats_bridge.pipeline.backfill.rounds import Place, Rounds
+from nats_bridge.pipeline.backfill.rows import Batches, sequence_of
+from nats_bridge.pipeline.backfill.task_counts import counts_of
+from nats_bridge.pipeline.connections import connected
+from nats_bridge.pipeline.errors import DataLostError
+from nats_bridge.transforms.republish import Republish
+from nats_bridge.transforms.source_record import SourceRecord
 
 __all__ = ["RepublishTask", "republished_position"]
 

@@ -6,18 +6,18 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from bridge.connection import Link
-from pipeline.backfill.dry_run import DryRun, dry_run
-from pipeline.backfill.files import write_files
-from pipeline.backfill.history import History, LiveHistory, captured_history
-from pipeline.backfill.republish_planning import RepublishBackfill
-from pipeline.backfill.request import Request
-from pipeline.backfill.spark_work import done, watching
-from pipeline.backfill.stored_position import StoredPosition
-from pipeline.backfill.summary import EntrySummary
-from pipeline.backfill.task_counts import told_of
-from pipeline.progress import Shown
-from pipeline.source.loop_thread import LoopThread
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.pipeline.backfill.dry_run import DryRun, dry_run
+from nats_bridge.pipeline.backfill.files import write_files
+from nats_bridge.pipeline.backfill.history import History, LiveHistory, captured_history
+from nats_bridge.pipeline.backfill.republish_planning import RepublishBackfill
+from nats_bridge.pipeline.backfill.request import Request
+from nats_bridge.pipeline.backfill.spark_work import done, watching
+from nats_bridge.pipeline.backfill.stored_position import StoredPosition
+from nats_bridge.pipeline.backfill.summary import EntrySummary
+from nats_bridge.pipeline.backfill.task_counts import told_of
+from nats_bridge.pipeline.progress import Shown
+from nats_bridge.pipeline.source.loop_thread import LoopThread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bridge.copying.publisher import MOST_UNCONFIRMED
+from nats_bridge.bridge.kinds.copying.publisher import MOST_UNCONFIRMED
 
 __all__ = ["Request"]
 

@@ -14,19 +14,19 @@ from typing import Protocol
 
 import structlog
 
-from bridge.cancelling import end_tasks
-from bridge.connection import Link
-from bridge.copying.barrier import last_sequence_behind
-from bridge.copying.copy_loop import Operation
-from bridge.copying.counters import CopyCounters
-from bridge.copying.publisher import Publisher
-from bridge.copying.target import Target
-from bridge.copying.verdict import Verdict
-from bridge.measures import Measures
-from bridge.wire import Delivered
-from pipeline.backfill.kept_rows import KeptRows
-from pipeline.backfill.rows import Piece
-from pipeline.errors import DataLostError, PipelineError, UnreachableError
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.bridge.kinds.copying.encoder import Operation
+from nats_bridge.bridge.kinds.copying.last_sequence_probe import last_sequence_behind
+from nats_bridge.bridge.kinds.copying.pub_ack import Verdict
+from nats_bridge.bridge.kinds.copying.publisher import Publisher
+from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.bridge.observability.rule_metrics import Measures
+from nats_bridge.pipeline.backfill.kept_rows import KeptRows
+from nats_bridge.pipeline.backfill.rows import Piece
+from nats_bridge.pipeline.errors import DataLostError, PipelineError, UnreachableError
 
 __all__ = ["Maker", "Place", "Rounds"]
 

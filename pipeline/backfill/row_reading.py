@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from bridge.cancelling import end_tasks
-from bridge.copying.copy_entry import CopyEntry
-from bridge.copying.publisher import Publisher
-from bridge.copying.reading import Reading
-from bridge.errors import RuleRefusedError
-from bridge.lag import Standpoint
-from pipeline.backfill.column_copies import copies_of
-from pipeline.backfill.kept_rows import KeptRows
-from pipeline.backfill.rows import Piece
-from pipeline.errors import DataLostError
+from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.consuming.lag import Standpoint
+from nats_bridge.bridge.errors import RuleRefusedError
+from nats_bridge.bridge.kinds.copying.entry import CopyEntry
+from nats_bridge.bridge.kinds.copying.publisher import Publisher
+from nats_bridge.bridge.kinds.copying.source import Reading
+from nats_bridge.pipeline.backfill.column_copies import copies_of
+from nats_bridge.pipeline.backfill.kept_rows import KeptRows
+from nats_bridge.pipeline.backfill.rows import Piece
+from nats_bridge.pipeline.errors import DataLostError
 
 __all__ = ["RowEntry"]
 

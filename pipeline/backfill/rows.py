@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.wire import Delivered
-from pipeline.errors import DataLostError, SchemaError
-from pipeline.sink.row_bundle import rows_together
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.pipeline.errors import DataLostError, SchemaError
+from nats_bridge.pipeline.sink.row_bundle import rows_together
 
 __all__ = ["COLUMNS", "SCHEMA", "Batches", "Piece", "deliveries_of", "pieces_of", "sequence_of"]
 

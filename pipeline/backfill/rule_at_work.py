@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from bridge.connection import Link
-from bridge.handoff.running import copying_consumer
-from bridge.rule_consumer import TAKEOVER
-from pipeline.errors import PipelineError
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.consuming.rule_consumer import TAKEOVER
+from nats_bridge.bridge.handoff.running import copying_consumer
+from nats_bridge.pipeline.errors import PipelineError
 
 __all__ = ["refuse_at_work"]
 

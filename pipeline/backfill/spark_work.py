@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from pipeline.errors import JobFailedError, JobStoppedError
-from pipeline.failures import failure
-from pipeline.progress import Progress, Shown, watched
+from nats_bridge.pipeline.errors import JobFailedError, JobStoppedError
+from nats_bridge.pipeline.failures import failure
+from nats_bridge.pipeline.progress import Progress, Shown, watched
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from bridge.connection import Link
-from pipeline.source.loop_thread import LoopThread
-from transforms.source_record import SourceRecord
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.pipeline.source.loop_thread import LoopThread
+from nats_bridge.transforms.source_record import SourceRecord
 
 __all__ = ["StoredPosition"]
 

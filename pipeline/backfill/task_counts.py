@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from bridge.logs import configure_logs
-from bridge.settings import Log
-from pipeline.errors import marking
+from nats_bridge.bridge.observability.logs import configure_logs
+from nats_bridge.bridge.settings import Log
+from nats_bridge.pipeline.errors import marking
 
 __all__ = ["TOLD", "counts_of", "told_of"]
 

@@ -6,20 +6,20 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from bridge.errors import BridgeError
-from pipeline.capture.chunk_writing import Written, write_chunk, writing_session
-from pipeline.capture.cutting import end_of_chunk, tasks_for
-from pipeline.capture.facts import Facts, facts_of, sequence_before
-from pipeline.capture.ledger import Ledger, folder_of
-from pipeline.capture.lock import locked
-from pipeline.capture.manifest import Capture, Chunk, Gap
-from pipeline.capture.place import Place, place_of
-from pipeline.capture.wanted import Result, Wanted
-from pipeline.errors import DataLostError, JobFailedError, JobStoppedError, OptionError, PipelineError
-from pipeline.failures import failure
-from pipeline.progress import Progress
-from pipeline.source.loop_thread import LoopThread
-from pipeline.source.stream_state import StreamState
+from nats_bridge.bridge.errors import BridgeError
+from nats_bridge.pipeline.capture.chunk_writing import Written, write_chunk, writing_session
+from nats_bridge.pipeline.capture.cutting import end_of_chunk, tasks_for
+from nats_bridge.pipeline.capture.facts import Facts, facts_of, sequence_before
+from nats_bridge.pipeline.capture.ledger import Ledger, folder_of
+from nats_bridge.pipeline.capture.lock import locked
+from nats_bridge.pipeline.capture.manifest import Capture, Chunk, Gap
+from nats_bridge.pipeline.capture.place import Place, place_of
+from nats_bridge.pipeline.capture.wanted import Result, Wanted
+from nats_bridge.pipeline.errors import DataLostError, JobFailedError, JobStoppedError, OptionError, PipelineError
+from nats_bridge.pipeline.failures import failure
+from nats_bridge.pipeline.progress import Progress
+from nats_bridge.pipeline.source.loop_thread import LoopThread
+from nats_bridge.pipeline.source.stream_state import StreamState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

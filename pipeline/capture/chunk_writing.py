@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipeline.capture.wanted import Wanted
-from pipeline.columns import CAPTURED, ddl
-from pipeline.connections import options_of
+from nats_bridge.pipeline.capture.wanted import Wanted
+from nats_bridge.pipeline.columns import CAPTURED, ddl
+from nats_bridge.pipeline.connections import options_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

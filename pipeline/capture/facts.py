@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bridge.replay import Replay
-from bridge.settings import Connection
-from pipeline.connections import connected
-from pipeline.errors import OptionError
-from pipeline.source.stream_state import StreamState, state_of
+from nats_bridge.bridge.consuming.replay import Replay
+from nats_bridge.bridge.settings import Connection
+from nats_bridge.pipeline.connections import connected
+from nats_bridge.pipeline.errors import OptionError
+from nats_bridge.pipeline.source.stream_state import StreamState, state_of
 
 __all__ = ["Facts", "facts_of", "sequence_before"]
 

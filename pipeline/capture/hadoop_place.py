@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import OptionError, PipelineError
+from nats_bridge.pipeline.errors import OptionError, PipelineError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from pipeline.capture.lock import LOCK
-from pipeline.capture.manifest import MANIFEST, Capture, Chunk, Gap
-from pipeline.capture.place import Place
-from pipeline.errors import OptionError, PipelineError
+from nats_bridge.pipeline.capture.lock import LOCK
+from nats_bridge.pipeline.capture.manifest import MANIFEST, Capture, Chunk, Gap
+from nats_bridge.pipeline.capture.place import Place
+from nats_bridge.pipeline.errors import OptionError, PipelineError
 
 __all__ = ["MESSAGES", "STAGING", "Ledger", "folder_of"]
 

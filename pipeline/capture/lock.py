@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from pipeline.capture.place import Place
-from pipeline.errors import PipelineError
+from nats_bridge.pipeline.capture.place import Place
+from nats_bridge.pipeline.errors import PipelineError
 
 __all__ = ["LOCK", "locked"]
 

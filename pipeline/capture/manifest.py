@@ -10,8 +10,8 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from pipeline.columns import CAPTURED, COLUMNS
-from pipeline.errors import PipelineError
+from nats_bridge.pipeline.columns import CAPTURED, COLUMNS
+from nats_bridge.pipeline.errors import PipelineError
 
 __all__ = ["FORMAT", "MANIFEST", "VERSION", "Capture", "Chunk", "Gap"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from pipeline.errors import OptionError
+from nats_bridge.pipeline.errors import OptionError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,7 +69,7 @@ def place_of(spark: SparkSession, path: str) -> Place:
         return LocalPlace(Path("/" + path.removeprefix("file:").lstrip("/")))
     if not _URI.match(path):
         return LocalPlace(Path(path).absolute())
-    from pipeline.capture.hadoop_place import HadoopPlace
+    from nats_bridge.pipeline.capture.hadoop_place import HadoopPlace
 
     return HadoopPlace(spark, path)
 

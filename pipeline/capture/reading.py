@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline.capture.manifest import MANIFEST, Capture
-from pipeline.capture.place import place_of
-from pipeline.columns import CAPTURED, ddl
-from pipeline.errors import OptionError
+from nats_bridge.pipeline.capture.manifest import MANIFEST, Capture
+from nats_bridge.pipeline.capture.place import place_of
+from nats_bridge.pipeline.columns import CAPTURED, ddl
+from nats_bridge.pipeline.errors import OptionError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from bridge.settings import Connection
-from pipeline.errors import OptionError
+from nats_bridge.bridge.settings import Connection
+from nats_bridge.pipeline.errors import OptionError
 
 __all__ = ["CHUNK", "INTERVAL", "Result", "Wanted"]
 

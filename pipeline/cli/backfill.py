@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from bridge.cli.options import config_option
-from pipeline.cli.options import progress_options, spark_options
+from nats_bridge.bridge.cli.options import config_option
+from nats_bridge.pipeline.cli.options import progress_options, spark_options
 
 __all__ = ["backfill_command"]
 
@@ -71,9 +71,9 @@ def backfill_command(
       nats-bridge backfill -c eu.yaml eu --capture captures/ORDERS
       nats-bridge backfill -c eu.yaml eu --to-parquet eu-history
     """
-    from bridge.cli.asking import quiet_logs
-    from bridge.settings import load
-    from pipeline.backfill.request import Request
+    from nats_bridge.bridge.cli.asking import quiet_logs
+    from nats_bridge.bridge.settings import load
+    from nats_bridge.pipeline.backfill.request import Request
 
     loaded = load(config)
     request = Request(
@@ -89,12 +89,12 @@ def backfill_command(
         top=top,
     )
 
-    from pipeline.backfill.job import backfill, rule_of
+    from nats_bridge.pipeline.backfill.job import backfill, rule_of
 
     rule_of(loaded, rule)
 
-    from pipeline.progress import Shown
-    from pipeline.session import job_session
+    from nats_bridge.pipeline.progress import Shown
+    from nats_bridge.pipeline.session import job_session
 
     with ExitStack() as sessions, quiet_logs():
         name = f"backfill {rule}"

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from pipeline.cli.options import connection_named, connection_options, progress_options, spark_options
+from nats_bridge.pipeline.cli.options import connection_named, connection_options, progress_options, spark_options
 
 if TYPE_CHECKING:
-    from bridge.settings import Connection
-    from pipeline.capture.wanted import Result
-    from pipeline.source.read_options import ReadOptions
+    from nats_bridge.bridge.settings import Connection
+    from nats_bridge.pipeline.capture.wanted import Result
+    from nats_bridge.pipeline.source.read_options import ReadOptions
 
 __all__ = ["capture_command"]
 
@@ -73,9 +73,9 @@ def capture_command(
       nats-bridge capture ORDERS orders/ --server nats://127.0.0.1:4222
       nats-bridge capture ORDERS /data/orders -c bridge.yaml --connection west --continuous --interval 30
     """
-    from bridge.cli.asking import ask
-    from pipeline.capture.facts import facts_of
-    from pipeline.capture.wanted import CHUNK, INTERVAL, Wanted
+    from nats_bridge.bridge.cli.asking import ask
+    from nats_bridge.pipeline.capture.facts import facts_of
+    from nats_bridge.pipeline.capture.wanted import CHUNK, INTERVAL, Wanted
 
     connection = connection_named(
         server=given["server"],
@@ -103,9 +103,9 @@ def capture_command(
     # A server or a stream that is not there is told before Java has started.
     ask(facts_of(connection, stream, (), 0))
 
-    from pipeline.capture.capturing import capture
-    from pipeline.progress import Shown, watched
-    from pipeline.session import job_session
+    from nats_bridge.pipeline.capture.capturing import capture
+    from nats_bridge.pipeline.progress import Shown, watched
+    from nats_bridge.pipeline.session import job_session
 
     job = f"capture {stream}"
     with (
@@ -119,9 +119,9 @@ def capture_command(
 
 def _checked(connection: Connection, stream: str, given: dict[str, Any]) -> ReadOptions:
     """What the data source says to these options, with the names that they have here."""
-    from pipeline.connections import options_of
-    from pipeline.errors import OptionError
-    from pipeline.source.read_options import ReadOptions
+    from nats_bridge.pipeline.connections import options_of
+    from nats_bridge.pipeline.errors import OptionError
+    from nats_bridge.pipeline.source.read_options import ReadOptions
 
     options = {
         "stream": stream,

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
-from bridge.settings import Connection
-from pipeline.cli.options import connection_named, progress_options, spark_options
+from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
+from nats_bridge.bridge.settings import Connection
+from nats_bridge.pipeline.cli.options import connection_named, progress_options, spark_options
 
 if TYPE_CHECKING:
-    from pipeline.diff.run import Result, Wanted
-    from pipeline.diff.sides import Place
+    from nats_bridge.pipeline.diff.run import Result, Wanted
+    from nats_bridge.pipeline.diff.sides import Place
 
 __all__ = ["diff_command"]
 
@@ -93,7 +93,7 @@ def diff_command(left: str, right: str, **given: Any) -> int:
       nats-bridge diff captures/native captures/bridged --report report/
       nats-bridge diff ORDERS ORDERS_EU --server nats://127.0.0.1:4222 -c bridge.yaml --rule eu
     """
-    from pipeline.diff.findings import KINDS
+    from nats_bridge.pipeline.diff.findings import KINDS
 
     for kind in given["allowed"]:
         if kind not in KINDS:
@@ -103,12 +103,12 @@ def diff_command(left: str, right: str, **given: Any) -> int:
         raise ConfigError(f"--report {given['report']}: is a file; name a directory")
     wanted = _wanted(places[0], given)
 
-    from pipeline.session import job_session
+    from nats_bridge.pipeline.session import job_session
 
     settings = {"spark.driver.memory": _MEMORY, **given["settings"]}
     with job_session("diff", master=given["master"], settings=settings) as spark:
-        from pipeline.diff.run import compared
-        from pipeline.progress import Shown, watched
+        from nats_bridge.pipeline.diff.run import compared
+        from nats_bridge.pipeline.progress import Shown, watched
 
         job, shown = f"diff {_short(places[0])} {_short(places[1])}", Shown(given["quiet"], given["every"])
         with (
@@ -129,7 +129,7 @@ def _short(place: Place) -> str:
 
 
 def _place(side: str, text: str, given: dict[str, Any]) -> Place:
-    from pipeline.diff.sides import Place
+    from nats_bridge.pipeline.diff.sides import Place
 
     is_stream = Place.is_stream(text)
     if is_stream and given[f"{side}_stream"]:
@@ -162,7 +162,7 @@ def _connection(side: str, text: str, given: dict[str, Any]) -> Connection:
 
 
 def _wanted(left: Place, given: dict[str, Any]) -> Wanted:
-    from pipeline.diff.run import Wanted
+    from nats_bridge.pipeline.diff.run import Wanted
 
     return Wanted(
         by=given["by"],
@@ -176,7 +176,7 @@ def _wanted(left: Place, given: dict[str, Any]) -> Wanted:
 
 
 def _rule(left: Place, given: dict[str, Any]) -> Any:
-    from pipeline.diff.rules import rule_of, transform_of
+    from nats_bridge.pipeline.diff.rules import rule_of, transform_of
 
     stream = given["origin"] or (left.name if left.connection is not None else left.stream or "")
     if given["transform"] and given["rule"]:
@@ -184,7 +184,7 @@ def _rule(left: Place, given: dict[str, Any]) -> Any:
     if given["rule"]:
         if given["config"] is None:
             raise ConfigError("--rule NAME needs -c FILE")
-        from bridge.settings import load
+        from nats_bridge.bridge.settings import load
 
         return rule_of(load(given["config"]), given["rule"], stream)
     if given["transform"]:
@@ -196,7 +196,7 @@ def _rule(left: Place, given: dict[str, Any]) -> Any:
 def _write(result: Result, folder: str) -> None:
     from pyspark.errors import AnalysisException
 
-    from pipeline.errors import OptionError
+    from nats_bridge.pipeline.errors import OptionError
 
     try:
         result.findings.write.parquet(folder)
@@ -211,7 +211,7 @@ def _arguments() -> list[str]:
 
 
 def _tell(result: Result, given: dict[str, Any], seconds: float) -> None:
-    from pipeline.diff.summary import as_json, summary
+    from nats_bridge.pipeline.diff.summary import as_json, summary
 
     if given["as_json"]:
         click.echo(json.dumps({**as_json(result), "seconds": round(seconds, 3)}, indent=2))
@@ -219,7 +219,7 @@ def _tell(result: Result, given: dict[str, Any], seconds: float) -> None:
         # What is no terminal gets whole lines.
         click.echo(summary(result, shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
     if given["report"] is not None:
-        from pipeline.diff.report import write_report
+        from nats_bridge.pipeline.diff.report import write_report
 
         for file in write_report(result, given["report"], _arguments()):
             click.echo(f"written: {file}", err=True)

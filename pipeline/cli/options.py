@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
-from bridge.errors import ConfigError
-from bridge.settings import Connection
-from pipeline.progress import INTERVAL
+from nats_bridge.bridge.errors import ConfigError
+from nats_bridge.bridge.settings import Connection
+from nats_bridge.pipeline.progress import INTERVAL
 
 __all__ = ["connection_named", "connection_options", "progress_options", "spark_options"]
 
@@ -50,7 +50,7 @@ def connection_named(
     if config is not None:
         if server or creds or context:
             raise ConfigError("-c FILE: its connection says it all; leave out --server, --creds and --context")
-        from bridge.settings import load
+        from nats_bridge.bridge.settings import load
 
         known = load(config).connections
         name = connection or "default"
@@ -61,7 +61,7 @@ def connection_named(
         raise ConfigError("--connection NAME needs -c FILE")
     if bool(server) == bool(context):
         raise ConfigError("say where the servers are: --server nats://127.0.0.1:4222, or --context NAME, or -c FILE")
-    from pipeline.connections import connection_of
+    from nats_bridge.pipeline.connections import connection_of
 
     given = {"servers": server, "context": context, "creds": str(creds.resolve()) if creds else None}
     return connection_of({name: value for name, value in given.items() if value})

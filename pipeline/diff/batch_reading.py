@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from pipeline.diff.comparing import (
+from nats_bridge.pipeline.diff.comparing import (
     ALLOWANCES,
     IDENTITY,
     MESSAGE_ID,
@@ -23,8 +23,8 @@ from pipeline.diff.comparing import (
     State,
     reader,
 )
-from pipeline.diff.provenance import same_origin
-from transforms.header_block import START
+from nats_bridge.pipeline.diff.provenance import same_origin
+from nats_bridge.transforms.header_block import START
 
 __all__ = ["BatchReader", "Columns", "batch_reader"]
 

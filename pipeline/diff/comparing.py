@@ -13,12 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from bridge.copying.message_ids import without_earlier
-from pipeline.diff.provenance import Provenance, provenance, same_origin, without_republished_lines
-from transforms import header_block
-from transforms.republish import Republish
-from transforms.source_record import HEADER, TWIN_HEADER
-from transforms.sourcing import Sourcing
+from nats_bridge.bridge.kinds.copying.message_ids import without_earlier
+from nats_bridge.pipeline.diff.provenance import Provenance, provenance, same_origin, without_republished_lines
+from nats_bridge.transforms import header_block
+from nats_bridge.transforms.republish import Republish
+from nats_bridge.transforms.source_record import HEADER, TWIN_HEADER
+from nats_bridge.transforms.sourcing import Sourcing
 
 __all__ = [
     "ALLOWANCES",

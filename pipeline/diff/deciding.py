@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pipeline.diff.comparing import By
-from pipeline.diff.provenance import provenance, same_origin
-from pipeline.diff.sides import OpenSide
-from pipeline.errors import OptionError
-from transforms import header_block
+from nats_bridge.pipeline.diff.comparing import By
+from nats_bridge.pipeline.diff.provenance import provenance, same_origin
+from nats_bridge.pipeline.diff.sides import OpenSide
+from nats_bridge.pipeline.errors import OptionError
+from nats_bridge.transforms import header_block
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -12,9 +12,9 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from pipeline.diff.comparing import Comparison, State, is_plain
-from pipeline.diff.digests import digested, key_columns, read_side
-from pipeline.diff.findings import Finding, Side, found, text
+from nats_bridge.pipeline.diff.comparing import Comparison, State, is_plain
+from nats_bridge.pipeline.diff.digests import digested, key_columns, read_side
+from nats_bridge.pipeline.diff.findings import Finding, Side, found, text
 
 if TYPE_CHECKING:
     import pyarrow as pa

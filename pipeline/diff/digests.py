@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from pipeline.diff.batch_reading import BatchReader, batch_reader
-from pipeline.diff.comparing import Comparison, State, is_plain
-from transforms.republish import Republish
+from nats_bridge.pipeline.diff.batch_reading import BatchReader, batch_reader
+from nats_bridge.pipeline.diff.comparing import Comparison, State, is_plain
+from nats_bridge.transforms.republish import Republish
 
 if TYPE_CHECKING:
     import pyarrow as pa

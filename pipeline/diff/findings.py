@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pipeline.diff.header_lines import differences
+from nats_bridge.pipeline.diff.header_lines import differences
 
 __all__ = ["KINDS", "Finding", "Side", "found", "text"]
 

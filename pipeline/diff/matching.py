@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pipeline.diff.comparing import Comparison, Ignored, bits_of, ignored_of
-from pipeline.diff.digests import digested, key_columns
+from nats_bridge.pipeline.diff.comparing import Comparison, Ignored, bits_of, ignored_of
+from nats_bridge.pipeline.diff.digests import digested, key_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from pipeline.diff.longest_increasing import displaced
+from nats_bridge.pipeline.diff.longest_increasing import displaced
 
 if TYPE_CHECKING:
     import pyarrow as pa

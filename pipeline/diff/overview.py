@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pipeline.diff.findings import KINDS
+from nats_bridge.pipeline.diff.findings import KINDS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

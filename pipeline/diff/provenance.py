@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from transforms import header_block
-from transforms.source_record import HEADER, JOINT, TWIN_HEADER, SourceRecord, first_record
+from nats_bridge.transforms import header_block
+from nats_bridge.transforms.source_record import HEADER, JOINT, TWIN_HEADER, SourceRecord, first_record
 
 __all__ = ["Provenance", "provenance", "republished_from", "same_origin", "without_republished_lines"]
 

@@ -16,16 +16,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from conformance.catalogue.reading import read_catalogue
-from conformance.history import HistoryWriter, Played, Unplayed, read_history
-from conformance.observation import Observation
-from conformance.outcome import Outcome
-from conformance.reports import judged, write_reports
-from conformance.subjects.identity import Identity
-from pipeline.diff.findings import KINDS
-from pipeline.diff.run import Result
-from pipeline.diff.summary import as_json, example_line
-from pipeline.errors import PipelineError
+from nats_bridge.conformance.catalogue.reading import read_catalogue
+from nats_bridge.conformance.history import HistoryWriter, Played, Unplayed, read_history
+from nats_bridge.conformance.implementations.identity import Identity
+from nats_bridge.conformance.observation import Observation
+from nats_bridge.conformance.outcome import Outcome
+from nats_bridge.conformance.reports import judged, write_reports
+from nats_bridge.pipeline.diff.findings import KINDS
+from nats_bridge.pipeline.diff.run import Result
+from nats_bridge.pipeline.diff.summary import as_json, example_line
+from nats_bridge.pipeline.errors import PipelineError
 
 __all__ = ["write_report"]
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from bridge.errors import ConfigError
-from bridge.settings import MirrorRule, RepublishRule, Settings, Source
-from bridge.settings.rules import CopyingRule
-from transforms.dialect import NEWEST, Dialect, dialect
-from transforms.errors import EngineError
-from transforms.republish import Republish, compile_republish
-from transforms.sourcing import Sourcing, compile_sourcing
+from nats_bridge.bridge.errors import ConfigError
+from nats_bridge.bridge.settings import MirrorRule, RepublishRule, Settings, Source
+from nats_bridge.bridge.settings.rules import CopyingRule
+from nats_bridge.transforms.dialect import NEWEST, Dialect, dialect
+from nats_bridge.transforms.errors import EngineError
+from nats_bridge.transforms.republish import Republish, compile_republish
+from nats_bridge.transforms.sourcing import Sourcing, compile_sourcing
 
 __all__ = ["rule_of", "transform_of"]
 

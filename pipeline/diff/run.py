@@ -11,19 +11,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from pipeline.diff.comparing import By, Comparison
-from pipeline.diff.deciding import Decision, decide
-from pipeline.diff.details import FINDINGS, findings
-from pipeline.diff.digests import key_columns
-from pipeline.diff.findings import text
-from pipeline.diff.matching import Counts, counts, matched
-from pipeline.diff.ordering import out_of_order
-from pipeline.diff.overview import Example, overview_of
-from pipeline.diff.sides import OpenSide, Place, open_side
-from pipeline.errors import OptionError, PipelineError
-from pipeline.progress import Progress
-from transforms.republish import Republish
-from transforms.sourcing import Sourcing
+from nats_bridge.pipeline.diff.comparing import By, Comparison
+from nats_bridge.pipeline.diff.deciding import Decision, decide
+from nats_bridge.pipeline.diff.details import FINDINGS, findings
+from nats_bridge.pipeline.diff.digests import key_columns
+from nats_bridge.pipeline.diff.findings import text
+from nats_bridge.pipeline.diff.matching import Counts, counts, matched
+from nats_bridge.pipeline.diff.ordering import out_of_order
+from nats_bridge.pipeline.diff.overview import Example, overview_of
+from nats_bridge.pipeline.diff.sides import OpenSide, Place, open_side
+from nats_bridge.pipeline.errors import OptionError, PipelineError
+from nats_bridge.pipeline.progress import Progress
+from nats_bridge.transforms.republish import Republish
+from nats_bridge.transforms.sourcing import Sourcing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from bridge.settings import Connection
-from pipeline.capture.reading import is_capture, read_capture
-from pipeline.columns import CAPTURED, ddl
-from pipeline.connections import options_of
-from pipeline.errors import PipelineError, SchemaError
-from transforms.subject import matches
+from nats_bridge.bridge.settings import Connection
+from nats_bridge.pipeline.capture.reading import is_capture, read_capture
+from nats_bridge.pipeline.columns import CAPTURED, ddl
+from nats_bridge.pipeline.connections import options_of
+from nats_bridge.pipeline.errors import PipelineError, SchemaError
+from nats_bridge.transforms.subject import matches
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from bridge.printable import printable
-from pipeline.diff.findings import KINDS
-from pipeline.diff.overview import Example
-from pipeline.diff.run import Result
+from nats_bridge.bridge.observability.printable import printable
+from nats_bridge.pipeline.diff.findings import KINDS
+from nats_bridge.pipeline.diff.overview import Example
+from nats_bridge.pipeline.diff.run import Result
 
 __all__ = ["as_json", "example_line", "summary"]
 

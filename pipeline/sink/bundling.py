@@ -15,15 +15,15 @@ from zlib import crc32
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.copying.target import Target
-from bridge.printable import printable
-from pipeline.errors import RowError
-from pipeline.sink.layout import RowLayout
-from pipeline.sink.row_bundle import RowBundle, as_text, constant, first_with, joined
-from pipeline.sink.row_ids import RowPlace
-from pipeline.sink.stored_rows import StoredRows
-from transforms import header_block
-from transforms.subject import is_valid_publish
+from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.bridge.observability.printable import printable
+from nats_bridge.pipeline.errors import RowError
+from nats_bridge.pipeline.sink.layout import RowLayout
+from nats_bridge.pipeline.sink.row_bundle import RowBundle, as_text, constant, first_with, joined
+from nats_bridge.pipeline.sink.row_ids import RowPlace
+from nats_bridge.pipeline.sink.stored_rows import StoredRows
+from nats_bridge.transforms import header_block
+from nats_bridge.transforms.subject import is_valid_publish
 
 __all__ = ["BundleBuilder", "ForeignSubjectError"]
 

@@ -19,14 +19,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, TypeAlias
 
-from bridge.connection import Link
-from bridge.copying.target import Target
-from bridge.jetstream_api import Json
-from bridge.replay import Replay
-from pipeline.sink.plan import TaskPlace, WritePlan
-from pipeline.sink.row_ids import RowId, RowPlace
-from pipeline.sink.stored_rows import StoredRows, read_back, read_range
-from transforms import header_block
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.jetstream_api import Json
+from nats_bridge.bridge.consuming.replay import Replay
+from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.pipeline.sink.plan import TaskPlace, WritePlan
+from nats_bridge.pipeline.sink.row_ids import RowId, RowPlace
+from nats_bridge.pipeline.sink.stored_rows import StoredRows, read_back, read_range
+from nats_bridge.transforms import header_block
 
 __all__ = ["EarlierAttempts", "Look", "forget"]
 

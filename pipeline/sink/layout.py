@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pipeline.errors import SchemaError
+from nats_bridge.pipeline.errors import SchemaError
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from bridge.settings import Connection
-from pipeline.connections import connection_of
-from pipeline.errors import OptionError
-from pipeline.options import WRITE, flag, given
+from nats_bridge.bridge.settings import Connection
+from nats_bridge.pipeline.connections import connection_of
+from nats_bridge.pipeline.errors import OptionError
+from nats_bridge.pipeline.options import WRITE, flag, given
 
 __all__ = ["WriteOptions"]
 

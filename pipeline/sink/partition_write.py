@@ -18,26 +18,26 @@ from typing import Final, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.cancelling import end_tasks
-from bridge.copying.barrier import last_sequence_behind
-from bridge.copying.copy_loop import Operation
-from bridge.copying.counters import CopyCounters
-from bridge.copying.publisher import MOST_UNCONFIRMED, Publisher
-from bridge.copying.target import Target
-from bridge.copying.verdict import Verdict
-from bridge.errors import ApiError, BridgeError
-from bridge.jetstream_api import NOT_ENABLED, STREAM_NOT_FOUND, Json
-from bridge.measures import Measures
-from pipeline.connections import connected
-from pipeline.errors import DataLostError, OptionError, PipelineError, RowError, UnreachableError
-from pipeline.sink.bundling import BundleBuilder, ForeignSubjectError
-from pipeline.sink.earlier_attempts import EarlierAttempts
-from pipeline.sink.plan import TaskPlace, WritePlan
-from pipeline.sink.row_bundle import RowBundle, first_with, rows_together
-from pipeline.sink.row_ids import RowId, RowPlace, write_key
-from pipeline.sink.stored_rows import StoredRows, read_range
-from pipeline.source.stream_state import state_of
-from transforms import header_block
+from nats_bridge.bridge.client.jetstream_api import NOT_ENABLED, STREAM_NOT_FOUND, Json
+from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.errors import ApiError, BridgeError
+from nats_bridge.bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.bridge.kinds.copying.encoder import Operation
+from nats_bridge.bridge.kinds.copying.last_sequence_probe import last_sequence_behind
+from nats_bridge.bridge.kinds.copying.pub_ack import Verdict
+from nats_bridge.bridge.kinds.copying.publisher import MOST_UNCONFIRMED, Publisher
+from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.bridge.observability.rule_metrics import Measures
+from nats_bridge.pipeline.connections import connected
+from nats_bridge.pipeline.errors import DataLostError, OptionError, PipelineError, RowError, UnreachableError
+from nats_bridge.pipeline.sink.bundling import BundleBuilder, ForeignSubjectError
+from nats_bridge.pipeline.sink.earlier_attempts import EarlierAttempts
+from nats_bridge.pipeline.sink.plan import TaskPlace, WritePlan
+from nats_bridge.pipeline.sink.row_bundle import RowBundle, first_with, rows_together
+from nats_bridge.pipeline.sink.row_ids import RowId, RowPlace, write_key
+from nats_bridge.pipeline.sink.stored_rows import StoredRows, read_range
+from nats_bridge.pipeline.source.stream_state import state_of
+from nats_bridge.transforms import header_block
 
 __all__ = ["PartitionWrite", "Written"]
 

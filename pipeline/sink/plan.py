@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import uuid4
 
-from pipeline.errors import OptionError
-from pipeline.sink.layout import RowLayout
-from pipeline.sink.options import WriteOptions
+from nats_bridge.pipeline.errors import OptionError
+from nats_bridge.pipeline.sink.layout import RowLayout
+from nats_bridge.pipeline.sink.options import WriteOptions
 
 __all__ = ["TaskPlace", "WritePlan", "named_write"]
 

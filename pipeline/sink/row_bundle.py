@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.copying.copy_loop import Operation
+from nats_bridge.bridge.kinds.copying.encoder import Operation
 
 __all__ = ["RowBundle", "as_text", "constant", "first_with", "joined", "rows_together"]
 
@@ -19,7 +19,7 @@ _TOGETHER: Final = 4 << 20  # bytes of large rows, about
 
 @dataclass(frozen=True, slots=True)
 class RowBundle:
-    """Messages with header blocks, a `bridge.copying.bundle.Bundle`.
+    """Messages with header blocks, a `bridge.kinds.copying.bundle.Bundle`.
 
     Attributes:
         names: numbers by which the rows are known, ascending: in a partition from 1, or a history's sequences.

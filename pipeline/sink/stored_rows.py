@@ -11,12 +11,12 @@ import contextlib
 from array import array
 from dataclasses import dataclass, field
 
-from bridge.errors import ApiError
-from bridge.jetstream_api import JetStreamApi, Json
-from bridge.replay import Replay
-from bridge.republish_loop import AckReply
-from pipeline.sink.row_ids import RowId, RowPlace
-from transforms import header_block
+from nats_bridge.bridge.client.jetstream_api import JetStreamApi, Json
+from nats_bridge.bridge.consuming.ack_reply import AckReply
+from nats_bridge.bridge.consuming.replay import Replay
+from nats_bridge.bridge.errors import ApiError
+from nats_bridge.pipeline.sink.row_ids import RowId, RowPlace
+from nats_bridge.transforms import header_block
 
 __all__ = ["StoredRows", "counts_consumers", "read_back", "read_range", "removes_messages"]
 

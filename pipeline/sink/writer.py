@@ -13,14 +13,14 @@ import structlog
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.taskcontext import TaskContext
 
-from pipeline.connections import connected
-from pipeline.errors import OptionError, PipelineError, marking
-from pipeline.sink.layout import RowLayout
-from pipeline.sink.options import WriteOptions
-from pipeline.sink.partition_write import PartitionWrite, Written
-from pipeline.sink.plan import TaskPlace, WritePlan, named_write
-from pipeline.source.loop_thread import LoopThread
-from pipeline.source.stream_state import state_of
+from nats_bridge.pipeline.connections import connected
+from nats_bridge.pipeline.errors import OptionError, PipelineError, marking
+from nats_bridge.pipeline.sink.layout import RowLayout
+from nats_bridge.pipeline.sink.options import WriteOptions
+from nats_bridge.pipeline.sink.partition_write import PartitionWrite, Written
+from nats_bridge.pipeline.sink.plan import TaskPlace, WritePlan, named_write
+from nats_bridge.pipeline.source.loop_thread import LoopThread
+from nats_bridge.pipeline.source.stream_state import state_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.republish_loop import AckReply
-from bridge.wire import Delivered
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.consuming.ack_reply import AckReply
 
 __all__ = ["Arrived"]
 

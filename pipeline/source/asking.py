@@ -11,12 +11,12 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Final
 
-from bridge.connection import Link
-from bridge.wire import Delivered
-from pipeline.errors import PipelineError
-from pipeline.source.arrived import Arrived
-from transforms.republish import StoredMessage
-from transforms.subject import matches
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.pipeline.errors import PipelineError
+from nats_bridge.pipeline.source.arrived import Arrived
+from nats_bridge.transforms.republish import StoredMessage
+from nats_bridge.transforms.subject import matches
 
 __all__ = ["Asking"]
 

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from pipeline.errors import marking
-from pipeline.source.planning import planned
-from pipeline.source.pushdown import narrowed
-from pipeline.source.range_reader import read_range
-from pipeline.source.read_options import ReadOptions
-from pipeline.source.schema import ReadSchema
-from pipeline.source.sequence_range import SequenceRange
+from nats_bridge.pipeline.errors import marking
+from nats_bridge.pipeline.source.planning import planned
+from nats_bridge.pipeline.source.pushdown import narrowed
+from nats_bridge.pipeline.source.range_reader import read_range
+from nats_bridge.pipeline.source.read_options import ReadOptions
+from nats_bridge.pipeline.source.schema import ReadSchema
+from nats_bridge.pipeline.source.sequence_range import SequenceRange
 
 __all__ = ["BatchReader"]
 

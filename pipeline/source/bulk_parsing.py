@@ -5,7 +5,7 @@ as many bytes as the line says, and a line end. Every line of a read that begins
 hold such lines, too. The first candidate is real, since reads are looked at from the end of a message on, and each real
 one says where the next begins: usually all candidates are real, and one comparison shows it. What is real is cut out
 with Arrow's offsets, without a copy for each message. Everything else, a message that is not whole yet included, is
-left to `bridge.wire`.
+left to `bridge.client.wire`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.source.arrived import Arrived
+from nats_bridge.pipeline.source.arrived import Arrived
 
 __all__ = ["BulkParser"]
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from pipeline.columns import DEFAULT, ddl
-from pipeline.errors import marking
+from nats_bridge.pipeline.columns import DEFAULT, ddl
+from nats_bridge.pipeline.errors import marking
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -35,30 +35,30 @@ class JetStreamDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """What plans and reads a batch."""
-        from pipeline.source.batch_reader import BatchReader
-        from pipeline.source.read_options import ReadOptions
-        from pipeline.source.schema import ReadSchema
+        from nats_bridge.pipeline.source.batch_reader import BatchReader
+        from nats_bridge.pipeline.source.read_options import ReadOptions
+        from nats_bridge.pipeline.source.schema import ReadSchema
 
         with marking():
             return BatchReader(ReadOptions.of(self.options), ReadSchema.of(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """What follows a stream, batch after batch."""
-        from pipeline.source.read_options import ReadOptions
-        from pipeline.source.schema import ReadSchema
-        from pipeline.source.stream_reader import StreamReader
+        from nats_bridge.pipeline.source.read_options import ReadOptions
+        from nats_bridge.pipeline.source.schema import ReadSchema
+        from nats_bridge.pipeline.source.stream_reader import StreamReader
 
         with marking():
             return StreamReader(ReadOptions.of(self.options), ReadSchema.of(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Writes a DataFrame; see `pipeline.sink`."""
-        from pipeline.sink.writer import batch_writer
+        from nats_bridge.pipeline.sink.writer import batch_writer
 
         return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """Writes micro-batches; see `pipeline.sink`."""
-        from pipeline.sink.writer import stream_writer
+        from nats_bridge.pipeline.sink.writer import stream_writer
 
         return stream_writer(self.options, schema, overwrite)

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.errors import SchemaError
+from nats_bridge.pipeline.errors import SchemaError
 
 __all__ = ["header_fields"]
 

@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from bridge.connection import Link
-from bridge.errors import ApiError
-from bridge.replay import Replay
-from pipeline.connections import connected
-from pipeline.errors import OptionError
-from pipeline.source.cores import cores
-from pipeline.source.read_options import ReadOptions
-from pipeline.source.sequence_range import SequenceRange
-from pipeline.source.stream_state import StreamState, state_of
-from transforms.timestamp import rfc3339_nano
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.consuming.replay import Replay
+from nats_bridge.bridge.errors import ApiError
+from nats_bridge.pipeline.connections import connected
+from nats_bridge.pipeline.errors import OptionError
+from nats_bridge.pipeline.source.cores import cores
+from nats_bridge.pipeline.source.read_options import ReadOptions
+from nats_bridge.pipeline.source.sequence_range import SequenceRange
+from nats_bridge.pipeline.source.stream_state import StreamState, state_of
+from nats_bridge.transforms.timestamp import rfc3339_nano
 
 __all__ = ["check_filters", "cut", "plan", "planned", "stored_before"]
 

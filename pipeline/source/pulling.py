@@ -18,13 +18,13 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from bridge.connection import Link
-from bridge.errors import ApiError, NotPermittedError
-from bridge.jetstream_api import Json
-from bridge.replay import filter_members
-from bridge.wire import Delivered
-from pipeline.source.arrived import Arrived
-from pipeline.source.bulk_parsing import BulkParser
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.jetstream_api import Json
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.consuming.replay import filter_members
+from nats_bridge.bridge.errors import ApiError, NotPermittedError
+from nats_bridge.pipeline.source.arrived import Arrived
+from nats_bridge.pipeline.source.bulk_parsing import BulkParser
 
 __all__ = ["Pull"]
 

@@ -22,8 +22,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from pipeline.source.read_options import ReadOptions
-from transforms.subject import is_valid_publish
+from nats_bridge.pipeline.source.read_options import ReadOptions
+from nats_bridge.transforms.subject import is_valid_publish
 
 __all__ = ["narrowed"]
 

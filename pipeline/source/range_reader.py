@@ -11,19 +11,19 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from bridge.connection import Link
-from bridge.errors import ApiError, NotPermittedError
-from pipeline.connections import connected
-from pipeline.errors import DataLostError, UnreachableError, marking
-from pipeline.source.arrived import Arrived
-from pipeline.source.asking import Asking
-from pipeline.source.loop_thread import LoopThread
-from pipeline.source.pulling import Pull
-from pipeline.source.read_options import ReadOptions
-from pipeline.source.record_batches import record_batch
-from pipeline.source.schema import ReadSchema
-from pipeline.source.sequence_range import SequenceRange
-from pipeline.source.stream_state import StreamState, state_of
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.errors import ApiError, NotPermittedError
+from nats_bridge.pipeline.connections import connected
+from nats_bridge.pipeline.errors import DataLostError, UnreachableError, marking
+from nats_bridge.pipeline.source.arrived import Arrived
+from nats_bridge.pipeline.source.asking import Asking
+from nats_bridge.pipeline.source.loop_thread import LoopThread
+from nats_bridge.pipeline.source.pulling import Pull
+from nats_bridge.pipeline.source.read_options import ReadOptions
+from nats_bridge.pipeline.source.record_batches import record_batch
+from nats_bridge.pipeline.source.schema import ReadSchema
+from nats_bridge.pipeline.source.sequence_range import SequenceRange
+from nats_bridge.pipeline.source.stream_state import StreamState, state_of
 
 __all__ = ["arriving", "read_range"]
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from bridge.settings import Connection
-from bridge.subject_patterns import Pattern
-from pipeline.connections import connection_of
-from pipeline.errors import OptionError
-from pipeline.options import READ, flag, given, number
-from transforms.stream_config.start_time import InvalidTimeError, normal_time
-from transforms.subject import is_valid_filter
+from nats_bridge.bridge.rules.loops.subject_patterns import Pattern
+from nats_bridge.bridge.settings import Connection
+from nats_bridge.pipeline.connections import connection_of
+from nats_bridge.pipeline.errors import OptionError
+from nats_bridge.pipeline.options import READ, flag, given, number
+from nats_bridge.transforms.stream_config.start_time import InvalidTimeError, normal_time
+from nats_bridge.transforms.subject import is_valid_filter
 
 __all__ = ["ReadOptions"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from pipeline.errors import SchemaError
-from pipeline.source.arrived import Arrived
-from pipeline.source.header_fields import header_fields
-from pipeline.source.schema import ReadSchema
+from nats_bridge.pipeline.errors import SchemaError
+from nats_bridge.pipeline.source.arrived import Arrived
+from nats_bridge.pipeline.source.header_fields import header_fields
+from nats_bridge.pipeline.source.schema import ReadSchema
 
 __all__ = ["record_batch"]
 

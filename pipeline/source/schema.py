@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, StructType
 
-from pipeline.columns import COLUMNS
-from pipeline.errors import SchemaError
+from nats_bridge.pipeline.columns import COLUMNS
+from nats_bridge.pipeline.errors import SchemaError
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bridge.connection import Link
-from bridge.errors import ApiError
-from bridge.jetstream_api import STREAM_NOT_FOUND, Json
-from pipeline.errors import PipelineError
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
+from nats_bridge.bridge.errors import ApiError
+from nats_bridge.pipeline.errors import PipelineError
 
 __all__ = ["StreamState", "state_of"]
 

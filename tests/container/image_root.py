@@ -13,8 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from conformance.servers.debian import KEYRING, mirror
-from conformance.servers.processes import Report, run
+from nats_bridge.native_servers.debian import KEYRING, mirror
+from nats_bridge.native_servers.processes import Report, run
 
 __all__ = ["MissingPieceError", "base_image", "suite_of"]
 

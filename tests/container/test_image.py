@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from conformance.servers import NativeServer, free_port
+from nats_bridge.native_servers import NativeServer, free_port
 from tests.container.conftest import PROJECT
 from tests.container.contained import contained, finished
 from tests.container.dockerfile import Dockerfile

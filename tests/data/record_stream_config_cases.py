@@ -15,7 +15,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from conformance.servers import NativeServer
+from nats_bridge.native_servers import NativeServer
 from tests.live.stream_config_answers import ask, difference
 
 FILE = Path(__file__).with_name("stream_config_cases.json")

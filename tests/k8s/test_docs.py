@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bridge.settings import load
+from nats_bridge.bridge.settings import load
 from tests.container.dockerfile import parse
 from tests.k8s.rendering import OVERLAYS, PROJECT, Manifest, name_of, render
 from tests.k8s.workloads import of_kind, pods
@@ -71,7 +71,7 @@ def test_a_command_of_the_page(command: str, tmp_path: Path) -> None:
             assert mounted == [name] == [secret["metadata"]["name"]]
             assert list(secret["data"]) == [key] == ["nats.creds"]
         case ["nats-bridge", *arguments]:
-            program = [sys.executable, "-m", "bridge", *arguments]
+            program = [sys.executable, "-m", "nats_bridge", *arguments]
             assert "good" in run(program, PROJECT)
         case ["make", target]:
             assert re.search(rf"^{target}:", (PROJECT / "Makefile").read_text("utf-8"), re.M)

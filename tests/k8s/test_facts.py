@@ -8,10 +8,11 @@ import sys
 import tomllib
 from pathlib import Path
 
-from bridge import links, rule_seat
-from bridge.settings import Settings, load
-from bridge.settings.environment import SECRETS_DIR_VARIABLE
-from bridge.settings.environment import overlay as settings_overlay
+from nats_bridge.bridge.client import connection_pool as links
+from nats_bridge.bridge.rules import supervisor as rule_seat
+from nats_bridge.bridge.settings import Settings, load
+from nats_bridge.bridge.settings.environment import SECRETS_DIR_VARIABLE
+from nats_bridge.bridge.settings.environment import overlay as settings_overlay
 from tests.container.dockerfile import parse
 from tests.k8s.rendering import OVERLAYS, PROJECT, Manifest, render
 from tests.k8s.workloads import Pod, of_kind, pods, selects
@@ -61,7 +62,7 @@ def test_the_configuration_is_good_as_the_command_line_says(manifests: tuple[Man
     (pod,) = pods(manifests)
     assert settings_of(manifests, tmp_path).rules
     done = subprocess.run(
-        [sys.executable, "-m", "bridge", "check", "-c", str(tmp_path / "config.yaml")],
+        [sys.executable, "-m", "nats_bridge", "check", "-c", str(tmp_path / "config.yaml")],
         env={**variables(pod), "PYTHONPATH": str(PROJECT)},
         capture_output=True,
         text=True,

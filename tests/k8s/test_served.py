@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 import yaml
 
-from conformance.servers import NativeServer, free_port
+from nats_bridge.native_servers import NativeServer, free_port
 from tests.k8s.rendering import OVERLAYS, Manifest, render
 from tests.k8s.workloads import Pod, of_kind, pods
 from tests.live.raw_messages import RawPeer
@@ -83,7 +83,7 @@ class PodHere:
         given["BRIDGE_HTTP__LISTEN"] = f":{self.port}"
         arguments = [word.replace("/etc/nats-bridge", str(self._folder)) for word in container["args"]]
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "bridge", *arguments),
+            *(sys.executable, "-m", "nats_bridge", *arguments),
             env={**given, "PYTHONPATH": str(Path.cwd())},
             stdin=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bridge.cli.entry import main
+from nats_bridge.bridge.cli.entry import main
 from tests.live.until import LIMIT
 
 __all__ = ["Ran", "command", "command_here"]
@@ -39,7 +39,7 @@ class Ran:
 async def command(*arguments: str, folder: Path | None = None, stdin: str = "") -> Ran:
     """Run `nats-bridge` with these arguments to its end, as a process."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bridge", *arguments),
+        *(sys.executable, "-m", "nats_bridge", *arguments),
         cwd=folder,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from nats.aio.client import Client
 
-from bridge import replay
-from conformance.servers import TWIN_VERSIONS, NativeServer, SharedServers, fetch
+from nats_bridge.bridge.consuming import replay
+from nats_bridge.native_servers import TWIN_VERSIONS, NativeServer, SharedServers, fetch
 from tests.live.raw_messages import RawPeer
 from tests.live.tiers import OLDEST_AND_NEWEST
 from tests.live.until import LIMIT

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bridge.copying.message_ids import CopyId
+from nats_bridge.bridge.kinds.copying.message_ids import CopyId
+from nats_bridge.transforms.republish import StoredMessage
+from nats_bridge.transforms.source_record import HEADER, TWIN_HEADER, first_record
 from tests.live.raw_messages import RawPeer
 from tests.live.stored_messages import stored_messages
-from transforms.republish import StoredMessage
-from transforms.source_record import HEADER, TWIN_HEADER, first_record
 
 _START = b"NATS/1.0\r\n\r\n"
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from bridge.cancelling import end_tasks
+from nats_bridge.bridge.client.tasks import end_tasks
 
 __all__ = ["CutWire", "cut_wire"]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from bridge.rule_seat import RuleSeat
+from nats_bridge.bridge.rules.supervisor import RuleSeat
 from tests.live.raw_messages import RawPeer
 from tests.live.until import until
 

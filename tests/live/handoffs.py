@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from bridge.settings import KvSourcesRule, Settings, SourcesRule, load
-from bridge.sidecar import Sidecar
-from conformance.servers import NativeServer
+from nats_bridge.bridge.app.sidecar import Sidecar
+from nats_bridge.bridge.settings import KvSourcesRule, Settings, SourcesRule, load
+from nats_bridge.native_servers import NativeServer
+from nats_bridge.transforms.dialect import NEWEST
+from nats_bridge.transforms.republish import StoredMessage
+from nats_bridge.transforms.sourcing import compile_sourcing
 from tests.live.commands import Ran, command_here
 from tests.live.raw_messages import RawPeer
 from tests.live.sidecars import running
 from tests.live.stored_messages import stored_messages
 from tests.live.until import until
-from transforms.dialect import NEWEST
-from transforms.republish import StoredMessage
-from transforms.sourcing import compile_sourcing
 
 ACCOUNTS = """
 accounts {

@@ -36,7 +36,7 @@ async def on_a_terminal(folder: Path, answers: list[tuple[str, str]], *arguments
 def _on_a_terminal(folder: Path, answers: list[tuple[str, str]], arguments: tuple[str, ...]) -> Ran:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "bridge", "init", *arguments],
+        [sys.executable, "-m", "nats_bridge", "init", *arguments],
         cwd=folder,
         env={**os.environ, "COLUMNS": "200"},
         stdin=theirs,

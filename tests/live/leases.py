@@ -6,7 +6,7 @@ import base64
 import json
 from typing import Any
 
-from bridge.leadership.lease_store import Bucket
+from nats_bridge.bridge.rules.leadership.lease_store import Bucket
 from tests.live.raw_messages import RawPeer
 
 __all__ = ["LONG", "free", "lease"]

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bridge.leadership.lease_store import Bucket
-from bridge.settings import Settings
+from nats_bridge.bridge.rules.leadership.lease_store import Bucket
+from nats_bridge.bridge.settings import Settings
+from nats_bridge.transforms import header_block
 from tests.live.raw_messages import Collected, RawPeer
 from tests.live.until import until
-from transforms import header_block
 
 FIRST = 400
 """So many messages with a wide header make a server ask for flow control, also where only headers are read."""

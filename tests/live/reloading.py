@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from bridge.file_watch import content_hash
-from bridge.reloading import ReloadFacts
-from bridge.rule_seat import RuleSeat
-from bridge.settings import load
-from bridge.sidecar import Sidecar
+from nats_bridge.bridge.app.reload.coordinator import ReloadFacts
+from nats_bridge.bridge.app.reload.file_watch import content_hash
+from nats_bridge.bridge.app.sidecar import Sidecar
+from nats_bridge.bridge.rules.supervisor import RuleSeat
+from nats_bridge.bridge.settings import load
 from tests.live.sidecar_process import document
 
 

@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Self
 
-from bridge.wire import Delivered
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.transforms import header_block
 from tests.live.raw_messages import RawPeer
 from tests.live.until import LIMIT
-from transforms import header_block
 
 
 class SidecarProcess:
@@ -36,7 +36,7 @@ class SidecarProcess:
     async def start(cls, config: Path) -> Self:
         """Start, without waiting until it is ready."""
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "bridge", "run", "-c", str(config)),
+            *(sys.executable, "-m", "nats_bridge", "run", "-c", str(config)),
             stdin=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
         )

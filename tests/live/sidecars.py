@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from bridge.errors import BridgeError
-from bridge.settings import Settings
-from bridge.sidecar import Sidecar
+from nats_bridge.bridge.app.sidecar import Sidecar
+from nats_bridge.bridge.errors import BridgeError
+from nats_bridge.bridge.settings import Settings
 from tests.live.until import until
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from bridge.republish_loop import AckReply
+from nats_bridge.bridge.consuming.ack_reply import AckReply
+from nats_bridge.transforms.republish import StoredMessage
 from tests.live.raw_messages import Collected, RawPeer
-from transforms.republish import StoredMessage
 
 
 async def stored_messages(peer: RawPeer, stream: str, messages: int, **config: Any) -> list[StoredMessage]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from nats.aio.client import Client
 
-from conformance.servers import NativeServer
+from nats_bridge.native_servers import NativeServer
 from tests.live.until import LIMIT
 
 __all__ = ["ask", "difference"]

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from bridge import rule_seat
-from bridge.advisories import run as advisories_run
-from bridge.errors import ConfigError
-from bridge.sidecar import Sidecar
-from conformance.servers import NativeServer, SharedServers
+from nats_bridge.bridge.app.sidecar import Sidecar
+from nats_bridge.bridge.errors import ConfigError
+from nats_bridge.bridge.kinds.advisories import run as advisories_run
+from nats_bridge.bridge.rules import supervisor as rule_seat
+from nats_bridge.native_servers import NativeServer, SharedServers
+from nats_bridge.transforms import header_block
+from nats_bridge.transforms.republish import StoredMessage
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecars import running, settings_for
 from tests.live.stored_messages import stored_messages
 from tests.live.until import LIMIT, until
-from transforms import header_block
-from transforms.republish import StoredMessage
 
 Name = Callable[[str], str]
 

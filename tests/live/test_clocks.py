@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from conformance.servers import SharedServers
+from nats_bridge.native_servers import SharedServers
 from tests.live.copies import Copies
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer

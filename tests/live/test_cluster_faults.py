@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from bridge import replay
-from bridge.jetstream_api import JetStreamApi
-from bridge.republish_run import RepublishRun
-from bridge.sidecar import Sidecar
-from conformance.servers import TWIN_VERSIONS, NativeCluster, NativeServer
+from nats_bridge.bridge.app.sidecar import Sidecar
+from nats_bridge.bridge.client.jetstream_api import JetStreamApi
+from nats_bridge.bridge.consuming import replay
+from nats_bridge.bridge.kinds.republish.run import RepublishRun
+from nats_bridge.native_servers import TWIN_VERSIONS, NativeCluster, NativeServer
 from tests.live.answered_load import AnsweredLoad, answered_load
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Seen

@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
-from bridge.connection import Link
-from bridge.copying.counters import CopyCounters
-from bridge.errors import RuleRefusedError
-from bridge.handoff.answer import Handoff
-from bridge.handoff.copying import CopyingHandoff
-from bridge.preflight import check_server, with_server
-from bridge.settings import Settings, SourcesRule
-from conformance.servers import NativeCluster, NativeServer, SharedServers
+from nats_bridge.bridge.app.preflight import check_server, with_server
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.errors import RuleRefusedError
+from nats_bridge.bridge.handoff.answer import Handoff
+from nats_bridge.bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.bridge.kinds.copying.handoff import CopyingHandoff
+from nats_bridge.bridge.settings import Settings, SourcesRule
+from nats_bridge.native_servers import NativeCluster, NativeServer, SharedServers
+from nats_bridge.transforms import header_block
 from tests.live.copied_messages import copied, everything
 from tests.live.cut_wire import cut_wire
 from tests.live.forgotten_ids import FORGETFUL
@@ -25,7 +26,6 @@ from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecar_process import sidecar_processes
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
-from transforms import header_block
 
 COUNTER: dict[str, Any] = {"allow_msg_counter": True}
 FORGETFUL_COUNTER: dict[str, Any] = COUNTER | FORGETFUL

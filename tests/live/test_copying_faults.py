@@ -14,7 +14,7 @@ from typing import Any
 import nats.errors
 import pytest
 
-from conformance.servers import TWIN_VERSIONS, NativeCluster, NativeServer, SharedServers
+from nats_bridge.native_servers import TWIN_VERSIONS, NativeCluster, NativeServer, SharedServers
 from tests.live.copies import Copies, record_of
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer, RawPeer

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from bridge.copying.counters import CopyCounters
-from bridge.errors import RuleRefusedError
-from conformance.servers import SharedServers
+from nats_bridge.bridge.errors import RuleRefusedError
+from nats_bridge.bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.native_servers import SharedServers
+from nats_bridge.transforms import header_block
+from nats_bridge.transforms.dialect import dialect
+from nats_bridge.transforms.republish import StoredMessage
+from nats_bridge.transforms.source_record import HEADER, TWIN_HEADER
 from tests.live.copied_messages import everything
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
-from transforms import header_block
-from transforms.dialect import dialect
-from transforms.republish import StoredMessage
-from transforms.source_record import HEADER, TWIN_HEADER
 
 
 def block(*lines: str) -> bytes:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.servers import SharedServers
+from nats_bridge.native_servers import SharedServers
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Load, sidecar_processes

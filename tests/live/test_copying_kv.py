@@ -13,13 +13,13 @@ from nats.aio.client import Client
 from nats.js.errors import KeyNotFoundError
 from nats.js.kv import KeyValue
 
-from bridge.copying.counters import CopyCounters
-from bridge.settings import Settings
-from bridge.sidecar import Sidecar
-from conformance.servers import NativeServer
+from nats_bridge.bridge.app.sidecar import Sidecar
+from nats_bridge.bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.bridge.settings import Settings
+from nats_bridge.native_servers import NativeServer
+from nats_bridge.transforms.dialect import dialect
 from tests.live.sidecars import running, settings_for
 from tests.live.until import LIMIT, until
-from transforms.dialect import dialect
 
 Connect = Callable[..., Any]
 Event = tuple[str, bytes, str | None]

@@ -7,9 +7,9 @@ from itertools import islice, zip_longest
 
 import pytest
 
-from bridge.copying import target_tail
-from bridge.copying.publisher import MOST_UNCONFIRMED
-from conformance.servers import SharedServers
+from nats_bridge.bridge.kinds.copying import tail_reader as target_tail
+from nats_bridge.bridge.kinds.copying.publisher import MOST_UNCONFIRMED
+from nats_bridge.native_servers import SharedServers
 from tests.live.copies import Copies
 from tests.live.forgotten_ids import FORGETFUL, forgotten
 from tests.live.raw_messages import OpenPeer

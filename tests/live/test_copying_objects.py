@@ -15,8 +15,8 @@ from nats.aio.client import Client
 from nats.js.errors import ObjectNotFoundError
 from nats.js.object_store import ObjectStore
 
-from bridge.settings import Settings
-from conformance.servers import TWIN_VERSIONS, NativeServer
+from nats_bridge.bridge.settings import Settings
+from nats_bridge.native_servers import TWIN_VERSIONS, NativeServer
 from tests.live.sidecars import running, settings_for
 from tests.live.until import LIMIT, until
 

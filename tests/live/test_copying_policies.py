@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from bridge import readiness_watch
-from bridge.cancelling import end_tasks
-from bridge.errors import BridgeError, RuleRefusedError
-from bridge.sidecar import Sidecar
-from conformance.servers import NativeServer, SharedServers
+from nats_bridge.bridge.app import readiness_watch
+from nats_bridge.bridge.app.sidecar import Sidecar
+from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.errors import BridgeError, RuleRefusedError
+from nats_bridge.native_servers import NativeServer, SharedServers
+from nats_bridge.transforms import header_block
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecars import failure_of, running, settings_for
 from tests.live.until import until
-from transforms import header_block
 
 
 async def test_a_message_that_is_refused_stops_the_rule_at_that_message(

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from bridge.copying.position import Resume
-from bridge.copying.resuming import Resuming
-from bridge.errors import RuleRefusedError
-from conformance.servers import SharedServers
+from nats_bridge.bridge.errors import RuleRefusedError
+from nats_bridge.bridge.kinds.copying.resume_point import Resume
+from nats_bridge.bridge.kinds.copying.resuming import Resuming
+from nats_bridge.native_servers import SharedServers
 from tests.live.copies import Copies, record_of
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer, RawPeer

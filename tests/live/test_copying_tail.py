@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from bridge.copying import target_tail
-from conformance.servers import SharedServers
+from nats_bridge.bridge.kinds.copying import tail_reader as target_tail
+from nats_bridge.native_servers import SharedServers
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecars import running, settings_for

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from bridge.copying.counters import CopyCounters
-from conformance.servers import NativeServer, SharedServers
+from nats_bridge.bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.native_servers import NativeServer, SharedServers
+from nats_bridge.transforms.dialect import dialect
+from nats_bridge.transforms.republish import StoredMessage
+from nats_bridge.transforms.sourcing import Copied, compile_sourcing
 from tests.live.copied_messages import CopiedMessage, by_entry, copied, everything, taken_apart
 from tests.live.copying_shapes import SHAPES, TRANSFORMS, Origins, filled
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
-from transforms.dialect import dialect
-from transforms.republish import StoredMessage
-from transforms.sourcing import Copied, compile_sourcing
 
 BEFORE, DURING = 120, 120
 

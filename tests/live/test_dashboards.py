@@ -12,8 +12,8 @@ import promql_parser
 import pytest
 import yaml
 
-from bridge.telemetry.names import METRICS
-from conformance.servers import SharedServers
+from nats_bridge.bridge.observability.telemetry.names import METRICS
+from nats_bridge.native_servers import SharedServers
 from tests.live.every_kind import EveryKind
 from tests.live.metrics_endpoint import scrape
 from tests.live.raw_messages import OpenPeer

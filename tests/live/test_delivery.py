@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from bridge.republish_run import RepublishRun
-from bridge.settings import Settings
-from conformance.servers import NativeServer
+from nats_bridge.bridge.kinds.republish.run import RepublishRun
+from nats_bridge.bridge.settings import Settings
+from nats_bridge.native_servers import NativeServer
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecar_process import Scene, Seen
 from tests.live.sidecars import running, settings_for

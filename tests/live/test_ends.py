@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from bridge import cancelling
-from bridge import running as running_module
-from bridge import sidecar as sidecar_module
-from bridge.connection import open_link
-from bridge.rule_seat import RuleSeat
-from bridge.running import run
-from bridge.sidecar import Sidecar
-from conformance.servers import NativeServer, SharedServers
+from nats_bridge.bridge.app import process as running_module
+from nats_bridge.bridge.app import sidecar as sidecar_module
+from nats_bridge.bridge.app.process import run
+from nats_bridge.bridge.app.sidecar import Sidecar
+from nats_bridge.bridge.client import tasks as cancelling
+from nats_bridge.bridge.client.connection import open_link
+from nats_bridge.bridge.rules.supervisor import RuleSeat
+from nats_bridge.native_servers import NativeServer, SharedServers
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for

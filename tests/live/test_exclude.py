@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from conformance.servers import SharedServers
+from nats_bridge.native_servers import SharedServers
 from tests.live.copies import Copies, record_of
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Scene, last_sequence_of

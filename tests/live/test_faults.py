@@ -13,13 +13,15 @@ from typing import Any
 
 import pytest
 
-from bridge import connection, rule_seat, sidecar
-from bridge import running as running_module
-from bridge.errors import ApiError
-from bridge.running import run as run_sidecar
-from bridge.settings import Settings
-from bridge.wire import WireClient
-from conformance.servers import NativeServer, SharedServers
+from nats_bridge.bridge.app import process as running_module
+from nats_bridge.bridge.app import sidecar
+from nats_bridge.bridge.app.process import run as run_sidecar
+from nats_bridge.bridge.client import connection
+from nats_bridge.bridge.client.wire import WireClient
+from nats_bridge.bridge.errors import ApiError
+from nats_bridge.bridge.rules import supervisor as rule_seat
+from nats_bridge.bridge.settings import Settings
+from nats_bridge.native_servers import NativeServer, SharedServers
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecar_process import Load, Scene, Seen, differing, document, sidecar_processes

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from bridge.connection import Link, open_link
-from conformance.servers import NativeServer
+from nats_bridge.bridge.client.connection import Link, open_link
+from nats_bridge.native_servers import NativeServer
 from tests.live.raw_messages import OpenPeer
 from tests.live.stopped_process import stands_still
 from tests.live.until import LIMIT, until

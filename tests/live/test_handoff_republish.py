@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from bridge.settings import load
-from conformance.servers import NativeServer, SharedServers
+from nats_bridge.bridge.settings import load
+from nats_bridge.native_servers import NativeServer, SharedServers
 from tests.live.commands import Ran
 from tests.live.handoffs import UPGRADES, handoff
 from tests.live.raw_messages import OpenPeer

@@ -10,10 +10,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from bridge import rule_seat
-from bridge.cancelling import end_tasks
-from bridge.sidecar import Sidecar
-from conformance.servers import NativeServer, SharedServers
+from nats_bridge.bridge.app.sidecar import Sidecar
+from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.rules import supervisor as rule_seat
+from nats_bridge.native_servers import NativeServer, SharedServers
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Scene

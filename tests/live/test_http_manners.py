@@ -14,12 +14,12 @@ import aiohttp
 import pytest
 import structlog
 
-from bridge.errors import ConfigError
-from bridge.http import connections
-from bridge.http.connections import AT_ONCE
-from bridge.settings import load
-from bridge.sidecar import Sidecar
-from conformance.servers import SharedServers
+from nats_bridge.bridge.app.sidecar import Sidecar
+from nats_bridge.bridge.errors import ConfigError
+from nats_bridge.bridge.observability.http import connections
+from nats_bridge.bridge.observability.http.connections import AT_ONCE
+from nats_bridge.bridge.settings import load
+from nats_bridge.native_servers import SharedServers
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Scene, document
 from tests.live.sidecars import running, settings_for
@@ -189,7 +189,7 @@ async def test_an_address_that_cannot_be_used(rule: tuple[str, dict[str, Any]]) 
 async def test_the_port_of_a_server_too(rule: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        monkeypatch.setattr("bridge.http.listener._SERVERS_OWN", port)
+        monkeypatch.setattr("nats_bridge.bridge.observability.http.listener._SERVERS_OWN", port)
         with pytest.raises(ConfigError, match=r"turn it off; a nats-server's own monitoring, or another sidecar,"):
             await Sidecar(settings_for(rule[0], rule[1], http={"listen": f"127.0.0.1:{port}"})).start()
 

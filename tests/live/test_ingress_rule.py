@@ -14,19 +14,19 @@ import pytest
 from nats.aio.client import Client
 from structlog.testing import capture_logs
 
-from bridge.errors import BridgeError, ConfigError, RuleRefusedError
-from bridge.ingress import run as ingress_run
-from bridge.sidecar import Sidecar
-from conformance.servers import NativeServer, SharedServers
+from nats_bridge.bridge.app.sidecar import Sidecar
+from nats_bridge.bridge.errors import BridgeError, ConfigError, RuleRefusedError
+from nats_bridge.bridge.kinds.ingress import run as ingress_run
+from nats_bridge.native_servers import NativeServer, SharedServers
+from nats_bridge.transforms.dialect import dialect
+from nats_bridge.transforms.republish import StoredMessage, unpublishable
+from nats_bridge.transforms.transform import compile_transform
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecar_process import sidecar_processes
 from tests.live.sidecars import running, settings_for
 from tests.live.stored_messages import stored_messages
 from tests.live.test_twin import BLOCKS, PAYLOADS
 from tests.live.until import LIMIT, until
-from transforms.dialect import dialect
-from transforms.republish import StoredMessage, unpublishable
-from transforms.transform import compile_transform
 
 Name = Callable[[str], str]
 

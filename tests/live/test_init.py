@@ -12,10 +12,10 @@ import nkeys  # type: ignore[import-untyped]  # ships without types
 import pytest
 from jsonschema import Draft202012Validator
 
-from bridge.settings import load
-from bridge.settings.schema import configuration_schema
-from conformance.servers import NativeServer, SharedServers, free_port
-from marked_yaml import compose
+from nats_bridge.bridge.settings import load
+from nats_bridge.bridge.settings.schema import configuration_schema
+from nats_bridge.marked_yaml import compose
+from nats_bridge.native_servers import NativeServer, SharedServers, free_port
 from tests.live.commands import Ran
 from tests.live.credentials import JETSTREAM, Operator
 from tests.live.init_command import init, on_a_terminal

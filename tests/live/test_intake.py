@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from bridge.sidecar import Sidecar
-from bridge.wire import Delivered
-from conformance.servers import SharedServers
+from nats_bridge.bridge.app.sidecar import Sidecar
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.native_servers import SharedServers
+from nats_bridge.transforms import header_block
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
-from transforms import header_block
 
 Name = Callable[[str], str]
 Payloads = Callable[[bytes], bool]

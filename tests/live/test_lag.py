@@ -13,12 +13,12 @@ import promql_parser
 import pytest
 import yaml
 
-from bridge.copying.copy_run import CopyRun
-from bridge.jetstream_api import JetStreamApi
-from bridge.lag import Standpoint, waiting_behind
-from bridge.measures import Measures
-from bridge.sidecar import Sidecar
-from conformance.servers import NativeServer, SharedServers
+from nats_bridge.bridge.app.sidecar import Sidecar
+from nats_bridge.bridge.client.jetstream_api import JetStreamApi
+from nats_bridge.bridge.consuming.lag import Standpoint, waiting_behind
+from nats_bridge.bridge.kinds.copying.run import CopyRun
+from nats_bridge.bridge.observability.rule_metrics import Measures
+from nats_bridge.native_servers import NativeServer, SharedServers
 from tests.live.conftest import Connect
 from tests.live.copies import Copies
 from tests.live.leases import LONG, free

@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from bridge.clean import clean
-from bridge.connection import open_link
-from bridge.errors import ConfigError, NotPermittedError, RuleRefusedError
-from bridge.leadership import lease_store
-from bridge.leadership.lease import Record, Sighting, Write
-from bridge.leadership.lease_store import Bucket, LeaseStore, Outcome
-from bridge.leadership.timing import Timing
-from bridge.permissions import grants_of
-from bridge.rule_consumer import marker_name
-from bridge.rule_run import RuleRun
-from bridge.settings import Settings
-from bridge.sidecar import Sidecar
-from conformance.servers import NativeCluster, NativeServer, SharedServers
+from nats_bridge.bridge.app.cleanup import clean
+from nats_bridge.bridge.app.sidecar import Sidecar
+from nats_bridge.bridge.client.connection import open_link
+from nats_bridge.bridge.consuming.rule_consumer import marker_name
+from nats_bridge.bridge.errors import ConfigError, NotPermittedError, RuleRefusedError
+from nats_bridge.bridge.permissions import grants_of
+from nats_bridge.bridge.rules.leadership import lease_store
+from nats_bridge.bridge.rules.leadership.lease import Record, Sighting, Write
+from nats_bridge.bridge.rules.leadership.lease_store import Bucket, LeaseStore, Outcome
+from nats_bridge.bridge.rules.leadership.timing import Timing
+from nats_bridge.bridge.rules.run import RuleRun
+from nats_bridge.bridge.settings import Settings
+from nats_bridge.native_servers import NativeCluster, NativeServer, SharedServers
 from tests.live.copies import Copies
 from tests.live.cut_wire import cut_wire
 from tests.live.leases import LONG, free, lease

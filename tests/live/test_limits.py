@@ -10,8 +10,8 @@ from collections.abc import Callable
 import pytest
 from structlog.testing import capture_logs
 
-from bridge.copying import publisher
-from conformance.servers import NativeServer, SharedServers
+from nats_bridge.bridge.kinds.copying import publisher
+from nats_bridge.native_servers import NativeServer, SharedServers
 from tests.live.copies import Copies, record_of
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer

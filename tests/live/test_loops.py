@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from bridge import same_account
-from bridge.account_graph import AccountGraph, Outlook
-from bridge.links import close_links, connections_of, open_links
-from bridge.settings import Settings
-from conformance.servers import TWIN_VERSIONS, NativeCluster, NativeServer, SharedServers, fetch, free_port
-from conformance.servers.native_server import HOST
+from nats_bridge.bridge.client import account_identity as same_account
+from nats_bridge.bridge.client.connection_pool import close_links, connections_of, open_links
+from nats_bridge.bridge.rules.loops.account_graph import AccountGraph, Outlook
+from nats_bridge.bridge.settings import Settings
+from nats_bridge.native_servers import TWIN_VERSIONS, NativeCluster, NativeServer, SharedServers, fetch, free_port
+from nats_bridge.native_servers.native_server import HOST
 from tests.live.commands import command_here
 from tests.live.cut_wire import CutWire, cut_wire
 from tests.live.raw_messages import OpenPeer

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bridge.errors import StreamMissingError
-from bridge.preflight import check_server
-from conformance.servers import NativeServer, SharedServers
+from nats_bridge.bridge.app.preflight import check_server
+from nats_bridge.bridge.errors import StreamMissingError
+from nats_bridge.native_servers import NativeServer, SharedServers
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Scene, Seen, sidecar_processes

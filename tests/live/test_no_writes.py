@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from conformance.servers import SharedServers
+from nats_bridge.native_servers import SharedServers
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Scene, SidecarProcess, document
 
@@ -27,7 +27,7 @@ async def test_a_sidecar_that_can_write_nothing_does_its_work(
     config.write_text(json.dumps(document(url, here.rule(), http={"listen": "127.0.0.1:0"})), "utf-8")
     process = SidecarProcess(
         await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "bridge", "run", "-c", str(config)),
+            *(sys.executable, "-m", "nats_bridge", "run", "-c", str(config)),
             stdin=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
             cwd="/",

@@ -9,10 +9,17 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from bridge.latency import BOUNDS
-from bridge.telemetry import service
-from bridge.telemetry.names import ATTRIBUTES, LAG_MESSAGES, LAG_SECONDS, LEADER, METRICS, OPERATIONS
-from conformance.servers import SharedServers
+from nats_bridge.bridge.observability.latency import BOUNDS
+from nats_bridge.bridge.observability.telemetry import service
+from nats_bridge.bridge.observability.telemetry.names import (
+    ATTRIBUTES,
+    LAG_MESSAGES,
+    LAG_SECONDS,
+    LEADER,
+    METRICS,
+    OPERATIONS,
+)
+from nats_bridge.native_servers import SharedServers
 from tests.live.every_kind import EveryKind
 from tests.live.otlp_receiver import OtlpReceiver, attributes, otlp_receiver
 from tests.live.raw_messages import OpenPeer

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from bridge import connection, links
-from bridge.errors import ApiError
-from bridge.jetstream_api import JetStreamApi
-from conformance.servers import NativeServer, SharedServers
+from nats_bridge.bridge.client import connection
+from nats_bridge.bridge.client import connection_pool as links
+from nats_bridge.bridge.client.jetstream_api import JetStreamApi
+from nats_bridge.bridge.errors import ApiError
+from nats_bridge.native_servers import NativeServer, SharedServers
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Scene, Seen, sidecar_processes

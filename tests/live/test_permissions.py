@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 import structlog.testing
 
-from bridge.cancelling import end_tasks
-from bridge.clean import clean
-from bridge.errors import BridgeError
-from bridge.permissions import ConnectionGrants, Grant, as_text, grants_of, look_up
-from bridge.preflight import with_server
-from bridge.refused_subjects import refused_publication, refused_subscription
-from bridge.sidecar import Sidecar
-from conformance.servers import NativeServer
+from nats_bridge.bridge.app.cleanup import clean
+from nats_bridge.bridge.app.preflight import with_server
+from nats_bridge.bridge.app.sidecar import Sidecar
+from nats_bridge.bridge.client.permission_violations import refused_publication, refused_subscription
+from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.errors import BridgeError
+from nats_bridge.bridge.permissions import ConnectionGrants, Grant, as_text, grants_of, look_up
+from nats_bridge.native_servers import NativeServer
+from nats_bridge.transforms.subject import is_subset
 from tests.live.permitted import FIRST, KEEPER, Scenario, Used, every_kind, used
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.until import until
-from transforms.subject import is_subset
 
 Servers = Callable[..., NativeServer]
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from bridge.connection import open_link
-from bridge.errors import BridgeError, ServerUnreachableError
-from bridge.settings import load
-from conformance.servers import NativeServer, SharedServers
+from nats_bridge.bridge.client.connection import open_link
+from nats_bridge.bridge.errors import BridgeError, ServerUnreachableError
+from nats_bridge.bridge.settings import load
+from nats_bridge.native_servers import NativeServer, SharedServers
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Scene, SidecarProcess, document
 from tests.live.sidecars import failure_of

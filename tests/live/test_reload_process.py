@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from conformance.servers import SharedServers
+from nats_bridge.native_servers import SharedServers
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Scene, Seen, SidecarProcess, document
 from tests.live.until import LIMIT, until

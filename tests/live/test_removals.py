@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from bridge.connection import open_link
-from bridge.removals import AUDIT_SUBJECT, Changed, Deleted, Purged, Removal, read_audit
-from conformance.servers import SharedServers
+from nats_bridge.bridge.client.audit_advisories import AUDIT_SUBJECT, Changed, Deleted, Purged, Removal, read_audit
+from nats_bridge.bridge.client.connection import open_link
+from nats_bridge.native_servers import SharedServers
+from nats_bridge.transforms.timestamp import nanoseconds_of
 from tests.live.raw_messages import OpenPeer
 from tests.live.until import LIMIT, until
-from transforms.timestamp import nanoseconds_of
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg

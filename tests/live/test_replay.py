@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from bridge.connection import Link, open_link
-from bridge.errors import ApiError
-from bridge.replay import Replay
-from bridge.republish_loop import AckReply
-from bridge.wire import BatchSubscription, Delivered
-from conformance.servers import SharedServers
+from nats_bridge.bridge.client.connection import Link, open_link
+from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
+from nats_bridge.bridge.consuming.ack_reply import AckReply
+from nats_bridge.bridge.consuming.replay import Replay
+from nats_bridge.bridge.errors import ApiError
+from nats_bridge.native_servers import SharedServers
 from tests.live.cut_wire import CutWire, cut_wire
 from tests.live.raw_messages import OpenPeer
 from tests.live.until import LIMIT

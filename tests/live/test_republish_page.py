@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from bridge.preflight import check_server
-from bridge.settings import Settings
-from conformance.servers import NativeServer
-from marked_yaml import compose
+from nats_bridge.bridge.app.preflight import check_server
+from nats_bridge.bridge.settings import Settings
+from nats_bridge.marked_yaml import compose
+from nats_bridge.native_servers import NativeServer
 from tests.live.raw_messages import Collected, OpenPeer, RawPeer
 from tests.live.sidecars import running
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from bridge.settings import load
-from conformance.servers import SharedServers
+from nats_bridge.bridge.settings import load
+from nats_bridge.native_servers import SharedServers
 from tests.live.commands import Ran, command_here
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Load, Scene, differing, document, sidecar_processes

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from bridge.errors import RuleRefusedError
-from bridge.sidecar import Sidecar
-from conformance.servers import SharedServers
+from nats_bridge.bridge.app.sidecar import Sidecar
+from nats_bridge.bridge.errors import RuleRefusedError
+from nats_bridge.native_servers import SharedServers
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Scene, differing

@@ -13,7 +13,7 @@ import nats.js.errors
 import pytest
 from nats.aio.client import Client
 
-from conformance.servers import (
+from nats_bridge.native_servers import (
     TWIN_VERSIONS,
     NativeCluster,
     NativeServer,
@@ -24,7 +24,7 @@ from conformance.servers import (
     fetch,
     free_port,
 )
-from conformance.servers.errors import NoLeaderError
+from nats_bridge.native_servers.errors import NoLeaderError
 from tests.live.raw_messages import NO_PEERS
 from tests.live.until import LIMIT, until
 
@@ -148,7 +148,7 @@ def test_a_port_taken_in_between_is_replaced(native_server: Make, monkeypatch: p
     with native_server(NEWEST) as first:
         offered = iter([first.port, first.port])
         real = free_port
-        monkeypatch.setattr("conformance.servers.native_server.free_port", lambda: next(offered, None) or real())
+        monkeypatch.setattr("nats_bridge.native_servers.native_server.free_port", lambda: next(offered, None) or real())
         with native_server(NEWEST) as second:
             assert second.port != first.port
 
@@ -254,7 +254,9 @@ def test_a_cluster_chooses_anew_when_a_route_port_is_taken(monkeypatch: pytest.M
         other.bind(("127.0.0.1", 0))
         other.listen()
         offered = iter([other.getsockname()[1]])
-        monkeypatch.setattr("conformance.servers.native_cluster.free_port", lambda: next(offered, None) or free_port())
+        monkeypatch.setattr(
+            "nats_bridge.native_servers.native_cluster.free_port", lambda: next(offered, None) or free_port()
+        )
         with NativeCluster(NEWEST) as cluster:
             assert cluster.await_leader().running
             assert next(offered, "used up") == "used up"

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from conformance.servers import SharedServers
+from nats_bridge.native_servers import SharedServers
+from nats_bridge.transforms.dialect import dialect
+from nats_bridge.transforms.source_record import first_record
+from nats_bridge.transforms.sourcing import Copied, compile_sourcing
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.stored_messages import stored_messages
-from transforms.dialect import dialect
-from transforms.source_record import first_record
-from transforms.sourcing import Copied, compile_sourcing
 
 BLOCKS = [
     b"",

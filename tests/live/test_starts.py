@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from bridge.errors import RuleRefusedError
-from conformance.servers import NativeServer, SharedServers
+from nats_bridge.bridge.errors import RuleRefusedError
+from nats_bridge.native_servers import NativeServer, SharedServers
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Scene, Seen, differing, sidecar_processes
 from tests.live.sidecars import running, settings_for

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from bridge.cli import main
-from bridge.connection import open_link
-from conformance.servers import NativeServer, SharedServers
+from nats_bridge.bridge.cli import main
+from nats_bridge.bridge.client.connection import open_link
+from nats_bridge.native_servers import NativeServer, SharedServers
 from tests import status_documents as samples
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from conformance.servers import NativeServer
+from nats_bridge.native_servers import NativeServer
 from tests.live.stream_config_answers import ask, difference
 
 DOCUMENT = json.loads((Path(__file__).parents[1] / "data" / "stream_config_cases.json").read_text("utf-8"))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from conformance.servers import SharedServers
+from nats_bridge.native_servers import SharedServers
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until

@@ -12,14 +12,14 @@ import aiohttp
 import pytest
 import structlog
 
-from bridge.cancelling import end_tasks
-from bridge.copying.copy_run import CopyRun
-from bridge.http import progress_watch
-from bridge.http.progress_watch import ProgressWatch
-from bridge.republish_run import RepublishRun
-from bridge.sidecar import Sidecar
-from bridge.status.asking import ask_whether_alive, status_url
-from conformance.servers import NativeServer, SharedServers
+from nats_bridge.bridge.app.sidecar import Sidecar
+from nats_bridge.bridge.cli.status.asking import ask_whether_alive, status_url
+from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.kinds.copying.run import CopyRun
+from nats_bridge.bridge.kinds.republish.run import RepublishRun
+from nats_bridge.bridge.observability.http import progress_watch
+from nats_bridge.bridge.observability.http.progress_watch import ProgressWatch
+from nats_bridge.native_servers import NativeServer, SharedServers
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Load, Scene, sidecar_processes

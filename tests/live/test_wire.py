@@ -1,4 +1,4 @@
-"""The wire against real servers: guards what `bridge.wire` needs of nats-py's internals."""
+"""The wire against real servers: guards what `bridge.client.wire` needs of nats-py's internals."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 from nats.aio.transport import TcpTransport
 
-from bridge.wire import Delivered, WireClient
-from conformance.servers import NativeServer, SharedServers
+from nats_bridge.bridge.client.wire import Delivered, WireClient
+from nats_bridge.native_servers import NativeServer, SharedServers
 from tests.live.raw_messages import OpenPeer
 from tests.live.until import LIMIT
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.servers import TWIN_VERSIONS
+from nats_bridge.native_servers import TWIN_VERSIONS
 
 __all__ = ["OLDEST_AND_NEWEST", "few_or_many"]
 

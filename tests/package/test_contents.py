@@ -23,7 +23,15 @@ VERSION = DECLARED["project"]["version"]
 def tracked() -> set[str]:
     """The files of the last commit and of the next one."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=PROJECT, capture_output=True, text=True, check=True)
-    return set(listed.stdout.split("\0")) - {""}
+    return {_packed(name) for name in listed.stdout.split("\0")} - {""}
+
+
+def _packed(name: str) -> str:
+    """A tracked file's name in an archive: what `nats_bridge` links to is packed there."""
+    if name.startswith("nats_bridge/") and (PROJECT / name).is_symlink():
+        return ""
+    link = PROJECT / "nats_bridge" / name.partition("/")[0]
+    return f"nats_bridge/{name}" if link.is_symlink() else name
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +75,17 @@ def test_the_wheel_holds_every_file_of_the_packages_and_no_other(in_wheel: set[s
 
 def test_what_is_not_python_is_among_them(in_wheel: set[str]) -> None:
     assert {f"{package}/py.typed" for package in PACKAGES} <= in_wheel
-    assert {"bridge/http/page/page.js", "conformance/reports/page/page.html"} <= in_wheel
-    assert {"conformance/catalogue/adr28/headers.yaml", "conformance/catalogue/case-file.schema.json"} <= in_wheel
+    names = {name.removeprefix("nats_bridge/") for name in in_wheel}
+    assert {"bridge/observability/http/page/page.js", "conformance/reports/page/page.html"} <= names
+    assert {"conformance/catalogue/adr28/headers.yaml", "conformance/catalogue/case-file.schema.json"} <= names
+
+
+def test_it_takes_two_names_of_an_environment(in_wheel: set[str]) -> None:
+    assert {name.partition("/")[0] for name in in_wheel} == {
+        "nats_bridge",
+        "pyspark_jetstream",
+        f"nats_bridge-{VERSION}.dist-info",
+    }
 
 
 def test_the_source_archive_holds_what_is_declared_and_tracked(in_sdist: set[str], tracked: set[str]) -> None:

@@ -7,9 +7,11 @@ import json
 import click
 import pytest
 
-from bridge.cli.entry import program
-from conformance.servers import TWIN_VERSIONS
-from tests.package.conftest import DECLARED, PACKAGES, PROJECT, Installed
+from nats_bridge.bridge.cli.entry import program
+from nats_bridge.native_servers import TWIN_VERSIONS
+from tests.package.conftest import DECLARED, PROJECT, Installed
+
+LINKED = sorted(link.name for link in (PROJECT / "nats_bridge").iterdir() if link.is_symlink())
 
 IMPORT_ALL = """
 import importlib, pkgutil, sys
@@ -28,10 +30,16 @@ def test_what_it_needs_is_there(installed: Installed) -> None:
 
 
 def test_every_module_can_be_imported_without_what_only_tests_have(installed: Installed) -> None:
-    # The rooms for Spark need PySpark, which is an extra.
-    packages = [package for package in PACKAGES if package not in {"pipeline", "pyspark_jetstream"}]
+    # What runs on Spark needs PySpark, which is an extra.
+    packages = [f"nats_bridge.{name}" for name in LINKED if name != "pipeline"]
     done = installed.run("python", "-W", "error", "-c", IMPORT_ALL, *packages)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", LINKED)
+def test_a_folder_of_the_repository_is_no_name_of_an_environment(name: str, installed: Installed) -> None:
+    done = installed.run("python", "-c", f"import {name}")
+    assert f"No module named '{name}'" in done.stderr
 
 
 def test_it_tells_its_version(installed: Installed) -> None:
@@ -58,7 +66,9 @@ def test_a_transform_is_explained(installed: Installed) -> None:
 
 
 def test_a_job_on_spark_says_what_to_install(installed: Installed) -> None:
-    done = installed.run("python", "-c", "from pipeline.session import spark_session; spark_session('orders')")
+    done = installed.run(
+        "python", "-c", "from nats_bridge.pipeline.session import spark_session; spark_session('orders')"
+    )
     assert done.stderr.rstrip().endswith("install the extra: pip install 'nats-bridge[spark]'")
 
 

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from bridge.settings import Settings
-from pipeline.backfill.dry_run import DryRun
-from pipeline.backfill.job import backfill
-from pipeline.backfill.request import Request
-from pipeline.backfill.summary import EntrySummary
-from pipeline.capture.manifest import MANIFEST, Capture, Chunk
-from pipeline.columns import CAPTURED, ddl
-from pipeline.progress import Shown
+from nats_bridge.bridge.settings import Settings
+from nats_bridge.pipeline.backfill.dry_run import DryRun
+from nats_bridge.pipeline.backfill.job import backfill
+from nats_bridge.pipeline.backfill.request import Request
+from nats_bridge.pipeline.backfill.summary import EntrySummary
+from nats_bridge.pipeline.capture.manifest import MANIFEST, Capture, Chunk
+from nats_bridge.pipeline.columns import CAPTURED, ddl
+from nats_bridge.pipeline.progress import Shown
 from tests.live.copied_messages import everything
 from tests.live.raw_messages import RawPeer
 

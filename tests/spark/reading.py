@@ -18,10 +18,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pipeline.columns import DEFAULT
-from pipeline.source.batch_reader import BatchReader
-from pipeline.source.read_options import ReadOptions
-from pipeline.source.schema import ReadSchema
+from nats_bridge.pipeline.columns import DEFAULT
+from nats_bridge.pipeline.source.batch_reader import BatchReader
+from nats_bridge.pipeline.source.read_options import ReadOptions
+from nats_bridge.pipeline.source.schema import ReadSchema
 
 __all__ = ["TYPES", "Read", "spark_schema"]
 

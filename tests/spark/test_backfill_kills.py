@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from bridge.settings import Settings
-from conformance.servers import SharedServers
-from pipeline.backfill.kept_rows import KeptRows
-from pipeline.backfill.row_reading import RowEntry
-from pipeline.errors import DataLostError, JobFailedError
+from nats_bridge.bridge.settings import Settings
+from nats_bridge.native_servers import SharedServers
+from nats_bridge.pipeline.backfill.kept_rows import KeptRows
+from nats_bridge.pipeline.backfill.row_reading import RowEntry
+from nats_bridge.pipeline.errors import DataLostError, JobFailedError
 from tests.live.copies import Copies
 from tests.live.cut_wire import CutWire
 from tests.live.raw_messages import OpenPeer
@@ -133,7 +133,7 @@ async def test_a_connection_that_breaks_within_a_task_is_made_anew(
 async def command(config: Path) -> asyncio.subprocess.Process:
     """`nats-bridge backfill`, started."""
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bridge", "backfill", "-c", str(config), "rule"),
+        *(sys.executable, "-m", "nats_bridge", "backfill", "-c", str(config), "rule"),
         *("--master", "local[1]", "--spark", "spark.driver.memory=512m", "--quiet", "--json"),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

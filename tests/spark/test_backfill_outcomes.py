@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from conformance.servers import SharedServers
-from pipeline.errors import OptionError, PipelineError
+from nats_bridge.native_servers import SharedServers
+from nats_bridge.pipeline.errors import OptionError, PipelineError
 from tests.live.copied_messages import everything
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer

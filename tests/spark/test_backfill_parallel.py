@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bridge.copying.publisher import MOST_UNCONFIRMED
-from bridge.errors import RuleRefusedError
-from bridge.handoff.rule_handoff import Wish, hand_over
-from pipeline.errors import OptionError, PipelineError
+from nats_bridge.bridge.errors import RuleRefusedError
+from nats_bridge.bridge.handoff.rule_handoff import Wish, hand_over
+from nats_bridge.bridge.kinds.copying.publisher import MOST_UNCONFIRMED
+from nats_bridge.pipeline.errors import OptionError, PipelineError
 from tests.live.copies import Copies, record_of
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import RawPeer

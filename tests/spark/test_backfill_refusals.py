@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bridge.errors import BridgeError, RuleRefusedError
-from bridge.leadership.leases import open_leases
-from bridge.settings import Settings
-from conformance.servers import SharedServers
-from pipeline.backfill.job import backfill
-from pipeline.backfill.request import Request
-from pipeline.errors import OptionError, PipelineError
-from pipeline.progress import Shown
+from nats_bridge.bridge.errors import BridgeError, RuleRefusedError
+from nats_bridge.bridge.rules.leadership.leases import open_leases
+from nats_bridge.bridge.settings import Settings
+from nats_bridge.native_servers import SharedServers
+from nats_bridge.pipeline.backfill.job import backfill
+from nats_bridge.pipeline.backfill.request import Request
+from nats_bridge.pipeline.errors import OptionError, PipelineError
+from nats_bridge.pipeline.progress import Shown
 from tests.live.copies import Copies
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Iterator
 import pyarrow as pa
 import pytest
 
-from bridge.republish_loop import AckReply
-from pipeline.backfill.kept_rows import KeptRows
-from pipeline.backfill.rows import Piece, deliveries_of, pieces_of, sequence_of
-from pipeline.errors import DataLostError, SchemaError
+from nats_bridge.bridge.consuming.ack_reply import AckReply
+from nats_bridge.pipeline.backfill.kept_rows import KeptRows
+from nats_bridge.pipeline.backfill.rows import Piece, deliveries_of, pieces_of, sequence_of
+from nats_bridge.pipeline.errors import DataLostError, SchemaError
 
 
 def rows(*sequences: int) -> pa.RecordBatch:

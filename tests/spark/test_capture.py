@@ -17,22 +17,22 @@ import pyarrow.dataset
 import pyarrow.parquet
 import pytest
 
-from bridge.settings import Connection
-from pipeline.capture import capturing
-from pipeline.capture.capturing import capture
-from pipeline.capture.hadoop_place import HadoopPlace
-from pipeline.capture.ledger import Ledger
-from pipeline.capture.lock import LOCK, locked
-from pipeline.capture.manifest import MANIFEST, Capture
-from pipeline.capture.place import LocalPlace
-from pipeline.capture.reading import capture_at, is_capture, read_capture
-from pipeline.capture.wanted import Result, Wanted
-from pipeline.errors import DataLostError, OptionError, PipelineError
-from pipeline.failures import failure
-from pipeline.progress import Progress
+from nats_bridge.bridge.settings import Connection
+from nats_bridge.pipeline.capture import capturing
+from nats_bridge.pipeline.capture.capturing import capture
+from nats_bridge.pipeline.capture.hadoop_place import HadoopPlace
+from nats_bridge.pipeline.capture.ledger import Ledger
+from nats_bridge.pipeline.capture.lock import LOCK, locked
+from nats_bridge.pipeline.capture.manifest import MANIFEST, Capture
+from nats_bridge.pipeline.capture.place import LocalPlace
+from nats_bridge.pipeline.capture.reading import capture_at, is_capture, read_capture
+from nats_bridge.pipeline.capture.wanted import Result, Wanted
+from nats_bridge.pipeline.errors import DataLostError, OptionError, PipelineError
+from nats_bridge.pipeline.failures import failure
+from nats_bridge.pipeline.progress import Progress
+from nats_bridge.transforms.timestamp import rfc3339_nano
 from tests.live.raw_messages import RawPeer
 from tests.live.stored_messages import stored_messages
-from transforms.timestamp import rfc3339_nano
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

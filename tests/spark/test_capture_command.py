@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet
 import pytest
 
-from bridge.cli import main
-from conformance.servers import SharedServers
-from pipeline.capture.manifest import MANIFEST, Capture
+from nats_bridge.bridge.cli import main
+from nats_bridge.native_servers import SharedServers
+from nats_bridge.pipeline.capture.manifest import MANIFEST, Capture
 from tests.live.raw_messages import OpenPeer
 from tests.spark.waiting import seen
 
@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 async def capturing(place: Path, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """The command at work; its files of the moment are below `place`, which so tells its processes from others."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bridge", "capture", *arguments, "--spark", "spark.driver.memory=512m"),
+        *(sys.executable, "-m", "nats_bridge", "capture", *arguments, "--spark", "spark.driver.memory=512m"),
         cwd=ROOT,
         env={**os.environ, "TMPDIR": str(place)},
         stdout=asyncio.subprocess.PIPE,

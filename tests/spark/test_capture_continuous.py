@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet
 import pytest
 
-from bridge.settings import Connection
-from conformance.servers import NativeServer, SharedServers
-from pipeline.capture.capturing import capture
-from pipeline.capture.manifest import MANIFEST, Capture
-from pipeline.capture.wanted import Result, Wanted
-from pipeline.errors import DataLostError
-from pipeline.progress import Progress
+from nats_bridge.bridge.settings import Connection
+from nats_bridge.native_servers import NativeServer, SharedServers
+from nats_bridge.pipeline.capture.capturing import capture
+from nats_bridge.pipeline.capture.manifest import MANIFEST, Capture
+from nats_bridge.pipeline.capture.wanted import Result, Wanted
+from nats_bridge.pipeline.errors import DataLostError
+from nats_bridge.pipeline.progress import Progress
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.spark.waiting import seen
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.copying.copy_loop import CopyLoop, Operation
-from bridge.copying.counters import CopyCounters
-from pipeline.backfill.column_copies import copies_of
-from pipeline.backfill.rows import SCHEMA, Piece
+from nats_bridge.bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.bridge.kinds.copying.encoder import CopyLoop, Operation
+from nats_bridge.pipeline.backfill.column_copies import copies_of
+from nats_bridge.pipeline.backfill.rows import SCHEMA, Piece
+from nats_bridge.transforms.dialect import dialect
+from nats_bridge.transforms.republish import StoredMessage
+from nats_bridge.transforms.sourcing import compile_sourcing
 from tests.unit.messages_to_copy import CONFIGS, ENTRIES, KEY, MESSAGES, SUBJECTS, stored, target_of
-from transforms.dialect import dialect
-from transforms.republish import StoredMessage
-from transforms.sourcing import compile_sourcing
 
 ORDINARY = st.lists(
     st.tuples(

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
-from pipeline.diff.ordering import out_of_order
-from pipeline.diff.rules import transform_of
-from pipeline.diff.run import Result, Wanted, compared
-from pipeline.diff.sides import Place
-from pipeline.errors import OptionError, PipelineError, SchemaError
+from nats_bridge.pipeline.diff.ordering import out_of_order
+from nats_bridge.pipeline.diff.rules import transform_of
+from nats_bridge.pipeline.diff.run import Result, Wanted, compared
+from nats_bridge.pipeline.diff.sides import Place
+from nats_bridge.pipeline.errors import OptionError, PipelineError, SchemaError
 from tests.spark.histories import Stored, block, history
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from xml.etree import ElementTree
 import pyarrow.parquet
 import pytest
 
-from bridge.cli import main
+from nats_bridge.bridge.cli import main
 from tests.spark.histories import Stored, history
 
 
 def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "bridge", *map(str, arguments)]
+    words = [sys.executable, "-m", "nats_bridge", *map(str, arguments)]
     return subprocess.run(words, capture_output=True, text=True, check=False)
 
 

@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.diff.batch_reading import batch_reader
-from pipeline.diff.comparing import By, Comparison, State, bits_of, ignored_of, reader
-from pipeline.diff.findings import KINDS, Finding, Side, found
-from pipeline.diff.header_lines import differences
-from pipeline.diff.longest_increasing import displaced
-from pipeline.diff.provenance import Provenance, provenance, same_origin, without_republished_lines
+from nats_bridge.pipeline.diff.batch_reading import batch_reader
+from nats_bridge.pipeline.diff.comparing import By, Comparison, State, bits_of, ignored_of, reader
+from nats_bridge.pipeline.diff.findings import KINDS, Finding, Side, found
+from nats_bridge.pipeline.diff.header_lines import differences
+from nats_bridge.pipeline.diff.longest_increasing import displaced
+from nats_bridge.pipeline.diff.provenance import Provenance, provenance, same_origin, without_republished_lines
+from nats_bridge.transforms import header_block
+from nats_bridge.transforms.dialect import dialect
+from nats_bridge.transforms.republish import StoredMessage, compile_republish
+from nats_bridge.transforms.source_record import HEADER, TWIN_HEADER
+from nats_bridge.transforms.sourcing import Copied, compile_sourcing
 from tests.spark.histories import block
-from transforms import header_block
-from transforms.dialect import dialect
-from transforms.republish import StoredMessage, compile_republish
-from transforms.source_record import HEADER, TWIN_HEADER
-from transforms.sourcing import Copied, compile_sourcing
 
 REPUBLISHED = (b"Nats-Stream: M", b"Nats-Subject: a", b"Nats-Sequence: 4", b"Nats-Last-Sequence: 0")
 

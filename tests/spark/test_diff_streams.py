@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bridge.settings import Connection, Settings
-from pipeline.diff.rules import rule_of
-from pipeline.diff.run import Wanted, compared
-from pipeline.diff.sides import Place
-from pipeline.errors import PipelineError
+from nats_bridge.bridge.settings import Connection, Settings
+from nats_bridge.pipeline.diff.rules import rule_of
+from nats_bridge.pipeline.diff.run import Wanted, compared
+from nats_bridge.pipeline.diff.sides import Place
+from nats_bridge.pipeline.errors import PipelineError
 from tests.live.raw_messages import RawPeer
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until

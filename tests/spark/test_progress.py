@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline.errors import JobStoppedError
-from pipeline.progress import Progress, Shown, watched
-from pipeline.progress_line import State, line, span, summary
-from pipeline.spark_counts import SparkCounts
+from nats_bridge.pipeline.errors import JobStoppedError
+from nats_bridge.pipeline.progress import Progress, Shown, watched
+from nats_bridge.pipeline.progress_line import State, line, span, summary
+from nats_bridge.pipeline.spark_counts import SparkCounts
 from tests.spark.waiting import PATIENCE
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from conformance.servers import NativeServer
-from pipeline.errors import DataLostError, OptionError, PipelineError, SchemaError, UnreachableError, told
+from nats_bridge.native_servers import NativeServer
+from nats_bridge.pipeline.errors import DataLostError, OptionError, PipelineError, SchemaError, UnreachableError, told
 from tests.live.raw_messages import OpenPeer, RawPeer
 
 if TYPE_CHECKING:

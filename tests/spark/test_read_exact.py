@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from pyspark.sql.types import BinaryType
 
-from conformance.servers import SharedServers
-from pipeline.errors import OptionError, SchemaError, told
-from pipeline.source import range_reader, stream_state
+from nats_bridge.native_servers import SharedServers
+from nats_bridge.pipeline.errors import OptionError, SchemaError, told
+from nats_bridge.pipeline.source import range_reader, stream_state
+from nats_bridge.transforms.timestamp import nanoseconds_of
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.spark.reading import Read, spark_schema
-from transforms.timestamp import nanoseconds_of
 
 _BLOCK = b"NATS/1.0\r\nTag: a\r\ntag:  B \r\nno colon\r\nTag: a\r\nempty:\r\nurl: nats://x:1\r\n\r\n"
 _HEADERS = [("Tag", "a"), ("tag", "B"), ("Tag", "a"), ("empty", ""), ("url", "nats://x:1")]

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from conformance.servers import NativeServer
-from pipeline.errors import DataLostError, PipelineError, UnreachableError, told
-from pipeline.source import range_reader
+from nats_bridge.native_servers import NativeServer
+from nats_bridge.pipeline.errors import DataLostError, PipelineError, UnreachableError, told
+from nats_bridge.pipeline.source import range_reader
 from tests.live.cut_wire import CutWire, cut_wire
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.spark.reading import Read, spark_schema

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import IntegerType, MapType, StringType, TimestampNTZType
 
-from pipeline.connections import FIELDS
-from pipeline.errors import OptionError, SchemaError
-from pipeline.options import READ, given
-from pipeline.source.cores import CORES, cores
-from pipeline.source.read_options import ReadOptions
-from pipeline.source.schema import ReadSchema
+from nats_bridge.pipeline.connections import FIELDS
+from nats_bridge.pipeline.errors import OptionError, SchemaError
+from nats_bridge.pipeline.options import READ, given
+from nats_bridge.pipeline.source.cores import CORES, cores
+from nats_bridge.pipeline.source.read_options import ReadOptions
+from nats_bridge.pipeline.source.schema import ReadSchema
 from tests.spark.reading import spark_schema
 
 _SERVER = {"servers": "nats://127.0.0.1:1", "stream": "S"}

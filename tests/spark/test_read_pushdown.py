@@ -22,9 +22,9 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from conformance.servers import SharedServers
-from pipeline.source.pushdown import narrowed
-from pipeline.source.read_options import ReadOptions
+from nats_bridge.native_servers import SharedServers
+from nats_bridge.pipeline.source.pushdown import narrowed
+from nats_bridge.pipeline.source.read_options import ReadOptions
 from tests.live.raw_messages import OpenPeer
 from tests.spark.reading import Read
 

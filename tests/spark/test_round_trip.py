@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from conformance.servers import TWIN_VERSIONS, SharedServers
+from nats_bridge.native_servers import TWIN_VERSIONS, SharedServers
 from tests.live.copied_messages import everything
 from tests.live.raw_messages import OpenPeer
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.errors import SparkMissingError
-from pipeline.java import require_java
+from nats_bridge.pipeline.errors import SparkMissingError
+from nats_bridge.pipeline.java import require_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,8 +84,8 @@ class Hidden(MetaPathFinder):
         if name.partition(".")[0] in sys.argv[1:]:
             raise ModuleNotFoundError(f"No module named '{name}'", name=name)
 sys.meta_path.insert(0, Hidden())
-from pipeline.session import job_session
-from bridge.errors import BridgeError
+from nats_bridge.pipeline.session import job_session
+from nats_bridge.bridge.errors import BridgeError
 try:
     with job_session("a job", settings={"spark.driver.memory": "512m"}) as spark:
         print(spark.range(3).count())

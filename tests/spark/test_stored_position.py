@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bridge.errors import BridgeError
-from bridge.settings import Connection
-from pipeline.backfill.stored_position import StoredPosition
-from pipeline.connections import connected
-from pipeline.progress import watched
-from pipeline.source.loop_thread import LoopThread
+from nats_bridge.bridge.errors import BridgeError
+from nats_bridge.bridge.settings import Connection
+from nats_bridge.pipeline.backfill.stored_position import StoredPosition
+from nats_bridge.pipeline.connections import connected
+from nats_bridge.pipeline.progress import watched
+from nats_bridge.pipeline.source.loop_thread import LoopThread
+from nats_bridge.transforms import header_block
+from nats_bridge.transforms.source_record import SourceRecord
 from tests.live.raw_messages import RawPeer
 from tests.spark.waiting import seen
-from transforms import header_block
-from transforms.source_record import SourceRecord
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

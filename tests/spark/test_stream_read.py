@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from conformance.servers import SharedServers
-from pipeline.errors import DataLostError, OptionError, PipelineError, told
+from nats_bridge.native_servers import SharedServers
+from nats_bridge.pipeline.errors import DataLostError, OptionError, PipelineError, told
 from tests.live.cut_wire import CutWire, cut_wire
 from tests.live.raw_messages import OpenPeer, RawPeer
 

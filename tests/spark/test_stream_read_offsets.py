@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from pipeline.errors import DataLostError
-from pipeline.source.read_options import ReadOptions
-from pipeline.source.schema import ReadSchema
-from pipeline.source.stream_reader import StreamReader
+from nats_bridge.pipeline.errors import DataLostError
+from nats_bridge.pipeline.source.read_options import ReadOptions
+from nats_bridge.pipeline.source.schema import ReadSchema
+from nats_bridge.pipeline.source.stream_reader import StreamReader
 from tests.live.raw_messages import RawPeer
 from tests.spark.reading import spark_schema
 
@@ -121,7 +121,7 @@ def test_pyspark_without_read_limits_is_enough() -> None:
 import sys
 import pyspark.sql.datasource
 sys.modules["pyspark.sql.streaming.datasource"] = None
-from pipeline.source.stream_reader import StreamReader
+from nats_bridge.pipeline.source.stream_reader import StreamReader
 assert issubclass(StreamReader, pyspark.sql.datasource.DataSourceStreamReader)
 """
     subprocess.run([sys.executable, "-c", program], check=True)

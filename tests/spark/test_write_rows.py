@@ -8,15 +8,15 @@ from zlib import crc32
 import pyarrow as pa
 import pytest
 
-from bridge.copying.bundle import operations_of
-from bridge.copying.target import Target
-from pipeline.errors import RowError
-from pipeline.sink import bundling
-from pipeline.sink.bundling import BundleBuilder
-from pipeline.sink.layout import RowLayout
-from pipeline.sink.partition_write import _step
-from pipeline.sink.row_ids import RowId, RowPlace, write_key
-from pipeline.sink.stored_rows import StoredRows
+from nats_bridge.bridge.kinds.copying.bundle import operations_of
+from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.pipeline.errors import RowError
+from nats_bridge.pipeline.sink import bundling
+from nats_bridge.pipeline.sink.bundling import BundleBuilder
+from nats_bridge.pipeline.sink.layout import RowLayout
+from nats_bridge.pipeline.sink.partition_write import _step
+from nats_bridge.pipeline.sink.row_ids import RowId, RowPlace, write_key
+from nats_bridge.pipeline.sink.stored_rows import StoredRows
 
 SCHEMA = pa.schema(
     [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.errors import OptionError, PipelineError, RowError, told
+from nats_bridge.pipeline.errors import OptionError, PipelineError, RowError, told
 from tests.live.forgotten_ids import PROBE, until_forgotten
 from tests.live.raw_messages import RawPeer
 from tests.live.stored_messages import stored_messages

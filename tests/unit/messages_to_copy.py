@@ -7,10 +7,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from bridge.copying.copy_loop import CopyLoop, Operation, Special
-from bridge.copying.target import Target
-from bridge.wire import Delivered
-from transforms.republish import StoredMessage
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.kinds.copying.encoder import CopyLoop, Operation, Special
+from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.transforms.republish import StoredMessage
 
 KEY = b"0123456789ab"
 EARLIER = b"Nats-Msg-Id: bridge-ba9876543210-4-1699999999999999999"  # of the copy before, in a chain

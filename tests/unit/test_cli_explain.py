@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from bridge.cli import main
-from bridge.cli.explain_lines import LineAnswerer, answer_stream
-from transforms.dialect import NEWEST, dialect
+from nats_bridge.bridge.cli import main
+from nats_bridge.bridge.cli.explain_lines import LineAnswerer, answer_stream
+from nats_bridge.transforms.dialect import NEWEST, dialect
 
 
 def _run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -157,7 +157,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_bytes_that_are_not_utf8_are_shown_escaped_and_plain_when_there_is_no_terminal() -> None:
-    command = [sys.executable, "-m", "bridge", "explain", "a.*", "b.$1"]
+    command = [sys.executable, "-m", "nats_bridge", "explain", "a.*", "b.$1"]
     done = subprocess.run([*command, b"a.\xff"], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"a.\\xff \xe2\x86\x92 b.\\xff\n" in done.stdout
@@ -236,7 +236,7 @@ def test_answers_come_as_soon_as_a_line_is_complete() -> None:
 
 def test_a_conversation_over_pipes() -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "bridge", "explain", "--jsonl", "--dialect", "2.10"],
+        [sys.executable, "-m", "nats_bridge", "explain", "--jsonl", "--dialect", "2.10"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=os.environ | {"PYTHONUNBUFFERED": "1"},

@@ -20,9 +20,9 @@ from typing import Any
 
 import pytest
 
-from bridge.cli import main
-from bridge.errors import ConfigError
-from bridge.status.asking import status_url, url_of_listener
+from nats_bridge.bridge.cli import main
+from nats_bridge.bridge.cli.status.asking import status_url, url_of_listener
+from nats_bridge.bridge.errors import ConfigError
 from tests import status_documents as samples
 from tests.status_server import StatusServer, status_server
 
@@ -30,7 +30,7 @@ LIMIT = 60
 """Seconds until something counts as hung."""
 
 CONFIG = str(Path(__file__).parents[2] / "config" / "republish-monitor.yaml")
-COMMAND = (sys.executable, "-m", "bridge", "status")
+COMMAND = (sys.executable, "-m", "nats_bridge", "status")
 
 
 @pytest.fixture

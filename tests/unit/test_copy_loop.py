@@ -8,12 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.copying import copy_loop
-from bridge.copying.copy_loop import CopyLoop, Operation, Special, message_sequence
-from bridge.copying.counters import CopyCounters
-from bridge.copying.message_ids import without_earlier
-from bridge.copying.target import Target
-from bridge.wire import Delivered
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.kinds.copying import encoder as copy_loop
+from nats_bridge.bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.bridge.kinds.copying.encoder import CopyLoop, Operation, Special, message_sequence
+from nats_bridge.bridge.kinds.copying.message_ids import without_earlier
+from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.transforms import header_block
+from nats_bridge.transforms.dialect import dialect
+from nats_bridge.transforms.republish import Refusal, StoredMessage
+from nats_bridge.transforms.source_record import HEADER, TWIN_HEADER, first_record
+from nats_bridge.transforms.sourcing import Copied, Sourcing, compile_sourcing
 from tests.unit.messages_to_copy import (
     CONFIGS,
     EARLIER,
@@ -26,11 +31,6 @@ from tests.unit.messages_to_copy import (
     stored,
     target_of,
 )
-from transforms import header_block
-from transforms.dialect import dialect
-from transforms.republish import Refusal, StoredMessage
-from transforms.source_record import HEADER, TWIN_HEADER, first_record
-from transforms.sourcing import Copied, Sourcing, compile_sourcing
 
 
 def expected_block(sourcing: Sourcing, target: Target, message: StoredMessage) -> bytes:

@@ -6,9 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.copying.position import OriginMessage, Resume, compare, identity_changed, of_this_origin
-from bridge.copying.target_tail import StoredCopy
-from transforms.source_record import SourceRecord
+from nats_bridge.bridge.kinds.copying.resume_point import (
+    OriginMessage,
+    Resume,
+    compare,
+    identity_changed,
+    of_this_origin,
+)
+from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy
+from nats_bridge.transforms.source_record import SourceRecord
 
 KEY = b"012345abcdef"
 OTHER = b"012345ffffff"  # the same entry, with an earlier origin

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.advisories.counters import AdvisoriesCounters
-from bridge.copying.counters import CopyCounters
-from bridge.counter_meanings import MEANINGS, RECEIVED
-from bridge.counters import RuleCounters
-from bridge.ingress.loop import IngressCounters
-from bridge.settings.rules import KINDS
+from nats_bridge.bridge.kinds.advisories.counters import AdvisoriesCounters
+from nats_bridge.bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.bridge.kinds.ingress.encoder import IngressCounters
+from nats_bridge.bridge.kinds.republish.counters import RuleCounters
+from nats_bridge.bridge.observability.counter_meanings import MEANINGS, RECEIVED
+from nats_bridge.bridge.settings.rules import KINDS
 
 COUNTERS = {
     "republish": RuleCounters,

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from bridge.handoff.spelling import spellings
-from transforms.dialect import dialect
-from transforms.errors import StreamConfigError
-from transforms.sourcing import compile_sourcing
-from transforms.stream_config import examine
+from nats_bridge.bridge.handoff.spelling import spellings
+from nats_bridge.transforms.dialect import dialect
+from nats_bridge.transforms.errors import StreamConfigError
+from nats_bridge.transforms.sourcing import compile_sourcing
+from nats_bridge.transforms.stream_config import examine
 
 SUBJECTS = [
     *(

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from bridge.ingress.loop import IngressCounters, IngressLoop
-from transforms.dialect import NEWEST
-from transforms.transform import compile_transform
+from nats_bridge.bridge.kinds.ingress.encoder import IngressCounters, IngressLoop
+from nats_bridge.transforms.dialect import NEWEST
+from nats_bridge.transforms.transform import compile_transform
 
 BLOCK = b"NATS/1.0\r\nA: b\r\n\r\n"
 

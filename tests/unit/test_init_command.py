@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from bridge.cli import main
-from bridge.cli.init_file import InitFile, write_whole
-from bridge.errors import ConfigError
+from nats_bridge.bridge.cli import main
+from nats_bridge.bridge.cli.init.file import InitFile, write_whole
+from nats_bridge.bridge.errors import ConfigError
 
 NOBODY = "nats://127.0.0.1:9"
 

@@ -11,23 +11,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from bridge.errors import ConfigError
-from bridge.proposals import asked_for
-from bridge.proposals.abilities import abilities
-from bridge.proposals.asked_for import HowToRepublish
-from bridge.proposals.commented_yaml import configuration_text
-from bridge.proposals.ingress_parts import IngressPart, ingress_parts
-from bridge.proposals.landscape import Landscape
-from bridge.proposals.native_wish import Comparison, compare
-from bridge.proposals.obstacles import obstacle
-from bridge.proposals.proposed_rule import ProposedRule, named
-from bridge.proposals.stream_change import StreamChange
-from bridge.proposals.suggestions import suggestions
-from bridge.settings import loads
-from bridge.settings.schema import configuration_schema
-from marked_yaml import compose
-from transforms.dialect import dialect
-from transforms.stream_config import validate
+from nats_bridge.bridge.cli.init.proposals import asked_for
+from nats_bridge.bridge.cli.init.proposals.abilities import abilities
+from nats_bridge.bridge.cli.init.proposals.asked_for import HowToRepublish
+from nats_bridge.bridge.cli.init.proposals.commented_yaml import configuration_text
+from nats_bridge.bridge.cli.init.proposals.ingress_parts import IngressPart, ingress_parts
+from nats_bridge.bridge.cli.init.proposals.landscape import Landscape
+from nats_bridge.bridge.cli.init.proposals.native_wish import Comparison, compare
+from nats_bridge.bridge.cli.init.proposals.obstacles import obstacle
+from nats_bridge.bridge.cli.init.proposals.proposed_rule import ProposedRule, named
+from nats_bridge.bridge.cli.init.proposals.stream_change import StreamChange
+from nats_bridge.bridge.cli.init.proposals.suggestions import suggestions
+from nats_bridge.bridge.errors import ConfigError
+from nats_bridge.bridge.settings import loads
+from nats_bridge.bridge.settings.schema import configuration_schema
+from nats_bridge.marked_yaml import compose
+from nats_bridge.transforms.dialect import dialect
+from nats_bridge.transforms.stream_config import validate
 
 ALL = ["2.9.10", "2.10.27", "2.11.17", "2.12.15", "2.14.9", "2.15.1"]
 NEW = ALL[1:]

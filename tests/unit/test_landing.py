@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridge.landing import covering_filter, first_matching, may_land_on
-from transforms.subject import matches
-from transforms.transform import compile_transform
+from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter, first_matching, may_land_on
+from nats_bridge.transforms.subject import matches
+from nats_bridge.transforms.transform import compile_transform
 
 
 @pytest.mark.parametrize(

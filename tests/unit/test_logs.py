@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import structlog
 
-from bridge.log_events import BOUND_FIELDS, EVENTS, with_table
-from bridge.log_storms import StormLimit
-from bridge.logs import configure_logs
-from bridge.settings import Log
+from nats_bridge.bridge.observability.log_events import BOUND_FIELDS, EVENTS, with_table
+from nats_bridge.bridge.observability.log_rate_limit import StormLimit
+from nats_bridge.bridge.observability.logs import configure_logs
+from nats_bridge.bridge.settings import Log
 
 ROOT = Path(__file__).parents[2]
 _NAMED_BY = {"rule": "rule", "intake": "rule", "consumer": "rule", "copying": "rule", "connection": "connection"}
@@ -65,7 +65,7 @@ def test_every_logged_event_is_in_the_table(calls: list[Call]) -> None:
     for call in calls:
         known = EVENTS.get(call.event)
         if known is None:
-            wrong.append(f"{call.place}: add '{call.event}' to bridge/log_events.py")
+            wrong.append(f"{call.place}: add '{call.event}' to bridge/observability/log_events.py")
             continue
         if call.level != known.level:
             wrong.append(f"{call.place}: '{call.event}' is logged as {call.level}, the table says {known.level}")
@@ -89,7 +89,7 @@ def test_the_table_has_nothing_that_nobody_logs(calls: list[Call]) -> None:
 
 def test_the_page_shows_the_table() -> None:
     page = (ROOT / "docs" / "logs.md").read_text("utf-8")
-    assert page == with_table(page), "write it anew: python -m bridge.log_events"
+    assert page == with_table(page), "write it anew: python -m nats_bridge.bridge.observability.log_events"
 
 
 # -- storms

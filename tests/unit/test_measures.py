@@ -7,10 +7,10 @@ from itertools import accumulate
 
 import pytest
 
-from bridge.counters import RuleCounters
-from bridge.latency import BOUNDS, Latencies, quantile
-from bridge.measures import Backlog, InFlight, Measures
-from bridge.wire import Delivered
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.kinds.republish.counters import RuleCounters
+from nats_bridge.bridge.observability.latency import BOUNDS, Latencies, quantile
+from nats_bridge.bridge.observability.rule_metrics import Backlog, InFlight, Measures
 
 SECOND = 1_000_000_000
 

@@ -11,11 +11,11 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.cli.check import check_command
-from bridge.copying.destinations import common_subject
-from bridge.permissions import StreamFacts, grants_of
-from bridge.settings import load
-from transforms.subject import collide, matches
+from nats_bridge.bridge.cli.check import check_command
+from nats_bridge.bridge.kinds.copying.target_subjects import common_subject
+from nats_bridge.bridge.permissions import StreamFacts, grants_of
+from nats_bridge.bridge.settings import load
+from nats_bridge.transforms.subject import collide, matches
 
 RULES = """
 name: side

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bridge.reload_plan import LeftBehind, ReloadPlan, plan_reload
-from bridge.settings import Settings
+from nats_bridge.bridge.app.reload.plan import LeftBehind, ReloadPlan, plan_reload
+from nats_bridge.bridge.settings import Settings
 
 A: dict[str, Any] = {"name": "a", "kind": "republish", "stream": "S", "republish": {"src": "s.>", "dest": "a.>"}}
 B: dict[str, Any] = {"name": "b", "kind": "sources", "stream": "T", "sources": [{"name": "S", "from": "west"}]}

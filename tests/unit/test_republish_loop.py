@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge import republish_loop
-from bridge.counters import RuleCounters
-from bridge.republish_loop import RepublishLoop
-from bridge.retention import Retention, StreamLimits
-from bridge.wire import Delivered
-from transforms import dialect
-from transforms.republish import Republished, StoredMessage, compile_republish
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.kinds.republish import encoder as republish_loop
+from nats_bridge.bridge.kinds.republish.counters import RuleCounters
+from nats_bridge.bridge.kinds.republish.encoder import RepublishLoop
+from nats_bridge.bridge.kinds.republish.retention import Retention, StreamLimits
+from nats_bridge.transforms import dialect
+from nats_bridge.transforms.republish import Republished, StoredMessage, compile_republish
 
 BLOCKS = [
     b"",

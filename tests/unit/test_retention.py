@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.counters import RuleCounters
-from bridge.republish_loop import RepublishLoop
-from bridge.retention import Purge, Retention, StreamLimits
-from transforms import dialect
-from transforms.republish import compile_republish
-from transforms.subject import matches
+from nats_bridge.bridge.kinds.republish.counters import RuleCounters
+from nats_bridge.bridge.kinds.republish.encoder import RepublishLoop
+from nats_bridge.bridge.kinds.republish.retention import Purge, Retention, StreamLimits
+from nats_bridge.transforms import dialect
+from nats_bridge.transforms.republish import compile_republish
+from nats_bridge.transforms.subject import matches
 
 
 @dataclass

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.copying.copy_loop import Operation
-from bridge.copying.sequence_keeper import SequenceKeeper
-from bridge.errors import RuleRefusedError
+from nats_bridge.bridge.errors import RuleRefusedError
+from nats_bridge.bridge.kinds.copying.encoder import Operation
+from nats_bridge.bridge.kinds.copying.gap_filler import SequenceKeeper
 
 
 def operations(*numbers: int) -> list[Operation]:

@@ -10,21 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from conformance.servers import (
-    InvalidVersionError,
-    ServerCache,
-    ServerNotFoundError,
-    available,
-    fetch,
-    resolve,
-)
-from conformance.servers.binary import require_version, version_of
-from conformance.servers.cache import default_root
-from conformance.servers.errors import ServersError, WayFailedError
-from conformance.servers.fetching import WAYS, Way
-from conformance.servers.go_build import MODULE
-from conformance.servers.go_build import build as go_build
-from conformance.servers.versions import KNOWN_NEWEST, is_minor, newest_patch, parse
+from nats_bridge.native_servers import InvalidVersionError, ServerCache, ServerNotFoundError, available, fetch, resolve
+from nats_bridge.native_servers.binary import require_version, version_of
+from nats_bridge.native_servers.cache import default_root
+from nats_bridge.native_servers.errors import ServersError, WayFailedError
+from nats_bridge.native_servers.fetching import WAYS, Way
+from nats_bridge.native_servers.go_build import MODULE
+from nats_bridge.native_servers.go_build import build as go_build
+from nats_bridge.native_servers.versions import KNOWN_NEWEST, is_minor, newest_patch, parse
 
 Report = Callable[[str], None]
 
@@ -161,8 +154,8 @@ def test_two_processes_fetching_at_once_build_once_and_both_get_it(tmp_path: Pat
     program = f"""
 import sys
 from pathlib import Path
-from conformance.servers import ServerCache, fetch
-from conformance.servers.fetching import Way
+from nats_bridge.native_servers import ServerCache, fetch
+from nats_bridge.native_servers.fetching import Way
 
 def build(version, folder, report):
     with open({str(tmp_path / "builds")!r}, "a") as log:

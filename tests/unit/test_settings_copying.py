@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.errors import ConfigError
-from bridge.settings import (
+from nats_bridge.bridge.errors import ConfigError
+from nats_bridge.bridge.settings import (
     KvSource,
     KvSourcesRule,
     MirrorRule,
@@ -22,10 +22,10 @@ from bridge.settings import (
     SubjectTransform,
     load,
 )
-from transforms.dialect import KNOWN_LINES, Dialect, dialect
-from transforms.errors import StreamConfigError
-from transforms.sourcing import compile_sourcing
-from transforms.stream_config import validate
+from nats_bridge.transforms.dialect import KNOWN_LINES, Dialect, dialect
+from nats_bridge.transforms.errors import StreamConfigError
+from nats_bridge.transforms.sourcing import compile_sourcing
+from nats_bridge.transforms.stream_config import validate
 
 SOURCES = {"name": "a", "kind": "sources", "stream": "T"}
 MIRROR = {"name": "a", "kind": "mirror", "stream": "T"}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.errors import ConfigError
-from bridge.settings import Settings, load
+from nats_bridge.bridge.errors import ConfigError
+from nats_bridge.bridge.settings import Settings, load
 
 TEXT = """
 dialect: "2.12"

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bridge.settings.checks.patterns import covers, in_bytes, may_fit, overlap, reserved_prefix
-from transforms.errors import TransformError
-from transforms.subject import is_valid_pattern, matches
-from transforms.transform import compile_transform
+from nats_bridge.bridge.settings.checks.patterns import covers, in_bytes, may_fit, overlap, reserved_prefix
+from nats_bridge.transforms.errors import TransformError
+from nats_bridge.transforms.subject import is_valid_pattern, matches
+from nats_bridge.transforms.transform import compile_transform
 
 _WORDS = ("a", "b", "*a", "0", "1", "2")
 _SUBJECTS = [".".join(words) for count in range(1, 5) for words in product(_WORDS, repeat=count)]

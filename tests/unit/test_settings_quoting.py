@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bridge.cli.entry import main
-from bridge.settings.quoting import quoted
-from marked_yaml import Mark
+from nats_bridge.bridge.cli.entry import main
+from nats_bridge.bridge.settings.quoting import quoted
+from nats_bridge.marked_yaml import Mark
 
 
 def _said(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:

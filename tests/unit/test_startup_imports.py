@@ -15,7 +15,7 @@ GOOD = "config/republish-monitor.yaml"
 # The command's own output is discarded; stdout lists the modules that were loaded when it ended.
 _PROBE = """
 import contextlib, io, json, sys
-from bridge.cli import main
+from nats_bridge.bridge.cli import main
 with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
     main(sys.argv[1:])
 loaded = [name for name, module in sys.modules.items() if type(module).__name__ != "_LazyModule"]
@@ -50,18 +50,18 @@ def loaded_by(*arguments: str) -> set[str]:
 )
 def test_commands_that_ask_no_server_load_no_client(command: tuple[str, ...]) -> None:
     loaded = loaded_by(*command)
-    assert "bridge.cli.entry" in loaded
+    assert "nats_bridge.bridge.cli.entry" in loaded
     assert loaded.isdisjoint(_HEAVY)
 
 
 @pytest.mark.parametrize("command", [("--help",), ("explain", "a.*", "b.$1", "a.x")], ids=lambda command: command[0])
 def test_commands_without_a_configuration_load_no_settings(command: tuple[str, ...]) -> None:
-    assert loaded_by(*command).isdisjoint({"pydantic", "yaml", "bridge.settings"})
+    assert loaded_by(*command).isdisjoint({"pydantic", "yaml", "nats_bridge.bridge.settings"})
 
 
 def test_checking_asks_the_engine_only_about_kinds_of_rules_that_are_there() -> None:
-    assert "transforms.stream_config" not in loaded_by("check", "-c", GOOD)
-    assert "transforms.stream_config" in loaded_by("check", "-c", "config/eu-sources.yaml")
+    assert "nats_bridge.transforms.stream_config" not in loaded_by("check", "-c", GOOD)
+    assert "nats_bridge.transforms.stream_config" in loaded_by("check", "-c", "config/eu-sources.yaml")
 
 
 def test_variables_are_read_by_pydantic_settings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,8 +83,14 @@ def nobody_listens(folder: Path, listen: str) -> str:
 
 def test_a_sidecar_loads_neither_telemetry_nor_http_that_nobody_asks_for(tmp_path: Path) -> None:
     loaded = loaded_by("run", "-c", nobody_listens(tmp_path, ""))
-    assert {"bridge.sidecar", "nats.aio.client"} <= loaded
-    others = {"aiohttp", "opentelemetry", "prometheus_client", "pydantic_settings", "transforms.stream_config"}
+    assert {"nats_bridge.bridge.app.sidecar", "nats.aio.client"} <= loaded
+    others = {
+        "aiohttp",
+        "opentelemetry",
+        "prometheus_client",
+        "pydantic_settings",
+        "nats_bridge.transforms.stream_config",
+    }
     assert loaded.isdisjoint(others)
 
 
@@ -97,7 +103,7 @@ def test_a_sidecar_with_a_listener_loads_what_serves_http(tmp_path: Path) -> Non
 def test_a_websocket_loads_aiohttp_and_works() -> None:
     script = """
 import asyncio, sys
-from bridge import nats_py
+from nats_bridge.bridge.client import nats_py
 from nats.aio.transport import WebSocketTransport
 
 assert "aiohttp.client" not in sys.modules

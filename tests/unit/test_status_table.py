@@ -9,10 +9,10 @@ from typing import Any
 import click
 import pytest
 
-from bridge.cli import status
-from bridge.status.figures import clock, count, duration, milliseconds, per_second
-from bridge.status.sparkline import sparkline
-from bridge.status.table import status_lines
+from nats_bridge.bridge.cli.status import command as status
+from nats_bridge.bridge.cli.status.figures import clock, count, duration, milliseconds, per_second
+from nats_bridge.bridge.cli.status.sparkline import sparkline
+from nats_bridge.bridge.cli.status.table import status_lines
 from tests import status_documents as samples
 
 

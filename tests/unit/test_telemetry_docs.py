@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from bridge.counter_meanings import MEANINGS
-from bridge.telemetry.names import ATTRIBUTES, METRICS
+from nats_bridge.bridge.observability.counter_meanings import MEANINGS
+from nats_bridge.bridge.observability.telemetry.names import ATTRIBUTES, METRICS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "telemetry.md").read_text("utf-8")
 

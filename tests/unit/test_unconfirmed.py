@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from bridge.copying.copy_loop import Operation
-from bridge.copying.counters import CopyCounters
-from bridge.copying.target import Target
-from bridge.copying.unconfirmed import LostTrackError, Unconfirmed
-from bridge.errors import RuleRefusedError
-from bridge.wire import Delivered
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.errors import RuleRefusedError
+from nats_bridge.bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.bridge.kinds.copying.encoder import Operation
+from nats_bridge.bridge.kinds.copying.in_flight import LostTrackError, Unconfirmed
+from nats_bridge.bridge.kinds.copying.target import Target
 
 INBOX = b"_INBOX.x."
 SECOND = 1_000_000_000

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from bridge.copying.bundle import operations_of, size_of
-from bridge.copying.copy_loop import Operation
-from bridge.copying.counters import CopyCounters
-from bridge.copying.unconfirmed import LostTrackError, Unconfirmed
+from nats_bridge.bridge.kinds.copying.bundle import operations_of, size_of
+from nats_bridge.bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.bridge.kinds.copying.encoder import Operation
+from nats_bridge.bridge.kinds.copying.in_flight import LostTrackError, Unconfirmed
 from tests.unit.test_unconfirmed import INBOX, asked, duplicate, hear, numbers, operations, refused, stored, under_way
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.copying.verdict import SOURCE_RECORD_REFUSED, Verdict
+from nats_bridge.bridge.kinds.copying.pub_ack import SOURCE_RECORD_REFUSED, Verdict
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nats.errors import ProtocolError
 
-from bridge.wire import Delivered, WireClient, _BatchParser, _Route
+from nats_bridge.bridge.client.wire import Delivered, WireClient, _BatchParser, _Route
 
 SUBJECTS = st.binary(min_size=1, max_size=12).map(lambda raw: raw.translate(None, b" \r\n") or b"s")
 BLOCKS = st.just(b"") | st.binary(max_size=40).map(lambda raw: b"NATS/1.0\r\n" + raw + b"\r\n\r\n")

@@ -5,7 +5,7 @@ warnings about what the server accepts although it does harm, ``validate_republi
 alone. Pure functions over JSON values.
 """
 
-from transforms.stream_config.defects import ConfigWarning
-from transforms.stream_config.validation import Accepted, Origins, examine, validate, validate_republish
+from nats_bridge.transforms.stream_config.defects import ConfigWarning
+from nats_bridge.transforms.stream_config.validation import Accepted, Origins, examine, validate, validate_republish
 
 __all__ = ["Accepted", "ConfigWarning", "Origins", "examine", "validate", "validate_republish"]

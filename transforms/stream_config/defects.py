@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from transforms.destination import Kind
-from transforms.dialect import Dialect
-from transforms.errors import TransformError
-from transforms.stream_config.texts import collide, encoded
-from transforms.subject import DOT, REST
-from transforms.subject import collide as subjects_collide
-from transforms.transform import Transform, compile_transform
+from nats_bridge.transforms.destination import Kind
+from nats_bridge.transforms.dialect import Dialect
+from nats_bridge.transforms.errors import TransformError
+from nats_bridge.transforms.stream_config.texts import collide, encoded
+from nats_bridge.transforms.subject import DOT, REST
+from nats_bridge.transforms.subject import collide as subjects_collide
+from nats_bridge.transforms.transform import Transform, compile_transform
 
 __all__ = ["ConfigWarning", "warnings_about"]
 

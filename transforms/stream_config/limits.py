@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from transforms.dialect import Dialect
-from transforms.stream_config.refusals import invalid, pedantic, refusal
-from transforms.stream_config.texts import encoded, is_valid_name
+from nats_bridge.transforms.dialect import Dialect
+from nats_bridge.transforms.stream_config.refusals import invalid, pedantic, refusal
+from nats_bridge.transforms.stream_config.texts import encoded, is_valid_name
 
 __all__ = ["check_discard", "check_limits", "check_name"]
 

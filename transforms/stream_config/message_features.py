@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from transforms.dialect import Dialect
-from transforms.stream_config.refusals import invalid
+from nats_bridge.transforms.dialect import Dialect
+from nats_bridge.transforms.stream_config.refusals import invalid
 
 __all__ = ["check_counters", "check_delete_markers", "check_persistence", "check_schedules"]
 

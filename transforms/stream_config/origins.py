@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from transforms.destination import check_mapping_destination
-from transforms.dialect import Dialect
-from transforms.errors import TransformError
-from transforms.stream_config.refusals import invalid, not_created, pedantic, refusal
-from transforms.stream_config.texts import (
+from nats_bridge.transforms.destination import check_mapping_destination
+from nats_bridge.transforms.dialect import Dialect
+from nats_bridge.transforms.errors import TransformError
+from nats_bridge.transforms.stream_config.refusals import invalid, not_created, pedantic, refusal
+from nats_bridge.transforms.stream_config.texts import (
     collide,
     encoded,
     is_publish_subject,
@@ -18,7 +18,7 @@ from transforms.stream_config.texts import (
     is_valid_name,
     is_valid_subject,
 )
-from transforms.transform import compile_mapping, compile_transform
+from nats_bridge.transforms.transform import compile_mapping, compile_transform
 
 __all__ = ["Streams", "check_cycles", "check_filters_of_origins", "check_mirror", "check_prefixes", "check_sources"]
 

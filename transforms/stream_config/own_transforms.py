@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from transforms.dialect import Dialect
-from transforms.stream_config.origins import mapping_error, transform_error
-from transforms.stream_config.refusals import invalid, pedantic, refusal
-from transforms.stream_config.texts import collide, is_valid_subject
+from nats_bridge.transforms.dialect import Dialect
+from nats_bridge.transforms.stream_config.origins import mapping_error, transform_error
+from nats_bridge.transforms.stream_config.refusals import invalid, pedantic, refusal
+from nats_bridge.transforms.stream_config.texts import collide, is_valid_subject
 
 __all__ = ["check_ingress", "check_republish"]
 

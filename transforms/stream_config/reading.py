@@ -14,9 +14,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from transforms.dialect import Dialect
-from transforms.stream_config.refusals import refusal
-from transforms.stream_config.schema import (
+from nats_bridge.transforms.dialect import Dialect
+from nats_bridge.transforms.stream_config.refusals import refusal
+from nats_bridge.transforms.stream_config.schema import (
     REQUEST_ONLY,
     Choice,
     Field,
@@ -30,7 +30,7 @@ from transforms.stream_config.schema import (
     stream_request,
     zero_of,
 )
-from transforms.stream_config.start_time import InvalidTimeError, normal_time
+from nats_bridge.transforms.stream_config.start_time import InvalidTimeError, normal_time
 
 __all__ = ["Request", "read_request"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from transforms.errors import StreamConfigError
+from nats_bridge.transforms.errors import StreamConfigError
 
 __all__ = ["REFUSALS", "invalid", "not_created", "not_updated", "pedantic", "refusal"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from transforms.dialect import Dialect
+from nats_bridge.transforms.dialect import Dialect
 
 __all__ = ["Choice", "Field", "ListOf", "Scalar", "StringMap", "Struct", "Time", "fields_of", "stream_request"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from transforms.dialect import Dialect
-from transforms.stream_config.refusals import invalid, refusal
-from transforms.stream_config.texts import collide, is_subset, is_valid_subject
+from nats_bridge.transforms.dialect import Dialect
+from nats_bridge.transforms.stream_config.refusals import invalid, refusal
+from nats_bridge.transforms.stream_config.texts import collide, is_subset, is_valid_subject
 
 __all__ = ["check_subjects"]
 

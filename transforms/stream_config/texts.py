@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from transforms import subject
-from transforms.dialect import Dialect
+from nats_bridge.transforms import subject
+from nats_bridge.transforms.dialect import Dialect
 
 __all__ = ["collide", "encoded", "is_publish_subject", "is_subset", "is_valid_name", "is_valid_subject"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from transforms.dialect import Dialect
-from transforms.stream_config.origins import identity, transform_error
-from transforms.stream_config.refusals import invalid, not_updated, refusal
+from nats_bridge.transforms.dialect import Dialect
+from nats_bridge.transforms.stream_config.origins import identity, transform_error
+from nats_bridge.transforms.stream_config.refusals import invalid, not_updated, refusal
 
 __all__ = ["carry_out", "check_changes", "seal"]
 

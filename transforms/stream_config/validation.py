@@ -14,17 +14,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from transforms.dialect import NEWEST, Dialect
-from transforms.errors import StreamConfigError
-from transforms.stream_config.defects import ConfigWarning, warnings_about
-from transforms.stream_config.limits import check_discard, check_limits, check_name
-from transforms.stream_config.message_features import (
+from nats_bridge.transforms.dialect import NEWEST, Dialect
+from nats_bridge.transforms.errors import StreamConfigError
+from nats_bridge.transforms.stream_config.defects import ConfigWarning, warnings_about
+from nats_bridge.transforms.stream_config.limits import check_discard, check_limits, check_name
+from nats_bridge.transforms.stream_config.message_features import (
     check_counters,
     check_delete_markers,
     check_persistence,
     check_schedules,
 )
-from transforms.stream_config.origins import (
+from nats_bridge.transforms.stream_config.origins import (
     Prefixes,
     Streams,
     check_cycles,
@@ -34,13 +34,13 @@ from transforms.stream_config.origins import (
     check_sources,
     transform_error,
 )
-from transforms.stream_config.own_transforms import check_ingress, check_republish
-from transforms.stream_config.reading import Request, read_request
-from transforms.stream_config.refusals import invalid, not_created, refusal
-from transforms.stream_config.subjects import check_subjects
-from transforms.stream_config.texts import collide
-from transforms.stream_config.updates import carry_out, check_changes, seal
-from transforms.stream_config.writing import write_config
+from nats_bridge.transforms.stream_config.own_transforms import check_ingress, check_republish
+from nats_bridge.transforms.stream_config.reading import Request, read_request
+from nats_bridge.transforms.stream_config.refusals import invalid, not_created, refusal
+from nats_bridge.transforms.stream_config.subjects import check_subjects
+from nats_bridge.transforms.stream_config.texts import collide
+from nats_bridge.transforms.stream_config.updates import carry_out, check_changes, seal
+from nats_bridge.transforms.stream_config.writing import write_config
 
 __all__ = ["Accepted", "Origins", "examine", "validate", "validate_republish"]
 

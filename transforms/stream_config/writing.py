@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from transforms.dialect import Dialect
-from transforms.stream_config.schema import STREAM_FIELDS, Field, ListOf, Struct, fields_of, zero_of
+from nats_bridge.transforms.dialect import Dialect
+from nats_bridge.transforms.stream_config.schema import STREAM_FIELDS, Field, ListOf, Struct, fields_of, zero_of
 
 __all__ = ["write_config"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from bridge.settings.checks.patterns import covers, filter_problem, overlap, reserved_prefix
-from bridge.settings.checks.republishing import destination_problem
-from bridge.settings.problems import Problem
-from bridge.settings.rules import AdvisoriesRule
-from marked_yaml import Path
+from nats_bridge.bridge.settings.checks.patterns import covers, filter_problem, overlap, reserved_prefix
+from nats_bridge.bridge.settings.checks.republishing import destination_problem
+from nats_bridge.bridge.settings.problems import Problem
+from nats_bridge.bridge.settings.rules import AdvisoriesRule
+from nats_bridge.marked_yaml import Path
 
 __all__ = ["advisories_problems"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from bridge.settings.connect_options import options_of
-from bridge.settings.connections import Connection
-from bridge.settings.problems import Problem
-from bridge.settings.secrets import FieldError
+from nats_bridge.bridge.settings.connect_options import options_of
+from nats_bridge.bridge.settings.connections import Connection
+from nats_bridge.bridge.settings.problems import Problem
+from nats_bridge.bridge.settings.secrets import FieldError
 
 __all__ = ["connection_problems"]
 

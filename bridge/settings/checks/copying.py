@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridge.settings.checks.decision import decision_problems
-from bridge.settings.checks.exclusions import exclusion_problems
-from bridge.settings.checks.identities import identity_problems
-from bridge.settings.checks.keys import key_problems
-from bridge.settings.checks.origins import CopyingRules, Origin, origins_of
-from bridge.settings.checks.patterns import has_white_space, in_bytes, reserved_prefix
-from bridge.settings.problems import Problem
-from bridge.settings.rules import OBJECT_STREAM, MirrorRule
-from marked_yaml import Path
-from transforms.subject import is_valid_publish
+from nats_bridge.bridge.settings.checks.decision import decision_problems
+from nats_bridge.bridge.settings.checks.exclusions import exclusion_problems
+from nats_bridge.bridge.settings.checks.identities import identity_problems
+from nats_bridge.bridge.settings.checks.keys import key_problems
+from nats_bridge.bridge.settings.checks.origins import CopyingRules, Origin, origins_of
+from nats_bridge.bridge.settings.checks.patterns import has_white_space, in_bytes, reserved_prefix
+from nats_bridge.bridge.settings.problems import Problem
+from nats_bridge.bridge.settings.rules import OBJECT_STREAM, MirrorRule
+from nats_bridge.marked_yaml import Path
+from nats_bridge.transforms.subject import is_valid_publish
 
 __all__ = ["copying_problems"]
 

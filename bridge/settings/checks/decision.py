@@ -11,18 +11,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, Final
 
-from bridge.settings.checks.dialects import candidates, with_transforms
-from bridge.settings.checks.origins import CopyingRules, Origin
-from bridge.settings.checks.patterns import in_bytes, overlap
-from bridge.settings.checks.transforming import between, crash, remedy
-from bridge.settings.problems import Problem
-from bridge.settings.rules import MirrorRule, SubjectTransform
-from marked_yaml import Path
-from transforms.dialect import Dialect
-from transforms.errors import StreamConfigError, TransformError
-from transforms.stream_config import validate
-from transforms.subject import is_valid_filter
-from transforms.transform import compile_mapping, compile_transform
+from nats_bridge.bridge.settings.checks.dialects import candidates, with_transforms
+from nats_bridge.bridge.settings.checks.origins import CopyingRules, Origin
+from nats_bridge.bridge.settings.checks.patterns import in_bytes, overlap
+from nats_bridge.bridge.settings.checks.transforming import between, crash, remedy
+from nats_bridge.bridge.settings.problems import Problem
+from nats_bridge.bridge.settings.rules import MirrorRule, SubjectTransform
+from nats_bridge.marked_yaml import Path
+from nats_bridge.transforms.dialect import Dialect
+from nats_bridge.transforms.errors import StreamConfigError, TransformError
+from nats_bridge.transforms.stream_config import validate
+from nats_bridge.transforms.subject import is_valid_filter
+from nats_bridge.transforms.transform import compile_mapping, compile_transform
 
 __all__ = ["decision_problems"]
 

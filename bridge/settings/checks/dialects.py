@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from bridge.settings.models import NATIVE_DIALECT
-from transforms.dialect import KNOWN_LINES, Dialect, dialect
-from transforms.errors import UnknownDialectError
+from nats_bridge.bridge.settings.models import NATIVE_DIALECT
+from nats_bridge.transforms.dialect import KNOWN_LINES, Dialect, dialect
+from nats_bridge.transforms.errors import UnknownDialectError
 
 __all__ = ["candidates", "dialect_problem", "with_transforms"]
 

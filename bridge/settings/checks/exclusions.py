@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bridge.settings.checks.patterns import covers, filter_problem
-from bridge.settings.problems import Problem
-from marked_yaml import Path
+from nats_bridge.bridge.settings.checks.patterns import covers, filter_problem
+from nats_bridge.bridge.settings.problems import Problem
+from nats_bridge.marked_yaml import Path
 
 __all__ = ["exclusion_problems"]
 

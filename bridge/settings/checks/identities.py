@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bridge.settings.checks.dialects import candidates
-from bridge.settings.checks.origins import CopyingRules, Origin
-from bridge.settings.problems import Problem
+from nats_bridge.bridge.settings.checks.dialects import candidates
+from nats_bridge.bridge.settings.checks.origins import CopyingRules, Origin
+from nats_bridge.bridge.settings.problems import Problem
 
 __all__ = ["identity_problems"]
 

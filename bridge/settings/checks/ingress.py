@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridge.settings.checks.dialects import candidates, with_transforms
-from bridge.settings.checks.patterns import (
+from nats_bridge.bridge.settings.checks.dialects import candidates, with_transforms
+from nats_bridge.bridge.settings.checks.patterns import (
     RESERVED,
     filter_problem,
     has_white_space,
@@ -14,14 +14,14 @@ from bridge.settings.checks.patterns import (
     overlap,
     reserved_prefix,
 )
-from bridge.settings.checks.transforming import between, crash, remedy
-from bridge.settings.problems import Problem
-from bridge.settings.rules import SubjectTransformRule
-from marked_yaml import Path
-from transforms.dialect import Dialect
-from transforms.errors import StreamConfigError, TransformError
-from transforms.stream_config import validate
-from transforms.transform import Transform, compile_mapping, compile_transform
+from nats_bridge.bridge.settings.checks.transforming import between, crash, remedy
+from nats_bridge.bridge.settings.problems import Problem
+from nats_bridge.bridge.settings.rules import SubjectTransformRule
+from nats_bridge.marked_yaml import Path
+from nats_bridge.transforms.dialect import Dialect
+from nats_bridge.transforms.errors import StreamConfigError, TransformError
+from nats_bridge.transforms.stream_config import validate
+from nats_bridge.transforms.transform import Transform, compile_mapping, compile_transform
 
 __all__ = ["ingress_problems"]
 

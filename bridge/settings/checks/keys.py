@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from bridge.settings.checks.origins import Origin
-from bridge.settings.checks.patterns import filter_problem
-from bridge.settings.problems import Problem
+from nats_bridge.bridge.settings.checks.origins import Origin
+from nats_bridge.bridge.settings.checks.patterns import filter_problem
+from nats_bridge.bridge.settings.problems import Problem
 
 __all__ = ["key_problems"]
 

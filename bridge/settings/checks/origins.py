@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bridge.settings.rules import KvSourcesRule, MirrorRule, Source, SourcesRule, SubjectTransform
-from marked_yaml import Path
+from nats_bridge.bridge.settings.rules import KvSourcesRule, MirrorRule, Source, SourcesRule, SubjectTransform
+from nats_bridge.marked_yaml import Path
 
 __all__ = ["CopyingRules", "Origin", "origins_of"]
 

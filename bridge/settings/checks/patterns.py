@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from transforms.destination import CUTTING, Kind
-from transforms.part import Part
-from transforms.subject import is_valid_filter, is_valid_pattern
-from transforms.transform import Transform
+from nats_bridge.transforms.destination import CUTTING, Kind
+from nats_bridge.transforms.part import Part
+from nats_bridge.transforms.subject import is_valid_filter, is_valid_pattern
+from nats_bridge.transforms.transform import Transform
 
 __all__ = [
     "RESERVED",

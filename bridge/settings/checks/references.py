@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from bridge.settings.problems import Problem, did_you_mean
-from marked_yaml import Path
+from nats_bridge.bridge.settings.problems import Problem, did_you_mean
+from nats_bridge.marked_yaml import Path
 
 __all__ = ["leadership_problems", "reference_problems"]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridge.settings.checks.dialects import candidates
-from bridge.settings.checks.exclusions import exclusion_problems
-from bridge.settings.checks.patterns import filter_problem, has_white_space
-from bridge.settings.checks.transforming import refusal
-from bridge.settings.problems import Problem
-from bridge.settings.rules import RepublishRule
-from marked_yaml import Path
+from nats_bridge.bridge.settings.checks.dialects import candidates
+from nats_bridge.bridge.settings.checks.exclusions import exclusion_problems
+from nats_bridge.bridge.settings.checks.patterns import filter_problem, has_white_space
+from nats_bridge.bridge.settings.checks.transforming import refusal
+from nats_bridge.bridge.settings.problems import Problem
+from nats_bridge.bridge.settings.rules import RepublishRule
+from nats_bridge.marked_yaml import Path
 
 __all__ = ["destination_problem", "republish_problems"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import assert_never
 
-from bridge.settings.checks.advisories import advisories_problems
-from bridge.settings.checks.dialects import dialect_problem
-from bridge.settings.checks.republishing import republish_problems
-from bridge.settings.connections import Connection
-from bridge.settings.problems import Problem
-from bridge.settings.rules import (
+from nats_bridge.bridge.settings.checks.advisories import advisories_problems
+from nats_bridge.bridge.settings.checks.dialects import dialect_problem
+from nats_bridge.bridge.settings.checks.republishing import republish_problems
+from nats_bridge.bridge.settings.connections import Connection
+from nats_bridge.bridge.settings.problems import Problem
+from nats_bridge.bridge.settings.rules import (
     AdvisoriesRule,
     Delivery,
     KvSourcesRule,
@@ -20,7 +20,7 @@ from bridge.settings.rules import (
     SourcesRule,
     SubjectTransformRule,
 )
-from marked_yaml import Path
+from nats_bridge.marked_yaml import Path
 
 __all__ = ["rule_problems"]
 
@@ -55,11 +55,11 @@ def _problems(rule: Rule, at: Path, version: str, connections: Mapping[str, Conn
         case RepublishRule():
             return republish_problems(rule, at, version)
         case SourcesRule() | MirrorRule() | KvSourcesRule():
-            from bridge.settings.checks.copying import copying_problems  # asks the engine as a server would
+            from nats_bridge.bridge.settings.checks.copying import copying_problems  # asks the engine as a server would
 
             return copying_problems(rule, at, version)
         case SubjectTransformRule():
-            from bridge.settings.checks.ingress import ingress_problems  # likewise
+            from nats_bridge.bridge.settings.checks.ingress import ingress_problems  # likewise
 
             connection = connections.get(rule.connection, Connection())
             return ingress_problems(rule, at, version, connection.inbox_prefix)

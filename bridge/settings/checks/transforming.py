@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-from bridge.settings.checks.patterns import in_bytes
-from bridge.settings.problems import did_you_mean
-from transforms.destination import Kind
-from transforms.dialect import Dialect
-from transforms.errors import TransformError
-from transforms.transform import Transform, compile_transform
+from nats_bridge.bridge.settings.checks.patterns import in_bytes
+from nats_bridge.bridge.settings.problems import did_you_mean
+from nats_bridge.transforms.destination import Kind
+from nats_bridge.transforms.dialect import Dialect
+from nats_bridge.transforms.errors import TransformError
+from nats_bridge.transforms.transform import Transform, compile_transform
 
 __all__ = ["between", "crash", "refusal", "remedy"]
 

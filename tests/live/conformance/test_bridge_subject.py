@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from conformance.catalogue import read_file
-from conformance.catalogue.case import Case
-from conformance.history import HistoryWriter, Played, Unplayed, read_history
-from conformance.judging import judge
-from conformance.observation import Observation
-from conformance.outcome import Outcome, Verdict
-from conformance.running import play_all
-from conformance.servers import fetch
-from conformance.subjects.bridge import BridgeSubject
-from conformance.subjects.subject import CannotPlay
+from nats_bridge.conformance.catalogue import read_file
+from nats_bridge.conformance.catalogue.case import Case
+from nats_bridge.conformance.history import HistoryWriter, Played, Unplayed, read_history
+from nats_bridge.conformance.implementations.bridge import BridgeSubject
+from nats_bridge.conformance.implementations.subject import CannotPlay
+from nats_bridge.conformance.judging import judge
+from nats_bridge.conformance.observation import Observation
+from nats_bridge.conformance.outcome import Outcome, Verdict
+from nats_bridge.conformance.running import play_all
+from nats_bridge.native_servers import fetch
 
 DATA = Path(__file__).parents[2] / "data"
 CASES = DATA / "conformance_bridge.yaml"

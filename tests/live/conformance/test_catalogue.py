@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from conformance.catalogue import Case, Message, read_catalogue
-from conformance.history import HistoryWriter, Played, read_history
-from conformance.observation import Decision, Observation
-from conformance.reports import judged
-from conformance.reports.terminal import summary
-from conformance.running import play_all
-from conformance.servers import fetch
-from conformance.subjects.engine import EngineSubject
-from conformance.subjects.native import NativeSubject
-from conformance.subjects.subject import CannotPlay
+from nats_bridge.conformance.catalogue import Case, Message, read_catalogue
+from nats_bridge.conformance.history import HistoryWriter, Played, read_history
+from nats_bridge.conformance.implementations.engine import EngineSubject
+from nats_bridge.conformance.implementations.native import NativeSubject
+from nats_bridge.conformance.implementations.subject import CannotPlay
+from nats_bridge.conformance.observation import Decision, Observation
+from nats_bridge.conformance.reports import judged
+from nats_bridge.conformance.reports.terminal import summary
+from nats_bridge.conformance.running import play_all
+from nats_bridge.native_servers import fetch
 
 _TIME = re.compile(rb"Nats-Time-Stamp: [^\r]*")
 _IDENTITY = re.compile(rb"(Nats-Stream-Source: [^\r]*) [0-9A-Za-z]{8}\r")

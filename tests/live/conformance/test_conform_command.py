@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 
 import pytest
 
-from bridge.cli import main
-from conformance.catalogue.document import schema
-from conformance.catalogue.reading import CATALOGUE
-from conformance.history import read_history
-from conformance.raw_client import RawClient
-from conformance.servers import NativeServer
+from nats_bridge.bridge.cli import main
+from nats_bridge.conformance.catalogue.document import schema
+from nats_bridge.conformance.catalogue.reading import CATALOGUE
+from nats_bridge.conformance.history import read_history
+from nats_bridge.conformance.raw_client import RawClient
+from nats_bridge.native_servers import NativeServer
 
 FEW = ("--select", "adr28/headers/order", "--select", "adr30/partition/no-separator/1")
 T = TypeVar("T")

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from conformance.catalogue import read_text
-from conformance.catalogue.case import Publish
-from conformance.differential import ALL, DifferentialResult, Kind, compare, report
-from conformance.judging import judge
-from conformance.outcome import Outcome
-from conformance.servers import fetch
-from conformance.subjects.identity import Identity
-from conformance.subjects.native import NativeSubject
+from nats_bridge.conformance.catalogue import read_text
+from nats_bridge.conformance.catalogue.case import Publish
+from nats_bridge.conformance.differential import ALL, DifferentialResult, Kind, compare, report
+from nats_bridge.conformance.implementations.identity import Identity
+from nats_bridge.conformance.implementations.native import NativeSubject
+from nats_bridge.conformance.judging import judge
+from nats_bridge.conformance.outcome import Outcome
+from nats_bridge.native_servers import fetch
 from tests.wrong_engines import WRONG, OneTooMany, Wrong
 
 ONE = "2.10.27"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from conformance.catalogue import read_catalogue
-from conformance.outcome import Outcome
-from conformance.subjects.library import LibrarySubject
+from nats_bridge.conformance.catalogue import read_catalogue
+from nats_bridge.conformance.implementations.library import LibrarySubject
+from nats_bridge.conformance.outcome import Outcome
 from tests.unit.conformance.playing import outcomes
 
 SOURCES = Path(__file__).parents[2] / "go_adapter"

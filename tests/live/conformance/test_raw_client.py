@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from conformance.catalogue.case import Message
-from conformance.errors import SubjectError
-from conformance.raw_client import Credentials, RawClient
-from conformance.servers import NativeServer, SharedServers
+from nats_bridge.conformance.catalogue.case import Message
+from nats_bridge.conformance.errors import SubjectError
+from nats_bridge.conformance.raw_client import Credentials, RawClient
+from nats_bridge.native_servers import NativeServer, SharedServers
 
 Servers = Callable[..., NativeServer]
 

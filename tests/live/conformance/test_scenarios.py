@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from conformance.catalogue import Case, read_catalogue
-from conformance.errors import SubjectError
-from conformance.judging import judge
-from conformance.outcome import Outcome
-from conformance.scenarios import play_scenario
-from conformance.scenarios.laboratory import Laboratory
-from conformance.servers import NativeServer, fetch
-from conformance.subjects.identity import Identity
+from nats_bridge.conformance.catalogue import Case, read_catalogue
+from nats_bridge.conformance.errors import SubjectError
+from nats_bridge.conformance.implementations.identity import Identity
+from nats_bridge.conformance.judging import judge
+from nats_bridge.conformance.outcome import Outcome
+from nats_bridge.conformance.scenarios import play_scenario
+from nats_bridge.conformance.scenarios.laboratory import Laboratory
+from nats_bridge.native_servers import NativeServer, fetch
 
 _CHOSEN = (
     "republish-after-restart",

@@ -9,19 +9,19 @@ from textwrap import dedent
 
 import pytest
 
-from conformance.catalogue.case import Case
-from conformance.catalogue.reading import read_text
-from conformance.errors import SubjectError
-from conformance.judging import mismatches
-from conformance.observation import Observation
-from conformance.raw_client import RawClient
-from conformance.servers import TWIN_VERSIONS, NativeServer, fetch
-from conformance.subjects import stage as stage_module
-from conformance.subjects.native import RunningServer
-from conformance.subjects.stage import Stage
-from conformance.subjects.subject import CannotPlay
+from nats_bridge.conformance.catalogue.case import Case
+from nats_bridge.conformance.catalogue.reading import read_text
+from nats_bridge.conformance.errors import SubjectError
+from nats_bridge.conformance.implementations import stage as stage_module
+from nats_bridge.conformance.implementations.native import RunningServer
+from nats_bridge.conformance.implementations.stage import Stage
+from nats_bridge.conformance.implementations.subject import CannotPlay
+from nats_bridge.conformance.judging import mismatches
+from nats_bridge.conformance.observation import Observation
+from nats_bridge.conformance.raw_client import RawClient
+from nats_bridge.native_servers import TWIN_VERSIONS, NativeServer, fetch
+from nats_bridge.transforms.dialect import dialect
 from tests.live.tiers import OLDEST_AND_NEWEST
-from transforms.dialect import dialect
 
 NEWEST = TWIN_VERSIONS[-1]
 _IDENTITY = re.compile(rb"(Nats-Stream-Source: [^ \r]+ [0-9]+ [^ \r]+ [^ \r]+ [^ \r]+) [0-9A-Za-z]{8}")

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from nats.aio.client import Client
 
-from conformance.servers import NativeServer, SharedServers
+from nats_bridge.native_servers import NativeServer, SharedServers
+from nats_bridge.transforms import compile_transform
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.spark.cluster.standalone import PATIENCE, StandaloneCluster, command_of, descendants
-from transforms import compile_transform
 
 JOBS = Path(__file__).with_name("jobs")
 ROOT = Path(__file__).parents[3]

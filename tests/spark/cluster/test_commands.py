@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bridge.copying.publisher import MOST_UNCONFIRMED
+from nats_bridge.bridge.kinds.copying.publisher import MOST_UNCONFIRMED
 from tests.live.copies import Copies
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import RawPeer

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from conformance.catalogue import Case
-from conformance.judging import judge
-from conformance.outcome import Outcome
-from conformance.subjects.subject import CannotPlay, Subject
+from nats_bridge.conformance.catalogue import Case
+from nats_bridge.conformance.implementations.subject import CannotPlay, Subject
+from nats_bridge.conformance.judging import judge
+from nats_bridge.conformance.outcome import Outcome
 
 
 async def outcomes(subject: Subject, cases: Iterable[Case]) -> tuple[Counter[Outcome], list[str]]:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from conformance.catalogue import CATALOGUE, Case, Expectation, Level, read_catalogue, read_file, read_text
-from conformance.catalogue.case import Create, Publish, Refusal, Update
-from conformance.errors import CatalogueError
-from conformance.scenarios import scenario_names
-from transforms.dialect import KNOWN_LINES, Feature, Version
+from nats_bridge.conformance.catalogue import CATALOGUE, Case, Expectation, Level, read_catalogue, read_file, read_text
+from nats_bridge.conformance.catalogue.case import Create, Publish, Refusal, Update
+from nats_bridge.conformance.errors import CatalogueError
+from nats_bridge.conformance.scenarios import scenario_names
+from nats_bridge.transforms.dialect import KNOWN_LINES, Feature, Version
 
 FILE = Path("cases.yaml")
 GOOD = """\

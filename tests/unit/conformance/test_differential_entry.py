@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from conformance.catalogue import read_text
-from conformance.catalogue.case import Case, Create, Message, Publish, Refusal, Update
-from conformance.differential.comparing import Comparison
-from conformance.differential.entry import catalogue_entry
-from conformance.differential.trial import Kind, Trial
-from conformance.judging import judge
-from conformance.observation import Decision, Observation, Stored
-from conformance.outcome import Outcome
-from conformance.subjects.identity import Identity
+from nats_bridge.conformance.catalogue import read_text
+from nats_bridge.conformance.catalogue.case import Case, Create, Message, Publish, Refusal, Update
+from nats_bridge.conformance.differential.comparing import Comparison
+from nats_bridge.conformance.differential.entry import catalogue_entry
+from nats_bridge.conformance.differential.trial import Kind, Trial
+from nats_bridge.conformance.implementations.identity import Identity
+from nats_bridge.conformance.judging import judge
+from nats_bridge.conformance.observation import Decision, Observation, Stored
+from nats_bridge.conformance.outcome import Outcome
 
 ODD = b"s.\xff.\xc3\xa9"
 LINES = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from conformance.differential.report import text
-from conformance.differential.result import DifferentialResult, Disagreement
+from nats_bridge.conformance.differential.report import text
+from nats_bridge.conformance.differential.result import DifferentialResult, Disagreement
 
 GOOD = DifferentialResult(
     version="2.15.1",

@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from conformance.catalogue import read_text
-from conformance.catalogue.case import Case, Create, Expectation, Level, Publish, Step, Update
-from conformance.differential import ALL, DifferentialResult, Engine, Kind, report
-from conformance.differential.bench import Expected
-from conformance.differential.drawing import TARGET
-from conformance.differential.run import Run
-from conformance.differential.trial import Trial
-from conformance.errors import SubjectError
-from conformance.judging import judge
-from conformance.observation import Observation
-from conformance.outcome import Outcome
-from conformance.subjects.account_model import AccountModel
-from conformance.subjects.engine import EngineSubject
-from conformance.subjects.engine_operations import TransformsEngine
+from nats_bridge.conformance.catalogue import read_text
+from nats_bridge.conformance.catalogue.case import Case, Create, Expectation, Level, Publish, Step, Update
+from nats_bridge.conformance.differential import ALL, DifferentialResult, Engine, Kind, report
+from nats_bridge.conformance.differential.bench import Expected
+from nats_bridge.conformance.differential.drawing import TARGET
+from nats_bridge.conformance.differential.run import Run
+from nats_bridge.conformance.differential.trial import Trial
+from nats_bridge.conformance.errors import SubjectError
+from nats_bridge.conformance.implementations.account_model import AccountModel
+from nats_bridge.conformance.implementations.engine import EngineSubject
+from nats_bridge.conformance.implementations.engine_operations import TransformsEngine
+from nats_bridge.conformance.judging import judge
+from nats_bridge.conformance.observation import Observation
+from nats_bridge.conformance.outcome import Outcome
+from nats_bridge.transforms.dialect import dialect
 from tests.wrong_engines import WRONG, DropsDuplicates, OneShareMore, Wrong
-from transforms.dialect import dialect
 
 ONE = "2.10.27"
 

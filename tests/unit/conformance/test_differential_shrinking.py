@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from conformance.catalogue.case import Message
-from conformance.differential.drawing import draw
-from conformance.differential.shrinking import shrunk, smaller, weight
-from conformance.differential.trial import ALL, Kind, Trial
+from nats_bridge.conformance.catalogue.case import Message
+from nats_bridge.conformance.differential.drawing import draw
+from nats_bridge.conformance.differential.shrinking import shrunk, smaller, weight
+from nats_bridge.conformance.differential.trial import ALL, Kind, Trial
 
 BIG = Trial(
     Kind.REPUBLISH,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from conformance.catalogue import read_catalogue
-from conformance.catalogue.case import (
+from nats_bridge.conformance.catalogue import read_catalogue
+from nats_bridge.conformance.catalogue.case import (
     Case,
     Create,
     Delete,
@@ -23,11 +23,11 @@ from conformance.catalogue.case import (
     Step,
     Update,
 )
-from conformance.divergences import NORMALISERS
-from conformance.judging import judge
-from conformance.observation import Decision, Observation, Stored
-from conformance.outcome import Outcome
-from conformance.subjects.identity import Identity
+from nats_bridge.conformance.divergences import NORMALISERS
+from nats_bridge.conformance.implementations.identity import Identity
+from nats_bridge.conformance.judging import judge
+from nats_bridge.conformance.observation import Decision, Observation, Stored
+from nats_bridge.conformance.outcome import Outcome
 
 DOCS = Path(__file__).parents[3] / "docs" / "known-divergences.md"
 BRIDGE = Identity("bridge", "2.15.1", server="2.15.1")

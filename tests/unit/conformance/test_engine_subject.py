@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from conformance.catalogue import Case, read_catalogue, read_text
-from conformance.errors import SubjectError
-from conformance.outcome import Outcome
-from conformance.subjects.engine import EngineSubject
-from conformance.subjects.subject import CannotPlay
+from nats_bridge.conformance.catalogue import Case, read_catalogue, read_text
+from nats_bridge.conformance.errors import SubjectError
+from nats_bridge.conformance.implementations.engine import EngineSubject
+from nats_bridge.conformance.implementations.subject import CannotPlay
+from nats_bridge.conformance.outcome import Outcome
 from tests.unit.conformance.playing import outcomes
 
 VERSIONS = (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.command.evidence import objections, write_evidence
+from nats_bridge.conformance.command.evidence import objections, write_evidence
 
 
 def test_everything_in_the_folder_has_a_checksum(tmp_path: Path) -> None:

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from conformance.catalogue import Case, read_catalogue
-from conformance.errors import SubjectError
-from conformance.outcome import Outcome
-from conformance.subjects.library import LibrarySubject
-from conformance.subjects.subject import CannotPlay
+from nats_bridge.conformance.catalogue import Case, read_catalogue
+from nats_bridge.conformance.errors import SubjectError
+from nats_bridge.conformance.implementations.library import LibrarySubject
+from nats_bridge.conformance.implementations.subject import CannotPlay
+from nats_bridge.conformance.outcome import Outcome
 from tests.unit.conformance.playing import outcomes
 
-ADAPTER = (sys.executable, "-m", "conformance.reference_adapter")
+ADAPTER = (sys.executable, "-m", "nats_bridge.conformance.reference_adapter")
 
 # Knows literals, $n and > alone, and refuses everything else; wrong at index 0, which it does not know of.
 SMALL = """

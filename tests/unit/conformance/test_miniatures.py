@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.catalogue import Case, read_catalogue
-from conformance.miniatures import MINIATURES, Caught, Miniature, caught, failing, told
+from nats_bridge.conformance.catalogue import Case, read_catalogue
+from nats_bridge.conformance.miniatures import MINIATURES, Caught, Miniature, caught, failing, told
 
 
 @pytest.fixture(scope="module", name="cases")

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from conformance.reports import judged
-from conformance.reports.markdown import markdown
-from conformance.reports.terminal import summary, wants_colour
+from nats_bridge.conformance.reports import judged
+from nats_bridge.conformance.reports.markdown import markdown
+from nats_bridge.conformance.reports.terminal import summary, wants_colour
 from tests.unit.conformance import sample_runs
 from tests.unit.conformance.sample_runs import CASES
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from conformance.catalogue import Case, read_catalogue
-from conformance.errors import CatalogueError
-from conformance.scenarios import play_scenario, scenario_names
-from conformance.servers import TWIN_VERSIONS
-from transforms.dialect import KNOWN_LINES, dialect
+from nats_bridge.conformance.catalogue import Case, read_catalogue
+from nats_bridge.conformance.errors import CatalogueError
+from nats_bridge.conformance.scenarios import play_scenario, scenario_names
+from nats_bridge.native_servers import TWIN_VERSIONS
+from nats_bridge.transforms.dialect import KNOWN_LINES, dialect
 
 _VERSIONS = [dialect(f"{major}.{minor}").version for major, minor in KNOWN_LINES] + [
     dialect(text).version for text in TWIN_VERSIONS

@@ -12,10 +12,10 @@ import nkeys  # type: ignore[import-untyped]  # ships without types
 import pytest
 import trustme
 
-from bridge.settings import load
-from bridge.settings.models import Settings
-from conformance.catalogue import read_text
-from marked_yaml import compose
+from nats_bridge.bridge.settings import load
+from nats_bridge.bridge.settings.models import Settings
+from nats_bridge.conformance.catalogue import read_text
+from nats_bridge.marked_yaml import compose
 from tests.unit.docs.pages import GENERATED_FROM_RUNS, ROOT, Piece, blocks
 
 CREDS = """-----BEGIN NATS USER JWT-----

@@ -5,8 +5,8 @@ from dataclasses import fields
 
 import pytest
 
-from transforms import NEWEST, UnknownDialectError, dialect
-from transforms.dialect import FEATURES, KNOWN_LINES, Dialect, Feature
+from nats_bridge.transforms import NEWEST, UnknownDialectError, dialect
+from nats_bridge.transforms.dialect import FEATURES, KNOWN_LINES, Dialect, Feature
 
 
 def test_the_table_and_the_record_name_the_same_features() -> None:

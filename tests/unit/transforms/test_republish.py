@@ -4,8 +4,8 @@ import pickle
 
 import pytest
 
-from transforms import TransformError, dialect
-from transforms.republish import Refusal, Republished, StoredMessage, compile_republish
+from nats_bridge.transforms import TransformError, dialect
+from nats_bridge.transforms.republish import Refusal, Republished, StoredMessage, compile_republish
 
 TIME = 1_700_000_000_149_476_940
 OLD, MIDDLE, NEW = "2.9.10", "2.10.27", "2.15.1"

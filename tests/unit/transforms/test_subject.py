@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from transforms.subject import (
+from nats_bridge.transforms.subject import (
     collide,
     is_subset,
     is_valid_filter,

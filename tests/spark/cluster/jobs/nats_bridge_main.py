@@ -1,3 +1,3 @@
-from bridge.cli import main
+from nats_bridge.bridge.cli import main
 
 main()

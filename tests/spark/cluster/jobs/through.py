@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pipeline.session import spark_session
-from pipeline.subject_column import transform_subject
+from nats_bridge.pipeline.session import spark_session
+from nats_bridge.pipeline.subject_column import transform_subject
 
-PACKAGES = ("transforms", "marked_yaml", "bridge", "pipeline", "pyspark_jetstream")
+PACKAGES = ("nats_bridge.transforms", "nats_bridge.bridge", "nats_bridge.pipeline", "pyspark_jetstream")
 
 
 def where(_: Iterable[int]) -> Iterable[dict[str, Any]]:

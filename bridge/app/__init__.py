@@ -1,0 +1,1 @@
+"""The process: a configuration's connections and rules from start to drain, and reloads."""

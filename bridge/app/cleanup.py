@@ -1,0 +1,82 @@
+"""Removing what the sidecar leaves on servers: the durable consumers that keep its rules' positions, and leases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nats_bridge.bridge.client.connection_pool import close_links, open_links
+from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, JetStreamApi
+from nats_bridge.bridge.consuming.rule_consumer import consumer_owner, durable_name, marker_name
+from nats_bridge.bridge.errors import ApiError, ConfigError
+from nats_bridge.bridge.rules.leadership.lease_store import Bucket, lease_subject
+from nats_bridge.bridge.settings import RepublishRule, Settings
+
+__all__ = ["clean"]
+
+
+async def clean(settings: Settings, rules: Sequence[str]) -> list[str]:
+    """Delete the rules' durable consumers and leases; the next start of such a rule follows its `start` again.
+
+    Args:
+        settings: the configuration.
+        rules: names of rules; empty for all.
+
+    Returns:
+        One line per rule: what was removed, or that there was nothing; with replicas, another one about its lease.
+
+    Raises:
+        ConfigError: there is no such rule.
+        ServerUnreachableError, CredentialsError, ApiError: the server cannot be asked.
+    """
+    known = {rule.name: rule for rule in settings.rules}
+    for name in rules:
+        if name not in known:
+            raise ConfigError(f"rule '{name}': not in the configuration; there are {', '.join(known) or 'none'}")
+    chosen = [known[name] for name in (rules or known)]
+    leases = settings.leadership
+    names = {rule.source_connection for rule in chosen if isinstance(rule, RepublishRule)}
+    links = await open_links(settings, names | ({leases.connection} if leases is not None else set()))
+    try:
+        lines = []
+        if leases is not None:
+            api = links[leases.connection].api
+            for rule in chosen:
+                what = await _remove_lease(api, leases.bucket, settings.name, rule.name)
+                lines.append(f"rule '{rule.name}': {what} lease in bucket '{leases.bucket}'")
+        for rule in chosen:
+            if not isinstance(rule, RepublishRule):
+                lines.append(f"rule '{rule.name}': nothing to remove: rules of kind {rule.kind} leave nothing behind")
+                continue
+            consumer = durable_name(settings.name, rule.name)
+            owner = consumer_owner(settings.name, rule.name)
+            what = await _remove(links[rule.source_connection].api, rule.stream, consumer, owner)
+            lines.append(f"rule '{rule.name}': {what} consumer '{consumer}' of stream '{rule.stream}'")
+        return lines
+    finally:
+        await close_links(links.values())
+
+
+async def _remove(api: JetStreamApi, stream: str, consumer: str, owner: str) -> str:
+    try:
+        info = await api.consumer_info(stream, consumer)
+        if info is None:
+            return "nothing to remove:"
+        if not str(info["config"].get("description", "")).startswith(owner):
+            return "left alone, because it is not this rule's:"
+        await api.delete_consumer(stream, marker_name(consumer))
+        await api.delete_consumer(stream, consumer)
+    except ApiError as error:
+        if error.err_code != STREAM_NOT_FOUND:
+            raise
+        return "nothing to remove:"
+    return "removed"
+
+
+async def _remove_lease(api: JetStreamApi, bucket: str, sidecar: str, rule: str) -> str:
+    """Purge the key as clients of key-value buckets do, which needs no permission beyond those for holding a lease."""
+    subject = lease_subject(bucket, sidecar, rule)
+    newest = await api.last_message(Bucket(bucket).stream, subject)
+    if newest is None or not newest.payload:  # purged or deleted
+        return "nothing to remove:"
+    await api.store(subject, b"", {"KV-Operation": "PURGE", "Nats-Rollup": "sub"})
+    return "removed"

@@ -1,0 +1,78 @@
+"""Looking at the cluster before anything runs: what `run` would refuse, said for every rule at once."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection_pool import close_links, connections_of, open_links
+from nats_bridge.bridge.errors import BridgeError
+from nats_bridge.bridge.kinds.registry import make_run
+from nats_bridge.bridge.rules.context import RuleContext
+from nats_bridge.bridge.rules.finding import Finding
+from nats_bridge.bridge.rules.loops.account_graph import AccountGraph
+from nats_bridge.bridge.settings import Settings
+
+__all__ = ["check_server", "with_server"]
+
+_Answer = TypeVar("_Answer")
+
+
+async def check_server(settings: Settings, server_url: str | None) -> list[Finding]:
+    """Check every rule against its servers; nothing is created there.
+
+    Args:
+        settings: the configuration.
+        server_url: used instead of every connection's servers, if given.
+
+    Raises:
+        ServerUnreachableError, CredentialsError: a connection cannot be opened.
+    """
+    return await with_server(settings, server_url, _findings)
+
+
+async def with_server(
+    settings: Settings, server_url: str | None, question: Callable[[Settings, dict[str, Link]], Awaitable[_Answer]]
+) -> _Answer:
+    """The answer to a question that needs the configuration's connections, which are closed afterwards.
+
+    Args:
+        settings: the configuration.
+        server_url: used instead of every connection's servers, if given.
+        question: called with the configuration and its open connections.
+
+    Raises:
+        ServerUnreachableError, CredentialsError: a connection cannot be opened.
+    """
+    if server_url is not None:
+        other: dict[str, object] = {"servers": (server_url,), "context": None}
+        if "@" in server_url:  # it says who we are, too
+            other |= dict.fromkeys(("creds", "nkey_seed_file", "token_file", "user", "password_file"))
+        connections = {name: connection.model_copy(update=other) for name, connection in settings.connections.items()}
+        settings = settings.model_copy(update={"connections": connections})
+    links = await open_links(settings, connections_of(settings))
+    try:
+        return await question(settings, links)
+    finally:
+        await close_links(links.values())
+
+
+async def _findings(settings: Settings, links: dict[str, Link]) -> list[Finding]:
+    outlook = await AccountGraph(settings, links, patiently=True).look()
+    findings = [Finding("", True, "not_seen", reason) for reason in outlook.unseen]
+    findings += [Finding("", True, "native_loop", str(loop)) for loop in outlook.native]
+    for rule in settings.rules:
+        if loop := outlook.of(rule.name):
+            findings.append(Finding(rule.name, False, "loop", str(loop)))
+            continue
+        context = RuleContext(settings.name, settings.dialect_of(rule), lambda _: None)
+        run = make_run(rule, settings, links, context)
+        try:
+            await run.check()
+        except BridgeError as error:
+            findings.append(Finding(rule.name, False, error.code, str(error)))
+        else:
+            findings.append(Finding(rule.name, True, "good", "its streams are there, nothing in the way"))
+            findings += [Finding(rule.name, True, "diverges", remark) for remark in run.remarks]
+    return findings

@@ -1,0 +1,57 @@
+"""Logs what a rule waits for that is not ready for ten seconds, once until it is ready again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from nats_bridge.bridge.rules.supervisor import RuleSeat
+
+__all__ = ["ReadinessWatch"]
+
+_log = structlog.get_logger("bridge.rule")
+
+_PATIENCE = 10.0  # seconds for which a rule may be not ready before that is said
+_LOOK = 2.0  # seconds between two looks at all rules
+_SAID_ELSEWHERE = ("waiting", "draining", "stopped", "failed")
+
+
+class ReadinessWatch:
+    """Looks at all rules of a sidecar.
+
+    Args:
+        seats: the rules at this moment.
+    """
+
+    def __init__(self, seats: Callable[[], Sequence[RuleSeat]]) -> None:
+        self._seats = seats
+        self._since: dict[str, float] = {}  # when a rule was first seen not ready
+        self._told: set[str] = set()
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            self.look(loop.time())
+            await asyncio.sleep(_LOOK)
+
+    def look(self, now: float) -> None:
+        """Log the rules that have not been ready for too long.
+
+        Args:
+            now: seconds, of a monotonic clock.
+        """
+        since, self._since = self._since, {}
+        for seat in self._seats():
+            name = seat.rule.name
+            if seat.ready or seat.state in _SAID_ELSEWHERE:
+                self._told.discard(name)
+                continue
+            began = self._since[name] = since.get(name, now)
+            if now - began >= _PATIENCE and name not in self._told:
+                self._told.add(name)
+                _log.warning(
+                    "rule.not_ready", rule=name, waiting_for=seat.waiting_for, for_seconds=round(now - began, 1)
+                )

@@ -1,0 +1,1 @@
+"""Another configuration while the rules run: compared, prepared, then applied or rolled back."""

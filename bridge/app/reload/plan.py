@@ -1,0 +1,181 @@
+"""What another configuration changes for a sidecar at work: which rules, which connections. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from nats_bridge.bridge.client.connection_pool import connections_of
+from nats_bridge.bridge.consuming.rule_consumer import durable_name
+from nats_bridge.bridge.settings import CopyingRule, MirrorRule, RepublishRule, Rule, Settings, Source
+
+__all__ = ["LeftBehind", "ReloadPlan", "plan_reload"]
+
+_TAKEN_AT_ONCE: Final = frozenset({"connections", "dialect", "log", "reload", "rules"})
+"""Sections that may change while the sidecar runs; whatever else is in the configuration may not."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftBehind:
+    """A durable consumer that no rule uses any more. It stays on its server, with the position that it keeps.
+
+    Attributes:
+        rule: the rule that it was made for.
+        stream: the stream that it reads.
+        connection: the connection that holds the stream.
+        consumer: its name.
+    """
+
+    rule: str
+    stream: str
+    connection: str
+    consumer: str
+
+    @property
+    def remedy(self) -> str:
+        """What to do about it."""
+        return (
+            "the rule's position stays on the server; with a configuration that still has the rule,"
+            f" `nats-bridge clean -c FILE {self.rule}` removes it"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadPlan:
+    """The difference between two configurations.
+
+    Attributes:
+        unchanged: names of rules that go on as they are.
+        changed: names of rules that are stopped and go on as the new configuration says, from where they were.
+        added: names of rules that are new, or of another kind than before.
+        removed: names of rules that are no more, or of another kind than before.
+        opened: names of connections that are new, or lead elsewhere than before.
+        left_behind: durable consumers that nobody uses any more.
+        copied_anew: changed rules with a source that selects or stores in another way: the target knows no copies of
+            such a source, so it begins where it says, as native sources do. Name of rule and source.
+        restart: sections that differ and are read at the start only.
+        logging: whether the log's section differs.
+    """
+
+    unchanged: tuple[str, ...]
+    changed: tuple[str, ...]
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    opened: tuple[str, ...]
+    left_behind: tuple[LeftBehind, ...]
+    copied_anew: tuple[tuple[str, str], ...]
+    restart: tuple[str, ...]
+    logging: bool
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not (self.touched or self.restart or self.logging)
+
+    @property
+    def refusal(self) -> str:
+        """Why it cannot be taken, where `restart` names something."""
+        return (
+            f"{', '.join(self.restart)}: read at the start only, so this cannot change while the sidecar runs:"
+            " restart it, or leave that as it was"
+        )
+
+    @property
+    def touched(self) -> tuple[str, ...]:
+        """The names of all rules that do not simply go on, each once."""
+        return tuple(dict.fromkeys((*self.changed, *self.added, *self.removed)))
+
+
+def plan_reload(old: Settings, new: Settings) -> ReloadPlan:
+    """What has to be done to get from one configuration to another."""
+    opened = _opened(old, new)
+    before = {rule.name: rule for rule in old.rules}
+    after = {rule.name: rule for rule in new.rules}
+    same_kind = {name for name in before.keys() & after.keys() if before[name].kind == after[name].kind}
+    unchanged = {
+        name
+        for name in same_kind
+        if _as_it_works(before[name], old) == _as_it_works(after[name], new)
+        and not opened.intersection(after[name].connections)
+    }
+    return ReloadPlan(
+        unchanged=tuple(name for name in after if name in unchanged),
+        changed=tuple(name for name in after if name in same_kind - unchanged),
+        added=tuple(name for name in after if name not in same_kind),
+        removed=tuple(name for name in before if name not in same_kind),
+        opened=tuple(sorted(opened)),
+        left_behind=_left_behind(old, new),
+        copied_anew=tuple(
+            (name, source)
+            for name in after
+            if name in same_kind - unchanged
+            for source in _copied_anew(before[name], after[name])
+        ),
+        restart=_restart(old, new),
+        logging=old.log != new.log,
+    )
+
+
+def _as_it_works(rule: Rule, settings: Settings) -> Rule:
+    """The rule with the dialect that holds for it, wherever the configuration says so."""
+    return rule.model_copy(update={"dialect": settings.dialect_of(rule)})
+
+
+def _opened(old: Settings, new: Settings) -> set[str]:
+    used = connections_of(old)
+    return {name for name in connections_of(new) if name not in used or not _same_connection(old, new, name)}
+
+
+def _same_connection(old: Settings, new: Settings, name: str) -> bool:
+    """Whether a connection leads to the same servers in the same way; secret files may hold anything."""
+    before, after = old.connections.get(name), new.connections.get(name)
+    if before is None or after is None:
+        return before is after
+    # What is written out may win over a context that says otherwise, also where it is the default.
+    return before == after and before.model_fields_set == after.model_fields_set
+
+
+def _restart(old: Settings, new: Settings) -> tuple[str, ...]:
+    differing = [
+        name
+        for name in Settings.model_fields
+        if name not in _TAKEN_AT_ONCE and getattr(old, name) != getattr(new, name)
+    ]
+    leases = new.leadership
+    if not differing and leases is not None and not _same_connection(old, new, leases.connection):
+        differing.append(f"leadership's connection '{leases.connection}'")
+    return tuple(differing)
+
+
+def _copied_anew(old: Rule, new: Rule) -> list[str]:
+    """The sources of which the records in the target say nothing; sequence numbers that are kept say it without."""
+    if not isinstance(old, CopyingRule) or not isinstance(new, CopyingRule):
+        return []
+    if isinstance(new, MirrorRule) and new.keep_sequence:
+        return []
+    known = [_identity(entry) for entry in old.entries]
+    return [entry.name for entry in new.entries if _identity(entry) not in known]
+
+
+def _identity(entry: Source) -> tuple[object, ...]:
+    """What source records tell one entry from another by."""
+    return entry.name, entry.filter_subject, entry.subject_transforms, entry.external
+
+
+def _left_behind(old: Settings, new: Settings) -> tuple[LeftBehind, ...]:
+    kept = {place for rule in new.rules if (place := _durable(rule, new)) is not None}
+    found = []
+    for rule in old.rules:
+        place = _durable(rule, old)
+        if place is not None and place not in kept and isinstance(rule, RepublishRule):
+            name = durable_name(old.name, rule.name)
+            found.append(LeftBehind(rule.name, rule.stream, rule.source_connection, name))
+    return tuple(found)
+
+
+def _durable(rule: Rule, settings: Settings) -> tuple[str, str, object] | None:
+    """What a rule's durable consumer is found by, if it keeps one."""
+    if not isinstance(rule, RepublishRule) or not rule.durable:
+        return None
+    servers = settings.connections[rule.source_connection]
+    return rule.name, rule.stream, (servers.servers, servers.context)

@@ -1,0 +1,268 @@
+"""The sidecar: connections and rules from start to drain."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from nats_bridge.bridge.app.readiness_watch import ReadinessWatch
+from nats_bridge.bridge.app.reload.changeover import Changeover
+from nats_bridge.bridge.app.reload.coordinator import Reloader, ReloadFacts, Taken
+from nats_bridge.bridge.app.reload.plan import plan_reload
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection_pool import close_links, connections_of, open_links
+from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.errors import BridgeError, ConfigError, ConnectionLostError, RuleRefusedError
+from nats_bridge.bridge.observability.http.own_state import OwnState
+from nats_bridge.bridge.observability.logs import configure_logs
+from nats_bridge.bridge.observability.telemetry.service import Telemetry
+from nats_bridge.bridge.rules.leadership.term import ALONE, Leadership
+from nats_bridge.bridge.rules.loops.check import LoopCheck
+from nats_bridge.bridge.rules.run import RuleRun
+from nats_bridge.bridge.rules.runtime_config import Assembly
+from nats_bridge.bridge.rules.supervisor import RuleSeat
+from nats_bridge.bridge.settings import Rule, Settings
+
+if TYPE_CHECKING:
+    from nats_bridge.bridge.observability.http.listener import Listener
+
+__all__ = ["Sidecar"]
+
+_log = structlog.get_logger("bridge.sidecar")
+
+
+class Sidecar:
+    """All rules of one configuration.
+
+    Args:
+        settings: the configuration.
+        config_path: the file that it came from, which `reload` reads again; None if it came from none.
+        config_hash: of that file's content, as `bridge.app.reload.file_watch` makes it, taken before the file was read.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        config_path: Path | None = None,
+        config_hash: str | None = None,
+    ) -> None:
+        self.settings = settings
+        self.config_path = config_path
+        self.started = False
+        self.draining = False
+        self.finished = asyncio.Event()
+        self.http: tuple[str, int] | None = None
+        self.reloader = Reloader(config_path, config_hash, self._take, lambda: self.settings.reload.watch)
+        self._seats: list[RuleSeat] = []
+        self._changeover: Changeover | None = None
+        self._assembly: Assembly | None = None
+        self._links: list[Link] = []  # all that are open
+        self._watcher: asyncio.Task[None] | None = None
+        self._leadership: Leadership = ALONE
+        self._listener: Listener | None = None
+        self._ended: BridgeError | None = None
+        self.began = time.time()
+        self.telemetry = Telemetry(settings, self)
+        self.state = OwnState(self, settings.http.wedged_after)
+
+    @property
+    def seats(self) -> list[RuleSeat]:
+        """The rules, in the order of the configuration."""
+        return self._changeover.seats if self._changeover is not None else self._seats
+
+    @property
+    def runs(self) -> list[RuleRun]:
+        """What does the rules' work, or did it last, in the order of the rules."""
+        return [seat.run for seat in self.seats if seat.run is not None]
+
+    @property
+    def links(self) -> Mapping[str, Link]:
+        """The connections in use, by name."""
+        return self._assembly.links if self._assembly is not None else {}
+
+    @property
+    def reloads(self) -> Mapping[str, int]:
+        """How many reloads ended in which way."""
+        return self.reloader.results
+
+    @property
+    def error(self) -> BaseException | None:
+        """The error of the first rule that failed, or of a connection that ended for good."""
+        return next((seat.error for seat in self.seats if seat.error is not None), self._ended)
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether another configuration is being taken."""
+        return self._changeover is not None
+
+    async def start(self) -> None:
+        """Connect, check every rule, and only then start them; on an error nothing is left running.
+
+        Whoever cancels it stops the sidecar: some rules may be at work already, and have something in hand.
+
+        Raises:
+            BridgeError: what is wrong, in one or two lines.
+        """
+        settings = self.settings
+        if not settings.rules:
+            raise ConfigError("rules: there is none, so there is nothing to do; add one")
+        try:
+            assembly = await self._open()
+            await assembly.loops.refuse({rule.name for rule in settings.rules})
+            for seat in self._seats:
+                await seat.start()
+        except Exception:
+            await self.stop()
+            raise
+        states = Counter(seat.state for seat in self._seats)
+        _log.info(
+            "sidecar.ready",
+            name=settings.name,
+            rules=len(self._seats) - states["waiting"] - states["standby"],
+            waiting=states["waiting"],
+            **({"standby": states["standby"]} if self._leadership.shared else {}),
+            http=f"{self.http[0]}:{self.http[1]}" if self.http else "off",
+        )
+        self.reloader.start()
+
+    async def _open(self) -> Assembly:
+        """Connect and check every rule.
+
+        Raises:
+            BridgeError: what is wrong; `stop` closes what is open.
+        """
+        settings = self.settings
+        self.telemetry.start()
+        if settings.http.address is not None:
+            self.state.start()
+            # What serves HTTP takes longer to import than all the rest, and is not needed without.
+            from nats_bridge.bridge.observability.http.listener import Listener
+            from nats_bridge.bridge.observability.telemetry.exposition import Exposition
+
+            self.state.exposition = Exposition(self.telemetry.readings)
+            self._listener = Listener(self, self.state, settings.http)
+            self.http = await self._listener.start()
+        links = await open_links(settings, connections_of(settings))
+        for link in links.values():
+            self._opened(link)
+        await self._open_leadership()
+        self.started = True
+        loops = LoopCheck(settings, links)
+        loops.on_change(self._look_again)
+        assembly = self._assembly = Assembly(settings, links, loops, self.telemetry.tracing_of)
+        self._seats = [self._make_seat(rule, assembly) for rule in settings.rules]
+        self._watcher = asyncio.create_task(ReadinessWatch(lambda: self.seats).run())
+        for seat in self._seats:
+            await seat.check()
+        return assembly
+
+    async def stop(self) -> bool:
+        """Drain all rules, close everything; whether every rule finished what it had in hand."""
+        self.draining = True
+        await end_tasks(self._watcher)
+        await self.reloader.close()
+        if self._assembly is not None:
+            await self._assembly.loops.close()
+        finished = await asyncio.gather(*(seat.stop() for seat in self.seats))
+        await self._leadership.close()
+        await asyncio.gather(close_links(self._links), self.telemetry.stop(), self.state.stop())
+        if self._listener is not None:
+            await self._listener.stop()
+        return all(finished)
+
+    def drain(self, reason: str) -> None:
+        """Ask for the end: whoever runs the sidecar stops it, and rules finish what they have in hand."""
+        if not self.draining:
+            _log.info("sidecar.draining", reason=reason)
+        self.draining = True
+        self.finished.set()
+
+    async def reload(self, asked_by: str) -> ReloadFacts:
+        """Read the configuration file again and take it, all or nothing; see `docs/reload.md`.
+
+        Args:
+            asked_by: what made it happen, for the log and `/status`.
+        """
+        return await self.reloader.reload(asked_by)
+
+    async def _take(self, settings: Settings) -> Taken:
+        """Run another configuration from now on.
+
+        Raises:
+            BridgeError: what is in the way; the configuration from before goes on.
+        """
+        assert self._assembly is not None
+        plan = plan_reload(self.settings, settings)
+        if plan.restart:
+            raise ConfigError(f"{self.config_path}: {plan.refusal}")
+        changeover = self._changeover = Changeover(
+            self._assembly, settings, plan, self._seats, self._make_seat, self._opened
+        )
+        try:
+            await changeover.prepare()
+            await changeover.apply()
+        finally:
+            # Also where a step was cancelled: whoever stops the sidecar must find all that runs.
+            self._changeover = None
+            self._seats, self._assembly = changeover.seats, changeover.assembly
+            self._links = [link for link in self._links if not link.client.is_closed]
+        self.settings = settings
+        if plan.logging:
+            configure_logs(settings.log)
+        for name, source in plan.copied_anew:
+            _log.warning(
+                "rule.copied_anew",
+                rule=name,
+                origin=source,
+                meaning="what is selected or where it is stored was changed, so it is copied from its start again",
+            )
+        for left in plan.left_behind:
+            _log.warning(
+                "rule.durable_left",
+                rule=left.rule,
+                stream=left.stream,
+                connection=left.connection,
+                consumer=left.consumer,
+                meaning=left.remedy,
+            )
+        return Taken("unchanged" if plan.is_empty else "applied", plan.touched)
+
+    def _make_seat(self, rule: Rule, assembly: Assembly) -> RuleSeat:
+        return RuleSeat(rule, assembly, self._leadership, self._rule_failed)
+
+    def _opened(self, link: Link) -> None:
+        self._links.append(link)
+        link.on_end(partial(self._connection_ended, link.name))
+
+    async def _open_leadership(self) -> None:
+        """Join the replicas, if there may be any."""
+        wanted = self.settings.leadership
+        if wanted is None:
+            return
+        from nats_bridge.bridge.rules.leadership.leases import open_leases
+
+        leases = self._leadership = await open_leases(self.settings, wanted)
+        leases.on_end(partial(self._connection_ended, wanted.connection))
+
+    def _connection_ended(self, name: str, reason: str) -> None:
+        if not self.draining:
+            self._ended = ConnectionLostError(f"connection '{name}': the server ended it ({reason}): start again")
+            self.finished.set()
+
+    async def _look_again(self) -> None:
+        assert self._assembly is not None
+        try:
+            await self._assembly.loops.refuse({rule.name for rule in self.settings.rules})
+        except RuleRefusedError as error:
+            self._ended = error
+            self.finished.set()
+
+    def _rule_failed(self, _: RuleSeat) -> None:
+        self.finished.set()

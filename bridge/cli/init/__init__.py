@@ -1,0 +1,1 @@
+"""`nats-bridge init`: looks at a cluster and writes a configuration for it."""

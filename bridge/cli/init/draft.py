@@ -1,0 +1,138 @@
+"""The configuration that `nats-bridge init` is about to write: rules that may stand in it, and what they need."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from nats_bridge.bridge.app.preflight import check_server
+from nats_bridge.bridge.cli.asking import ask
+from nats_bridge.bridge.cli.init.file import InitFile, write_whole
+from nats_bridge.bridge.cli.init.proposals.commented_yaml import SCHEMA_FILE, configuration_text
+from nats_bridge.bridge.cli.init.proposals.landscape import Landscape
+from nats_bridge.bridge.cli.init.proposals.obstacles import obstacle
+from nats_bridge.bridge.cli.init.proposals.proposed_rule import ProposedRule, named
+from nats_bridge.bridge.cli.init.proposals.stream_change import StreamChange
+from nats_bridge.bridge.errors import ConfigError
+from nats_bridge.bridge.rules.finding import Finding
+from nats_bridge.bridge.settings import loads
+from nats_bridge.bridge.settings.schema import configuration_schema
+
+__all__ = ["Draft"]
+
+
+class Draft:
+    """Rules, one after the other.
+
+    Args:
+        seen: the cluster.
+        connection: as a configuration holds it; paths are those of the process.
+        changes: what must become of streams before their rules can run.
+        file: where the configuration goes.
+        about: what it is written from, a line each.
+    """
+
+    def __init__(
+        self,
+        seen: Landscape,
+        connection: dict[str, Any],
+        changes: Sequence[StreamChange],
+        file: InitFile,
+        about: Sequence[str],
+    ) -> None:
+        self.seen = seen
+        self.file = file
+        self.rules: list[ProposedRule] = []
+        self.findings: list[Finding] = []
+        self._connection = connection
+        self._changes = list(changes)
+        self._about = about
+        self._later = seen
+        for change in changes:
+            self._later = self._later.with_config(change.body)
+
+    def add(self, rule: ProposedRule) -> str | None:
+        """Take a rule, unless it cannot run on this cluster, or could not after the changes that it needs.
+
+        Returns:
+            Why it is not taken, in the words of `nats-bridge check`; None if it is.
+        """
+        rule = named(rule, [known.name for known in self.rules])
+        if reason := obstacle(rule, self.rules, self._later):
+            return reason
+        findings = self._look((*self.rules, rule))
+        mine = next(finding for finding in findings if finding.rule == rule.name)
+        if not mine.ok and not self._waits(rule):
+            return mine.text
+        self.rules.append(rule)
+        self.findings = findings
+        return None
+
+    def write(self, *, schema: bool, stream_files: Path | None, force: bool) -> list[str]:
+        """Write what there is to write.
+
+        Args:
+            schema: whether the JSON schema, too.
+            stream_files: folder for the bodies of requests that change streams; None for none.
+            force: whether files may be overwritten.
+
+        Returns:
+            The files' names; not what went to stdout.
+
+        Raises:
+            ConfigError: one cannot be written.
+        """
+        names = []
+        if stream_files is not None:
+            for change in self._needed():
+                place = stream_files / change.file_name
+                write_whole(place, json.dumps(change.body, indent=2, ensure_ascii=False) + "\n", force=force)
+                names.append(str(place))
+        if schema:
+            place = self.file.path.parent / SCHEMA_FILE
+            text = json.dumps(configuration_schema(), indent=2, ensure_ascii=False) + "\n"
+            # One that is there is the same, or that of another version of the bridge.
+            write_whole(place, text, force=True)
+            names.append(str(place))
+        self.file.write(self._text(self.rules))
+        return names if self.file.is_stdout else [self.file.shown, *names]
+
+    def steps(self, stream_files: Path | None) -> list[str]:
+        """What is to be done on the cluster before it can run, by whoever may; empty if nothing."""
+        needed = self._needed()
+        if not needed:
+            return []
+        lines = ["", "before it can run, for you to do, since init changes nothing on the cluster:"]
+        lines += [f"  {step}" for change in needed for step in change.steps(stream_files or Path())]
+        if stream_files is None:
+            force = "" if self.file.is_stdout else " --force"
+            lines.append(f"  # the same command with --stream-files .{force} writes these files")
+        return lines
+
+    def _needed(self) -> list[StreamChange]:
+        used = {rule.data.get("stream") for rule in self.rules}
+        return [change for change in self._changes if change.stream in used]
+
+    def _waits(self, rule: ProposedRule) -> bool:
+        return any(change.stream == rule.data.get("stream") for change in self._changes)
+
+    def _look(self, rules: Sequence[ProposedRule]) -> list[Finding]:
+        """What `check` says of some rules."""
+        settings = loads(self._text(rules), self.file.path.parent, self.file.shown)
+        return ask(check_server(settings, None))
+
+    def _text(self, rules: Sequence[ProposedRule]) -> str:
+        return configuration_text(self._connection_there(), rules, about=self._about, file=self.file.shown)
+
+    def _connection_there(self) -> dict[str, Any]:
+        """The connection with paths as the file needs them: relative to its folder."""
+        creds = self._connection.get("creds")
+        if creds is None or Path(creds).is_absolute():
+            return self._connection
+        try:
+            return {**self._connection, "creds": os.path.relpath(creds, self.file.path.parent)}
+        except ValueError:
+            raise ConfigError(f"--creds {creds}: give its whole path") from None

@@ -1,0 +1,66 @@
+"""What `nats-bridge init` says of a cluster, and of a native configuration on it."""
+
+from __future__ import annotations
+
+import click
+
+from nats_bridge.bridge.cli.init.proposals.abilities import abilities
+from nats_bridge.bridge.cli.init.proposals.landscape import Landscape, bucket_of
+from nats_bridge.bridge.cli.init.proposals.native_wish import Comparison
+from nats_bridge.bridge.observability.printable import printable
+
+__all__ = ["overview", "verdict_lines"]
+
+_MOST_SHOWN = 30  # streams
+_MARKS = {
+    "native": ("ok ", "green"),
+    "possible": ("can", "yellow"),
+    "rule": ("rule", "cyan"),
+    "impossible": ("no ", "red"),
+}
+
+
+def overview(seen: Landscape, where: str) -> list[str]:
+    """What somebody should know first: what the server does by itself, and the streams.
+
+    Args:
+        seen: the cluster.
+        where: its address, or the context.
+    """
+    lines = [f"nats-server {seen.server_version} at {where}; what it does without the bridge:"]
+    lines += [
+        f"  {'yes' if ability.native else 'no ':3}  {ability.feature}: {ability.text}"
+        for ability in abilities(seen.server)
+    ]
+    lines.append("streams" if seen.streams else "no streams in this account")
+    width = max(map(len, list(seen.streams)[:_MOST_SHOWN]), default=0)
+    for name, info in list(seen.streams.items())[:_MOST_SHOWN]:
+        config = info["config"]
+        kind, _ = bucket_of(name)
+        retention = config.get("retention", "limits")
+        extra = [kind or ("" if retention == "limits" else retention)]
+        extra += [f"mirror of {config['mirror']['name']}"] if config.get("mirror") else []
+        if config.get("sources"):
+            extra.append("sources " + ", ".join(entry["name"] for entry in config["sources"]))
+        if (config.get("republish") or {}).get("dest"):
+            extra.append(f"republishes to {config['republish']['dest']}")
+        if (config.get("subject_transform") or {}).get("dest"):
+            extra.append(f"transforms to {config['subject_transform']['dest']}")
+        told = [printable(each) for each in (", ".join(config.get("subjects") or ()), *extra)]
+        lines.append(
+            f"  {name:{width}}  {info['state']['messages']:>9} messages  {'; '.join(filter(None, told))}".rstrip()
+        )
+    if len(seen.streams) > _MOST_SHOWN:
+        lines.append(f"  … and {len(seen.streams) - _MOST_SHOWN} more")
+    return [*lines, *(f"but {reason}" for reason in seen.unseen)]
+
+
+def verdict_lines(comparison: Comparison) -> list[str]:
+    """What becomes of a native configuration, a line for each feature."""
+    lines = [f"{comparison.stream}, as it is wanted"]
+    if not comparison.verdicts:
+        lines.append("  nothing that a rule has to do with")
+    for verdict in comparison.verdicts:
+        mark, colour = _MARKS[verdict.answer]
+        lines.append(f"  {click.style(f'{mark:4}', fg=colour)} {printable(f'{verdict.feature}: {verdict.text}')}")
+    return lines

@@ -1,0 +1,476 @@
+"""A native stream configuration against the server that should have taken it: what it does of it, rules for the rest.
+
+Theory of operation: the configuration is taken apart into its features (republish, the ingress transform, each source,
+the mirror). The engine says of each by itself what servers of that version make of it: they do it, refuse it, or leave
+something out without a word. What they do not do, and what the stream is not, a rule does, if it can from outside; the
+stream must be another one then, which is told (`StreamChange`) and done by nobody but the user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from nats_bridge.bridge.cli.init.proposals.asked_for import AS_USUAL, HowToRepublish, republishing
+from nats_bridge.bridge.cli.init.proposals.ingress_parts import IngressPart, ingress_parts
+from nats_bridge.bridge.cli.init.proposals.landscape import Landscape
+from nats_bridge.bridge.cli.init.proposals.native_shortfall import Shortfall, shortfall
+from nats_bridge.bridge.cli.init.proposals.proposed_rule import ProposedRule
+from nats_bridge.bridge.cli.init.proposals.stream_change import StreamChange
+from nats_bridge.bridge.client.jetstream_api import Json
+from nats_bridge.bridge.errors import ConfigError
+from nats_bridge.bridge.handoff.stream_body import body_of
+from nats_bridge.bridge.kinds.copying.target_subjects import destinations
+from nats_bridge.transforms.dialect import NEWEST
+from nats_bridge.transforms.errors import StreamConfigError
+from nats_bridge.transforms.sourcing import compile_sourcing
+from nats_bridge.transforms.stream_config import examine
+from nats_bridge.transforms.subject import REST, collide, is_subset
+
+__all__ = ["Answer", "Comparison", "Verdict", "compare"]
+
+_FEATURES = ("republish", "subject_transform", "sources", "mirror")
+_LEFT_OUT = ("subject_transform", "sources", "mirror", "mirror_direct")
+
+
+class Answer(StrEnum):
+    """What becomes of a feature."""
+
+    NATIVE = "native"
+    """The server does it for this stream."""
+    POSSIBLE = "possible"
+    """The server can do it; the stream has to be given it."""
+    RULE = "rule"
+    """A rule does it."""
+    IMPOSSIBLE = "impossible"
+    """Nobody does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of a feature of a configuration, and why.
+
+    Attributes:
+        feature: where it stands, such as `sources[0]`, and what it is.
+        answer: what becomes of it.
+        text: the reason, a line.
+    """
+
+    feature: str
+    answer: Answer
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A configuration against a server.
+
+    Attributes:
+        stream: the stream's name.
+        verdicts: one for each feature.
+        rules: those proposed.
+        change: what must become of the stream before they can run; None if it can stay.
+    """
+
+    stream: str
+    verdicts: tuple[Verdict, ...]
+    rules: tuple[ProposedRule, ...]
+    change: StreamChange | None
+
+
+def compare(
+    wanted: Mapping[str, Any], seen: Landscape, how: HowToRepublish = AS_USUAL, *, anyway: bool = False
+) -> Comparison:
+    """What the server makes of a configuration, and what rules would.
+
+    Args:
+        wanted: the native configuration, as in STREAM.CREATE or STREAM.INFO.
+        seen: the cluster.
+        how: what holds for republish rules.
+        anyway: propose rules also for what the server could do, and does not do yet.
+
+    Raises:
+        ConfigError: no version of the server would take it.
+    """
+    given = body_of(dict(wanted))
+    name = given.get("name")
+    if not isinstance(name, str) or not name:
+        raise ConfigError("no stream configuration: it has no name; give what `nats stream info NAME --json` prints")
+    try:
+        normal = examine(given, NEWEST, strict=False).config
+    except StreamConfigError as error:
+        raise ConfigError(
+            f"stream '{name}': no server takes this configuration: {error.description} ({error.err_code})"
+        ) from None
+    return _Comparing(given, normal, seen, how, anyway=anyway).compared()
+
+
+class _Comparing:
+    def __init__(self, given: Json, normal: Json, seen: Landscape, how: HowToRepublish, *, anyway: bool) -> None:
+        self._how = how
+        self._given = given
+        self._normal = normal
+        self._seen = seen
+        self._anyway = anyway
+        self._name = str(normal["name"])
+        self._present = seen.config(self._name)
+        self._place = f"server {seen.server_version}"
+        self._verdicts: list[Verdict] = []
+        self._rules: list[ProposedRule] = []
+        # What the stream has to become, as far as rules need it.
+        self._body: Json = body_of(self._present) if self._present is not None else self._to_create()
+        self._notes: list[str] = []
+        self._anew = False  # the stream has to be deleted and made again
+        self._holds_wrong = False  # the server has copied into it what it should not
+
+    def compared(self) -> Comparison:
+        self._republish()
+        self._ingress()
+        self._sources()
+        self._mirror()
+        self._others()
+        change = self._change()
+        if change is not None and (reason := self._refusal(change)):
+            verdicts = tuple(
+                replace(each, answer=Answer.IMPOSSIBLE, text=f"{each.text}; {reason}")
+                if each.answer is Answer.RULE
+                else each
+                for each in self._verdicts
+            )
+            return Comparison(self._name, verdicts, (), None)
+        before = () if change is None else (f"Before it runs, {change.summary}.",)
+        rules = tuple(ProposedRule(rule.data, (*rule.why, *before)) for rule in self._rules)
+        return Comparison(self._name, tuple(self._verdicts), rules, change)
+
+    # -- features ----------------------------------------------------------------------------------------------------
+
+    def _republish(self) -> None:
+        wanted = self._normal.get("republish") or {}
+        if not wanted.get("dest"):
+            return
+        feature = f"republish {wanted.get('src') or '>'} to {wanted['dest']}"
+        there = (self._present or {}).get("republish") or {}
+        same = self._present is not None and all((there.get(key) or "") == (wanted.get(key) or "") for key in wanted)
+        if there.get("dest") and not same:
+            self._say(
+                feature,
+                Answer.IMPOSSIBLE,
+                f"stream '{self._name}' republishes {there.get('src') or '>'} to {there['dest']} natively: ask for that"
+                " one, or say --republish for a second one",
+            )
+            return
+        lacks = self._shortfall("republish", wanted, is_there=same)
+        if lacks is None:
+            self._say(feature, Answer.NATIVE, f"{self._place} does it")
+            return
+        if lacks.can and not self._anyway:
+            self._leave_to_server(feature, "republish", wanted, lacks)
+            return
+        if self._present is None:
+            self._body.pop("republish", None)
+        seen = self._seen.with_config(self._present or self._body)
+        src, dest, bare = wanted.get("src") or ">", wanted["dest"], bool(wanted.get("headers_only"))
+        rule = republishing(seen, self._name, src, dest, self._how, headers_only=bare)
+        self._propose(feature, rule, lacks.text)
+
+    def _ingress(self) -> None:
+        wanted = self._normal.get("subject_transform") or {}
+        if not wanted.get("dest"):
+            return
+        src, dest = wanted.get("src") or ">", wanted["dest"]
+        feature = f"subject_transform {src} to {dest}"
+        there = (self._present or {}).get("subject_transform") or {}
+        is_there = (there.get("src") or ">", there.get("dest")) == (src, dest)
+        lacks = self._shortfall("subject_transform", wanted, is_there=is_there)
+        if lacks is None:
+            self._say(feature, Answer.NATIVE, f"{self._place} does it")
+            return
+        if lacks.can and not self._anyway:
+            self._leave_to_server(feature, "subject_transform", wanted, lacks)
+            return
+        parts = ingress_parts(src, dest, list(self._normal.get("subjects") or ()))
+        if isinstance(parts, str):
+            self._say(feature, Answer.IMPOSSIBLE, f"{lacks.text}; from outside it cannot be done: {parts}")
+            return
+        taken = {part.src: self._seen.takers(part.src, but=self._name) for part in parts}
+        if other := next((f"'{src}' by '{names[0]}'" for src, names in taken.items() if names), ""):
+            self._say(
+                feature,
+                Answer.IMPOSSIBLE,
+                f"{lacks.text}; from outside it cannot be done: {other} is taken as well, and would store the"
+                " messages untransformed",
+            )
+            return
+        for part in parts:
+            self._propose_ingress(feature, part, lacks.text)
+
+    def _propose_ingress(self, feature: str, part: IngressPart, reason: str) -> None:
+        data = {
+            "name": f"{self._name}-ingress",
+            "kind": "subject_transform",
+            "stream": self._name,
+            "subject_transform": {"src": part.src, "dest": part.dest},
+        }
+        self._propose(feature, ProposedRule(data), reason)
+        before = list(self._body.get("subjects") or ())
+        subjects = [subject for subject in before if subject != part.subject]
+        subjects += _missing([part.stored], subjects)
+        if subjects == before:
+            return  # it was changed already
+        self._body["subjects"] = subjects
+        self._notes.append(
+            f"it takes {part.stored} instead of {part.subject}: publishers of {part.src} hear 'no responders' from then"
+            " on until the sidecar runs"
+        )
+
+    def _sources(self) -> None:
+        wanted = list(self._normal.get("sources") or ())
+        there = list((self._present or {}).get("sources") or ())
+        taken: list[tuple[Json, str]] = []
+        for number, entry in enumerate(wanted):
+            feature = f"sources[{number}], from {entry['name']}"
+            is_there = any(_same_entry(entry, other) for other in there)
+            lacks = self._shortfall("sources", [entry], f"sources[{number}]", is_there=is_there)
+            if lacks is None:
+                self._say(feature, Answer.NATIVE, f"{self._place} does it")
+                continue
+            if lacks.can and not self._anyway:
+                self._leave_to_server(feature, "sources", entry, lacks)
+            elif reason := self._against_copying(entry):
+                self._say(feature, Answer.IMPOSSIBLE, f"{lacks.text}; {reason}")
+            else:
+                self._say(feature, Answer.RULE, lacks.text)
+                taken.append((entry, lacks.text))
+        if not taken:
+            return
+        rule = ProposedRule(
+            {
+                "name": f"{self._name}-sources",
+                "kind": "sources",
+                "stream": self._name,
+                "sources": [_as_rule(entry) for entry, _ in taken],
+            },
+            (f"Stream {self._name} gets copies from {' and '.join(entry['name'] for entry, _ in taken)}.",),
+        )
+        self._rules.append(
+            ProposedRule(
+                rule.data, (*rule.why, *dict.fromkeys(f"{reason[:1].upper()}{reason[1:]}." for _, reason in taken))
+            )
+        )
+        self._receive([entry for entry, _ in taken])
+
+    def _mirror(self) -> None:
+        wanted = self._normal.get("mirror")
+        if not wanted:
+            return
+        feature = f"mirror, of {wanted['name']}"
+        there = (self._present or {}).get("mirror")
+        lacks = self._shortfall("mirror", wanted, is_there=bool(there) and _same_entry(wanted, there or {}))
+        if lacks is None:
+            self._say(feature, Answer.NATIVE, f"{self._place} does it")
+            return
+        if lacks.can and not self._anyway:
+            self._leave_to_server(feature, "mirror", wanted, lacks)
+            return
+        if reason := self._against_copying(wanted):
+            self._say(feature, Answer.IMPOSSIBLE, f"{lacks.text}; {reason}")
+            return
+        data = {
+            "name": f"{self._name}-mirror",
+            "kind": "mirror",
+            "stream": self._name,
+            "mirror": _as_rule(wanted),
+        }
+        why = f"Stream {self._name} gets copies of {wanted['name']}."
+        self._propose(feature, ProposedRule(data, (why,)), lacks.text)
+        if there:
+            self._body.pop("mirror")
+            self._body.pop("mirror_direct", None)
+        self._anew = bool(there)
+        self._receive([wanted])
+
+    def _others(self) -> None:
+        """Members that the server does not know, and that no rule has to do with."""
+        rest = {key: value for key, value in self._given.items() if key not in _FEATURES}
+        usual = examine({"name": self._name, "subjects": ["s"]}, NEWEST).config
+        rest = {key: value for key, value in rest.items() if key in ("name", "subjects") or usual.get(key) != value}
+        try:
+            warnings = examine(rest, self._seen.server, strict=False).warnings
+        except StreamConfigError:
+            return  # by itself it is no whole configuration; whoever applies it hears the server's own words
+        unknown = [warning.member for warning in warnings if warning.id == "unknown-member-ignored"]
+        if unknown:
+            self._say(
+                ", ".join(unknown),
+                Answer.IMPOSSIBLE,
+                f"{self._place} does not know {'it' if len(unknown) == 1 else 'them'}, and how a server stores messages"
+                " no outside process decides",
+            )
+
+    # -- what stands in the way --------------------------------------------------------------------------------------
+
+    def _shortfall(self, member: str, value: Any, shown: str = "", *, is_there: bool) -> Shortfall | None:
+        return shortfall(self._normal, self._seen, member, value, shown or member, is_there=is_there)
+
+    def _against_copying(self, entry: Json) -> str:
+        """Why a rule cannot copy into the stream; empty where it can."""
+        config = {**self._normal, **(self._present or {})}
+        if entry.get("external"):
+            return (
+                f"a rule needs a connection that reaches '{entry['name']}', and only this one is known here: write the"
+                " rule yourself, with from:"
+            )
+        if entry.get("consumer"):
+            return (
+                f"its consumer decides what of '{entry['name']}' comes, and only a server (2.14 and newer) reads by it:"
+                " leave consumer out, and select with filter_subject or subject_transforms"
+            )
+        if config.get("retention", "limits") != "limits":
+            return f"a rule copies only into streams with limits retention, and this is {config['retention']}"
+        if config.get("sealed") or config.get("no_ack"):
+            return "a rule cannot copy into a stream that is sealed or has no_ack"
+        if (origin := self._seen.config(str(entry["name"]))) is not None and origin.get("retention") != "limits":
+            return f"its origin is a {origin['retention']} stream, from which copying would take messages"
+        kept = [pattern for pattern in _stored(entry) if self._seen.takers(pattern, but=self._name)]
+        if kept:
+            taker = self._seen.takers(kept[0], but=self._name)[0]
+            transforms: list[Json] = entry.get("subject_transforms") or []
+            only = transforms[0] if len(transforms) == 1 else {}
+            instead = (
+                f'; as one filter the server does it: filter_subject: "{only["src"]}"'
+                if only and only.get("dest") in ("", None, only["src"])
+                else ""
+            )
+            return (
+                f"copies on {kept[0]} would be stored by stream '{taker}', too, because a rule publishes them as any"
+                f" client does: choose destinations of their own{instead}"
+            )
+        return ""
+
+    # -- what the stream has to become -------------------------------------------------------------------------------
+
+    def _to_create(self) -> Json:
+        """A configuration for a stream that is not there, without what rules may have to do."""
+        plain = {
+            key: value for key, value in self._given.items() if key not in ("subject_transform", "sources", "mirror")
+        }
+        try:
+            return dict(examine(plain, self._seen.server, strict=False).config)
+        except StreamConfigError:
+            plain.pop("republish", None)
+        try:
+            return dict(examine(plain, self._seen.server, strict=False).config)
+        except StreamConfigError:
+            return {"name": self._name, "subjects": list(self._given.get("subjects") or ())}
+
+    def _receive(self, entries: list[Json]) -> None:
+        """The stream takes copies from a client: no native source beside it, and subjects for them."""
+        left = []
+        for native in self._body.get("sources") or ():
+            if any(native["name"] == entry["name"] and _selects_the_same(native, entry) for entry in entries):
+                self._holds_wrong = True
+                self._notes.append(f"it does not source {native['name']} by itself any more")
+            else:
+                left.append(native)
+        self._body.pop("sources", None)
+        if left:
+            self._body["sources"] = left
+        subjects = (
+            list(self._body.get("subjects") or ())
+            if self._present is not None
+            else list(self._given.get("subjects") or ())
+        )
+        for entry in entries:
+            subjects += _missing(_stored(entry), subjects)
+        self._body["subjects"] = subjects
+        self._notes.append(f"it takes {', '.join(subjects)}, on which the rule publishes its copies")
+
+    def _change(self) -> StreamChange | None:
+        if not self._rules:
+            return None
+        before = None if self._present is None else body_of(self._present)
+        if before == self._body:
+            return None
+        state = (self._seen.streams.get(self._name) or {}).get("state") or {}
+        messages = int(state.get("messages", 0))
+        notes = tuple(self._notes)
+        if before is None:
+            return StreamChange(self._name, "create", self._body, notes)
+        if self._anew:
+            return StreamChange(self._name, "recreate", self._body, notes, messages)
+        if self._holds_wrong:
+            return StreamChange(self._name, "update", self._body, notes, messages)
+        return StreamChange(self._name, "update", self._body, notes)
+
+    def _refusal(self, change: StreamChange) -> str:
+        """Why the server would not take the changed stream; empty if it would."""
+        others = self._seen.others(self._name)
+        previous = self._present if change.how == "update" else None
+        try:
+            examine(change.body, self._seen.server, previous=previous, origins=others, strict=False)
+        except StreamConfigError as error:
+            subjects = ", ".join(change.body.get("subjects") or ())
+            words = f"{error.description} ({error.err_code})"
+            return f"a rule needs the stream on {subjects}, which the server refuses: {words}"
+        return ""
+
+    # -- words -------------------------------------------------------------------------------------------------------
+
+    def _say(self, feature: str, answer: Answer, text: str) -> None:
+        self._verdicts.append(Verdict(feature, answer, text))
+
+    def _leave_to_server(self, feature: str, member: str, value: Any, lacks: Shortfall) -> None:
+        self._say(feature, Answer.POSSIBLE, lacks.text)
+        if self._present is None:
+            # Whoever creates it for the rules wants that, too.
+            self._body[member] = [*(self._body.get(member) or ()), value] if member == "sources" else value
+
+    def _propose(self, feature: str, rule: ProposedRule, reason: str) -> None:
+        self._say(feature, Answer.RULE, reason)
+        self._rules.append(ProposedRule(rule.data, (*rule.why, _sentence(reason))))
+
+
+def _sentence(reason: str) -> str:
+    return f"{reason[:1].upper()}{reason[1:]}."
+
+
+def _same_entry(one: Json, other: Json) -> bool:
+    return _identity(one) == _identity(other)
+
+
+def _identity(entry: Json) -> tuple[object, ...]:
+    transforms = tuple(
+        (each.get("src") or "", each.get("dest") or "") for each in entry.get("subject_transforms") or ()
+    )
+    external = entry.get("external") or {}
+    return entry["name"], entry.get("filter_subject") or "", transforms, external.get("api") or ""
+
+
+def _as_rule(entry: Json) -> Json:
+    """An entry of sources as a rule has it: without what is empty."""
+    kept = {key: value for key, value in entry.items() if value not in (None, "", [], 0)}
+    if transforms := kept.get("subject_transforms"):
+        kept["subject_transforms"] = [{key: value for key, value in each.items() if value} for each in transforms]
+    return kept
+
+
+def _stored(entry: Json) -> list[str]:
+    """Patterns of the subjects of an entry's copies."""
+    return [pattern.decode() for pattern in destinations(compile_sourcing(entry, NEWEST))]
+
+
+def _missing(patterns: list[str], subjects: list[str]) -> Iterator[str]:
+    """Those patterns that none of a stream's subjects holds."""
+    found: list[str] = []
+    for pattern in patterns:
+        if not any(is_subset(pattern.encode(), subject.encode()) for subject in (*subjects, *found)):
+            found.append(pattern)
+    return iter(found)
+
+
+def _selects_the_same(one: Json, other: Json) -> bool:
+    """Whether some subjects are selected by both entries."""
+    mine, theirs = (compile_sourcing(entry, NEWEST).filters or (REST,) for entry in (one, other))
+    return any(collide(a, b) for a in mine for b in theirs)

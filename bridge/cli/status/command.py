@@ -1,0 +1,180 @@
+"""`nats-bridge status`."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nats_bridge.bridge.cli.status.asking import (
+    DEFAULT_URL,
+    ask_for_status,
+    ask_whether_alive,
+    status_url,
+    url_of_listener,
+)
+from nats_bridge.bridge.cli.status.screen import screen
+from nats_bridge.bridge.cli.status.table import heading_lines, rule_blocks, status_lines
+from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, ServerUnreachableError
+
+__all__ = ["status_command"]
+
+_PLAIN_WIDTH = 160  # columns where there is no terminal
+_LONGEST_INTERVAL = 3600  # seconds
+
+
+@click.command("status")
+@click.option("--url", metavar="URL", help=f"The sidecar's HTTP address.  [default: {DEFAULT_URL}]")
+@click.option(
+    "-c",
+    "--config",
+    "config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Ask the sidecar of this configuration (its http.listen) instead.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The whole state on stdout, as GET /status tells it.")
+@click.option(
+    "--live", is_flag=True, help="Only whether the process gets on, whatever its servers do: exit code 0 or 1."
+)
+@click.option("--watch", is_flag=True, help="Show it again and again, until q or Ctrl-C.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1, max=_LONGEST_INTERVAL),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Seconds between two looks of --watch.",
+)
+def status_command(
+    url: str | None, config: Path | None, as_json: bool, live: bool, watch: bool, interval: float
+) -> int:
+    """Show what a running sidecar does: its rules, rates, how far behind they are, the last errors.
+
+    Exit code 0: it is ready. 1: it is not, and the lines say why. 3: it does not answer.
+
+    \b
+    Example:
+      nats-bridge status
+      nats-bridge status --watch
+      nats-bridge status -c config/republish-monitor.yaml --json
+    """
+    if math.isnan(interval):  # which no range leaves out
+        raise click.UsageError("--interval: 'nan' is no number of seconds")
+    if live and (watch or as_json):
+        raise click.UsageError("--live goes with neither --watch nor --json: it is one look at /livez")
+    address = _address(url, config)
+    if live:
+        lives, told = ask_whether_alive(address)
+        click.echo(told.rstrip())
+        return EXIT_GOOD if lives else EXIT_NO
+    if watch:
+        _watch(address, interval, as_json)
+        return EXIT_GOOD
+    document = ask_for_status(address, history=as_json)
+    _print(document, as_json)
+    return EXIT_GOOD if document["ready"] else EXIT_NO
+
+
+def _address(url: str | None, config: Path | None) -> str:
+    if url is not None and config is not None:
+        raise click.UsageError("--url and -c are two ways to say the same: give one")
+    if config is None:
+        return status_url(DEFAULT_URL if url is None else url)
+    from nats_bridge.bridge.settings import load  # not for a probe, which asks again and again, by URL
+
+    return status_url(url_of_listener(load(config).http.address))
+
+
+def _print(document: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(document, indent=2))
+        return
+    width = shutil.get_terminal_size((_PLAIN_WIDTH, 24)).columns if sys.stdout.isatty() else _PLAIN_WIDTH
+    for line in status_lines(document, width):
+        click.echo(line)
+
+
+def _watch(address: str, interval: float, as_json: bool) -> None:
+    try:
+        if as_json or not (sys.stdout.isatty() and sys.stdin.isatty()):
+            _print_again_and_again(address, interval, as_json)
+        else:
+            _show_again_and_again(address, interval)
+    except KeyboardInterrupt:
+        pass  # that is how it is ended
+
+
+def _print_again_and_again(address: str, interval: float, as_json: bool) -> None:
+    """For a file or a pipe: one state after the other; JSON as one line each."""
+    while True:
+        try:
+            document = ask_for_status(address, history=False)
+        except ServerUnreachableError as error:
+            click.echo(json.dumps({"ready": False, "error": str(error)}) if as_json else str(error))
+        else:
+            if as_json:
+                click.echo(json.dumps(document))
+            else:
+                _print(document, as_json=False)
+                click.echo()
+        sys.stdout.flush()
+        time.sleep(interval)
+
+
+def _show_again_and_again(address: str, interval: float) -> None:
+    document: dict[str, Any] | None = None
+    with screen() as view:
+        goes_on = True
+        while goes_on:
+            silent = ""
+            try:
+                document = ask_for_status(address, history=True)
+            except ServerUnreachableError as error:
+                silent = str(error)
+            due = time.monotonic() + interval
+            # A changed size is drawn at once, from what is known.
+            while goes_on:
+                view.show(_frame(document, silent, *view.size))
+                left = due - time.monotonic()
+                if left <= 0:
+                    break
+                goes_on = view.wait(left)
+
+
+def _frame(document: dict[str, Any] | None, silent: str, width: int, height: int) -> list[str]:
+    """What fits on the screen."""
+    bars = _draws_bars()
+    lines = [click.style(silent[:width], fg="red"), ""] if silent else []
+    foot = click.style("q or Ctrl-C ends"[:width], dim=True)
+    if document is None:
+        return [*lines, foot][:height]
+    lines += [*heading_lines(document, width), ""]
+    head, *blocks = rule_blocks(document, width, bars)
+    room = height - len(lines) - len(head) - 2
+    if sum(map(len, blocks)) > room:
+        # Not all can be shown, so those that somebody should see come first.
+        wanted = sorted(range(len(blocks)), key=lambda at: (document["rules"][at].get("ready") is True, at))
+        shown: list[list[str]] = []
+        for at in wanted:
+            if sum(map(len, shown)) + len(blocks[at]) > room - 1:
+                break
+            shown.append(blocks[at])
+        left = f"… and {len(blocks) - len(shown)} more: the window is too low for all {len(blocks)} rules"
+        blocks = [*shown, [click.style(left[:width], dim=True)]]
+    lines += [*head, *(line for block in blocks for line in block), "", foot]
+    return lines[:height]
+
+
+def _draws_bars() -> bool:
+    try:
+        "▁█…".encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True

@@ -1,0 +1,193 @@
+"""A sidecar's state as lines of text: a heading, a table of the rules, and below each what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import click
+
+from nats_bridge.bridge.cli.status.figures import clock, count, duration, milliseconds, per_second
+from nats_bridge.bridge.cli.status.sparkline import sparkline
+from nats_bridge.bridge.observability.printable import printable
+
+__all__ = ["heading_lines", "rule_blocks", "status_lines"]
+
+_COLOURS: Final = {"ready": "green", "standby": "cyan", "failed": "red", "wedged": "red"}
+_AT_WORK = ("ready", "standby")
+_READ_NO_STREAM = ("subject_transform", "advisories")
+_LATE = 60.0  # seconds behind that are marked
+_SPARK = 20  # characters
+_GAP = "  "
+_LEAST_NAME = 12  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column; those with the least weight are left out first where the screen is narrow."""
+
+    title: str
+    text: Callable[[Mapping[str, Any]], str]
+    weight: int
+    right: bool = True
+    colour: Callable[[Mapping[str, Any]], str | None] = lambda _: None
+
+
+def _measure(rule: Mapping[str, Any], name: str) -> Any:
+    return (rule.get("measures") or {}).get(name)
+
+
+def _condition(rule: Mapping[str, Any]) -> str:
+    return str(rule.get("condition") or rule.get("state") or "?")
+
+
+def _leader(rule: Mapping[str, Any]) -> str:
+    leads = rule.get("leader")
+    return "-" if leads is None else "yes" if leads else "no"
+
+
+def _behind(rule: Mapping[str, Any]) -> str:
+    """How far behind; with a rule that cannot get on, what it has in hand is behind, too."""
+    messages, seconds = _measure(rule, "lag_messages"), _measure(rule, "lag_seconds")
+    held = 0 if _condition(rule) in _AT_WORK else _measure(rule, "in_flight") or 0
+    has_lag = rule.get("measures") and rule.get("kind") not in _READ_NO_STREAM and _condition(rule) != "standby"
+    if messages is None and not has_lag:
+        return "-"
+    least = (messages or 0) + held
+    told = count(least) if messages is not None else f">={count(least)}" if least else "?"
+    return f"{told} ({duration(seconds)})" if least and seconds else told
+
+
+def _latency(rule: Mapping[str, Any]) -> str:
+    found = _measure(rule, "end_to_end_ms")
+    return f"{milliseconds(found['p50'])} / {milliseconds(found['p99'])}" if found else "-"
+
+
+def _is_late(rule: Mapping[str, Any]) -> bool:
+    return (_measure(rule, "lag_seconds") or 0) >= _LATE
+
+
+_COLUMNS: Final = (
+    _Column("STATE", _condition, 9, right=False, colour=lambda rule: _COLOURS.get(_condition(rule), "yellow")),
+    _Column("LEADER", _leader, 3, right=False),
+    _Column("IN", lambda rule: per_second(_measure(rule, "rate_in")), 7),
+    _Column("OUT", lambda rule: per_second(_measure(rule, "rate_out")), 8),
+    _Column("BEHIND", _behind, 6, colour=lambda rule: "yellow" if _is_late(rule) else None),
+    _Column("LATENCY P50 / P99", _latency, 5),
+)
+
+
+_SOMETIMES: Final = {"LEADER": "leader"}
+"""Columns that are there only where a rule has this."""
+
+
+def status_lines(document: Mapping[str, Any], width: int, *, bars: bool = False) -> list[str]:
+    """The whole state.
+
+    Args:
+        document: what `GET /status` says.
+        width: columns of the screen; no line is longer.
+        bars: whether to draw what was recently passed on.
+    """
+    return [
+        *heading_lines(document, width),
+        "",
+        *(line for block in rule_blocks(document, width, bars) for line in block),
+    ]
+
+
+def heading_lines(document: Mapping[str, Any], width: int) -> list[str]:
+    """The sidecar itself, its connections and its configuration."""
+    state, colour = ("ready", "green") if document["ready"] else ("not ready", "red")
+    if document.get("draining"):
+        state, colour = "draining", "yellow"
+    about = f"nats-bridge {document.get('version', '')}, up {duration(document.get('uptime_s'))}"
+    name = printable(str(document.get("name", "")))
+    lines = [_cut([(name, None), (" is ", None), (state, colour), (f" ({about})", None)], width)]
+    for link in document.get("connections") or ():
+        at = f"nats-server {link['server_version']}" if link["connected"] else "not connected"
+        again = f", {link['reconnects']} reconnects" if link.get("reconnects") else ""
+        wrong = f"; last error {link['last_error']}" if link.get("last_error") and not link["connected"] else ""
+        text = printable(f"connection {link['name']}: {at} at {', '.join(link['servers'])}{again}{wrong}")
+        lines.append(_cut([(text, None if link["connected"] else "red")], width))
+    config = document.get("config") or {}
+    if config.get("path"):
+        reload = config.get("last_reload")
+        again = f", last reload {reload['result']} at {clock(reload['at'])}" if reload else ""
+        said = f": {reload['reason']}" if reload and reload["result"] == "refused" else ""
+        text = printable(f"configuration {config['path']}, loaded at {clock(config['loaded_at'])}{again}{said}")
+        lines.append(_cut([(text, "red" if said else None)], width))
+    return lines
+
+
+def rule_blocks(document: Mapping[str, Any], width: int, bars: bool = False) -> list[list[str]]:
+    """The table's head, and for every rule its line and what is wrong with it, as blocks that belong together."""
+    rules = document["rules"]
+    if not rules:
+        return [["there are no rules yet"]]
+    columns = [
+        column
+        for column in _COLUMNS
+        if column.title not in _SOMETIMES or any(r.get(_SOMETIMES[column.title]) is not None for r in rules)
+    ]
+    texts = {column.title: [column.text(rule) for rule in rules] for column in columns}
+    widths = {title: max(len(title), *map(len, cells)) for title, cells in texts.items()}
+    longest = max(len("RULE"), *(len(printable(rule["name"])) for rule in rules))
+    while columns and _least(columns, widths, longest) > width:
+        columns.remove(min(columns, key=lambda column: column.weight))
+    spare = width - sum(len(_GAP) + widths[column.title] for column in columns)
+    spark = _SPARK if bars and spare - len(_GAP) - _SPARK >= longest else 0
+    name = max(min(longest, spare - (len(_GAP) + spark if spark else 0)), 1)
+    head = [_fit("RULE", name), *(_aligned(column.title, widths[column.title], column.right) for column in columns)]
+    blocks = [[click.style(_GAP.join([*head, *(["OUT, RECENTLY"] if spark else [])])[:width].rstrip(), dim=True)]]
+    for at, rule in enumerate(rules):
+        cells = [_fit(printable(rule["name"]), name)]
+        for column in columns:
+            cell = _aligned(texts[column.title][at], widths[column.title], column.right)
+            cells.append(click.style(cell, fg=column.colour(rule)) if column.colour(rule) else cell)
+        if spark:
+            past = (_measure(rule, "history") or {}).get("rate_out") or []
+            cells.append(click.style(sparkline(past, spark), fg="blue"))
+        blocks.append([_GAP.join(cells), *_remarks(rule, width)])
+    return blocks
+
+
+def _least(columns: Sequence[_Column], widths: Mapping[str, int], longest: int) -> int:
+    return min(longest, _LEAST_NAME) + sum(len(_GAP) + widths[column.title] for column in columns)
+
+
+def _remarks(rule: Mapping[str, Any], width: int) -> list[str]:
+    remarks: list[tuple[str, str | None]] = []
+    if rule.get("error"):
+        remarks.append((f"failed: {rule['error']}", "red"))
+    elif rule.get("wedged_s") is not None:
+        remarks.append((f"has work, waits for nothing, and has not got on for {duration(rule['wedged_s'])}", "red"))
+    elif rule.get("waiting_for"):
+        remarks.append((f"{_condition(rule)}: {rule['waiting_for']}", _COLOURS.get(_condition(rule), "yellow")))
+    errors = rule.get("last_errors")
+    known = rule.get("error") or rule.get("waiting_for")
+    if errors and not (known and known in (errors[-1].get("reason") or "")):
+        last = errors[-1]
+        why = f": {last['reason']}" if last.get("reason") else ""
+        remarks.append((f"last error {clock(last['at'])} {last['event']}{why}", None))
+    return [_cut([("  " + printable(text), colour)], width) for text, colour in remarks]
+
+
+def _aligned(text: str, width: int, right: bool) -> str:
+    return text.rjust(width) if right else text.ljust(width)
+
+
+def _fit(text: str, width: int) -> str:
+    return (text if len(text) <= width else text[: max(width - 1, 0)] + "…"[:width]).ljust(width)
+
+
+def _cut(parts: Sequence[tuple[str, str | None]], width: int) -> str:
+    """Coloured parts as one line that is not longer than the screen is wide."""
+    line, left = "", width
+    for text, colour in parts:
+        if len(text) > left:
+            text = _fit(text, left)
+        line += click.style(text, fg=colour) if colour and text else text
+        left -= len(text)
+    return line

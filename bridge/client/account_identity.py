@@ -1,0 +1,224 @@
+"""Which connections reach the same account: what one publishes, another receives.
+
+Theory of operation. Each connection subscribes to an inbox, and each publishes on the inboxes of the others, all at the
+same time. A message that arrives says yes. On one server, its absence after a PONG on both connections says no. Between
+two servers nothing can say no for certain: a route, gateway or leafnode passes the new subscription on a moment later.
+The first answer waits as long as the way there may take, judged by the two round trips; then the connections keep
+publishing for some seconds more, and an answer that comes late is reported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import TypeAlias
+
+from nats_bridge.bridge.client import nats_py
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
+
+__all__ = ["Pair", "SharedAccounts"]
+
+Pair: TypeAlias = frozenset[Link]
+"""Two connections."""
+
+_FORWARDING = 0.05  # seconds for servers to pass a subscription on, beside the round trips
+_ANSWER_LIMIT = 10.0  # seconds for a server to answer a PING
+_LATE = 5.0  # seconds in which a late answer still counts
+_PAUSE, _LATE_PAUSE = 0.01, 0.25  # seconds between two publications
+
+
+class SharedAccounts:
+    """What is known of open connections; asked once for each pair.
+
+    Attributes:
+        on_late: awaited when connections turn out to reach the same account after `ask` answered that they do not.
+    """
+
+    def __init__(self) -> None:
+        self.on_late: Callable[[], Awaitable[None]] | None = None
+        self._answers: dict[Pair, bool | None] = {}
+        self._listening: set[asyncio.Task[None]] = set()
+
+    def answer(self, pair: Pair) -> bool | None:
+        """Whether two connections reach the same account; None if neither user may find out. After `ask`."""
+        return self._answers[pair]
+
+    async def ask(self, pairs: Iterable[Pair], *, patiently: bool = False) -> None:
+        """Find out about pairs of connections, all at once.
+
+        Args:
+            pairs: those that are known already cost nothing.
+            patiently: wait for a late answer instead of reporting it with `on_late`.
+        """
+        self._answers = {pair: answer for pair, answer in self._answers.items() if not _is_closed(pair)}
+        unknown = {pair for pair in pairs if pair not in self._answers}
+        if not unknown:
+            return
+        asking = _Asking(unknown)
+        try:
+            await asking.open()
+            await asking.until_likely()
+            if patiently:
+                async for _ in asking.late():
+                    pass
+        except BaseException:
+            await asking.close()
+            raise
+        self._answers |= asking.answers()
+        if patiently or not asking.doubtful:
+            await asking.close()
+            return
+        task = asyncio.create_task(self._listen(asking))
+        self._listening.add(task)
+        task.add_done_callback(self._listening.discard)
+
+    async def close(self) -> None:
+        """Stop waiting for late answers."""
+        await end_tasks(*self._listening)
+
+    async def _listen(self, asking: _Asking) -> None:
+        try:
+            async for pairs in asking.late():
+                self._answers |= dict.fromkeys(pairs, True)
+                if self.on_late is not None:
+                    await self.on_late()
+        finally:
+            await asking.close()
+
+
+class _Asking:
+    """One round of questions; its subscriptions are open from `open` to `close`."""
+
+    def __init__(self, pairs: set[Pair]) -> None:
+        self._pairs = pairs
+        self._links = {link.name: link for pair in pairs for link in pair}
+        self._inboxes = {name: str(link.client.new_inbox()) for name, link in self._links.items()}
+        self._round_trips: dict[str, float] = {}
+        self._subscriptions: list[BatchSubscription] = []
+        self._heard: set[tuple[str, str]] = set()  # listener, speaker
+        self._refused: set[tuple[str, str]] = set()
+        self._settled: set[Pair] = set()  # silence between them is certain
+        self._news = asyncio.Event()
+        self._refusal_listeners = {name: self._on_refusal(name) for name in self._links}
+
+    @property
+    def doubtful(self) -> set[Pair]:
+        """Pairs without an answer that could still come."""
+        unsettled = self._pairs - self._settled
+        return {pair for pair in unsettled if self._answer(pair) is False and not _is_closed(pair)}
+
+    def answers(self) -> dict[Pair, bool | None]:
+        """By pair; None if both users lack the permission for the other's inbox."""
+        return {pair: self._answer(pair) for pair in self._pairs}
+
+    async def open(self) -> None:
+        """Subscribe on every connection, and measure its round trip."""
+        for name, link in self._links.items():
+            link.on_refusal(self._refusal_listeners[name])
+        await asyncio.gather(*(self._subscribe(name, link) for name, link in self._links.items()))
+
+    async def close(self) -> None:
+        """Unsubscribe."""
+        for name, link in self._links.items():
+            link.forget(self._refusal_listeners[name])
+        for subscription in self._subscriptions:
+            if not subscription.client.is_closed:
+                await subscription.unsubscribe()
+            await subscription.release()
+
+    async def until_likely(self) -> None:
+        """Publish until each pair has an answer, or the message would be expected to have come."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while waiting := self.doubtful:
+            await self._publish(waiting)
+            left = began + max(map(self._patience, waiting)) - loop.time()
+            if not (waiting := self.doubtful) or left <= 0:
+                return
+            await self._hear(min(_PAUSE, left))
+
+    async def late(self) -> AsyncIterator[set[Pair]]:
+        """Keep publishing for a while; the pairs that turn out to be heard."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + _LATE
+        while (waiting := self.doubtful) and loop.time() < end:
+            await self._hear(_LATE_PAUSE)
+            await self._publish(waiting)
+            if heard := {pair for pair in waiting if self._answer(pair)}:
+                yield heard
+
+    def _answer(self, pair: Pair) -> bool | None:
+        if any(way in self._heard for way in _ways(pair)):
+            return True
+        return None if all(way in self._refused for way in _ways(pair)) else False
+
+    def _patience(self, pair: Pair) -> float:
+        return _FORWARDING + 2 * sum(self._round_trips[link.name] for link in pair)
+
+    async def _subscribe(self, name: str, link: Link) -> None:
+        def on_batch(batch: list[Delivered]) -> None:
+            self._heard |= {(name, speaker.decode()) for _, _, _, speaker in batch}
+            self._news.set()
+
+        self._subscriptions.append(await link.client.subscribe_batches(self._inboxes[name], on_batch))
+        began = asyncio.get_running_loop().time()
+        await _flush(link)
+        self._round_trips[name] = asyncio.get_running_loop().time() - began
+
+    async def _publish(self, pairs: set[Pair]) -> None:
+        ways = [way for pair in pairs for way in _ways(pair) if way not in self._refused]
+        for listener, speaker in ways:
+            try:
+                await self._links[speaker].client.publish(self._inboxes[listener], speaker.encode())
+            except nats_py.errors.Error:
+                continue  # the connection is closed, or its buffer is full while its server is away
+        names = {name for way in ways for name in way}
+        speaks = dict(zip(names, await asyncio.gather(*(_flush(self._links[name]) for name in names)), strict=True))
+        # A server passes a message on before it answers the PING after it, on every connection.
+        hears = dict(zip(names, await asyncio.gather(*(_flush(self._links[name]) for name in names)), strict=True))
+        for pair in pairs:
+            one, other = pair
+            same_server = one.client.server_id == other.client.server_id
+            if same_server and all(speaks.get(link.name) and hears.get(link.name) for link in pair):
+                self._settled.add(pair)
+
+    async def _hear(self, limit: float) -> None:
+        self._news.clear()
+        try:
+            async with asyncio.timeout(limit):
+                await self._news.wait()
+        except TimeoutError:
+            return
+
+    def _on_refusal(self, name: str) -> Callable[[str], None]:
+        def on_refusal(text: str) -> None:
+            lowered = text.lower()
+            for listener, inbox in self._inboxes.items():
+                if inbox.lower() not in lowered:
+                    continue
+                if listener == name:  # it may not subscribe
+                    self._refused |= {(listener, speaker) for speaker in self._links if speaker != listener}
+                else:
+                    self._refused.add((listener, name))
+                self._news.set()
+
+        return on_refusal
+
+
+def _ways(pair: Pair) -> tuple[tuple[str, str], ...]:
+    one, other = (link.name for link in pair)
+    return (one, other), (other, one)
+
+
+def _is_closed(pair: Pair) -> bool:
+    return any(link.client.is_closed for link in pair)
+
+
+async def _flush(link: Link) -> bool:
+    try:
+        async with asyncio.timeout(_ANSWER_LIMIT):
+            return await link.flush()
+    except TimeoutError:
+        return False

@@ -1,0 +1,134 @@
+"""What the server says about removed messages: API audit advisories of one account.
+
+Every delete and purge request is audited (`$JS.EVENT.ADVISORY.API`), as are stream updates; publishes, limits and
+expiry are not. The advisories come apart from the messages. Their time stamps say which messages were stored later, so
+one that comes early does no harm; one that comes late does: a known divergence of `Nats-Last-Sequence`.
+
+Requests of any kind are audited, so all rules of a connection share one subscription: with one each, a hundred rules
+would be told a hundred times of every request that any of them makes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from nats_bridge.transforms.timestamp import nanoseconds_of
+
+if TYPE_CHECKING:
+    from nats_bridge.bridge.client.wire import BatchSubscription, Delivered, WireClient
+
+__all__ = ["AUDIT_SUBJECT", "Changed", "Deleted", "Purged", "Removal", "Removals", "read_audit"]
+
+AUDIT_SUBJECT = "$JS.EVENT.ADVISORY.API"
+
+_DELETE = "$JS.API.STREAM.MSG.DELETE."
+_PURGE = "$JS.API.STREAM.PURGE."
+_UPDATE = "$JS.API.STREAM.UPDATE."
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """One message was deleted, at `time_ns` (nanoseconds since 1970)."""
+
+    stream: str
+    time_ns: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """Messages were purged: those matching `subject_filter` (empty: all), below `below` (0: no bound), but `keep`."""
+
+    stream: str
+    time_ns: int
+    subject_filter: str
+    below: int
+    keep: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The stream's configuration was updated."""
+
+    stream: str
+    time_ns: int
+
+
+Removal: TypeAlias = Deleted | Purged | Changed
+
+
+class Removals:
+    """What is heard on one connection, for whoever follows a stream of it.
+
+    Args:
+        client: the connection.
+    """
+
+    def __init__(self, client: WireClient) -> None:
+        self._client = client
+        self._followers: dict[str, list[Callable[[Removal], None]]] = {}
+        self._subscription: BatchSubscription | None = None
+        self._changing = asyncio.Lock()
+
+    async def follow(self, stream: str, told: Callable[[Removal], None]) -> None:
+        """Call `told` with what is removed from a stream from now on; it must not raise and must not wait."""
+        async with self._changing:
+            self._followers.setdefault(stream, []).append(told)
+            if self._subscription is None:
+                self._subscription = await self._client.subscribe_batches(AUDIT_SUBJECT, self._on_batch)
+
+    async def leave(self, stream: str, told: Callable[[Removal], None]) -> None:
+        """Call it no more."""
+        async with self._changing:
+            followers = self._followers.get(stream, [])
+            if told in followers:
+                followers.remove(told)
+            if not followers:
+                self._followers.pop(stream, None)
+            if not self._followers and self._subscription is not None:
+                subscription, self._subscription = self._subscription, None
+                await subscription.release()
+
+    def _on_batch(self, batch: list[Delivered]) -> None:
+        for _, _, _, payload in batch:
+            removal = read_audit(payload)
+            if removal is not None:
+                for told in tuple(self._followers.get(removal.stream, ())):
+                    told(removal)
+
+
+def read_audit(data: bytes) -> Removal | None:
+    """What an audit advisory means for a stream; None for refused requests and for all other requests.
+
+    Whoever may publish on the subject can send anything: what is no advisory is None, too.
+    """
+    try:
+        return _read(data)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _read(data: bytes) -> Removal | None:
+    if b"STREAM.MSG.DELETE." not in data and b"STREAM.PURGE." not in data and b"STREAM.UPDATE." not in data:
+        return None
+    advisory = json.loads(data)
+    subject = str(advisory.get("subject", ""))
+    # A domain's prefix may stand before the subject; what counts is the end.
+    response = json.loads(advisory.get("response") or "{}")
+    if response.get("error"):
+        return None
+    request = advisory.get("request") or ""
+    body = json.loads(request) if request.startswith("{") else {}
+    stream = subject.rpartition(".")[2]
+    time_ns = nanoseconds_of(advisory["timestamp"])
+    if _DELETE[8:] in subject:
+        return Deleted(stream, time_ns, int(body.get("seq", 0)))
+    if _PURGE[8:] in subject:
+        return Purged(stream, time_ns, str(body.get("filter", "")), int(body.get("seq", 0)), int(body.get("keep", 0)))
+    if _UPDATE[8:] in subject:
+        return Changed(stream, time_ns)
+    return None

@@ -1,0 +1,274 @@
+"""Connections by name: opened from the settings, watched, and shared by the rules."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from nats_bridge.bridge.client import nats_py
+from nats_bridge.bridge.client.audit_advisories import Removals
+from nats_bridge.bridge.client.jetstream_api import JetStreamApi
+from nats_bridge.bridge.client.wire import ClearTextError, WireClient
+from nats_bridge.bridge.errors import ConfigError, CredentialsError, ServerUnreachableError
+
+__all__ = ["Link", "open_link"]
+
+_log = structlog.get_logger("bridge.connection")
+
+_PING = 10  # seconds between two questions whether the server is still there; the third without an answer ends it
+_RECONNECT_WAIT = 0.25  # seconds between two attempts on the same server
+
+
+class Link:
+    """One named connection: the client, its API, and what happens to it.
+
+    Attributes:
+        name: as in the configuration.
+        client: the raw-capable client.
+        api: the JetStream API of the connection's account.
+        removals: what the server says about removed messages of that account.
+        servers: the addresses that it was given, without user names and passwords.
+        reconnects: how often it was back after a loss.
+        last_error: what went wrong last, and when.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.client = WireClient()
+        self.api = JetStreamApi(self.client, name)
+        self.removals = Removals(self.client)
+        self.servers: tuple[str, ...] = ()
+        self.reconnects = 0
+        self.last_error: tuple[datetime, str] | None = None
+        self._closing = False
+        self.was_up = False  # whether it was usable at some time
+        self._up = asyncio.Event()
+        self._down = asyncio.Event()
+        self._down.set()
+        self._lost: asyncio.Future[None] | None = None  # of the present connection
+        self._disconnect_listeners: list[Callable[[], None]] = []
+        self._reconnect_listeners: list[Callable[[], None]] = []
+        self._refusal_listeners: list[Callable[[str], None]] = []
+        self._end_listeners: list[Callable[[str], None]] = []
+
+    @property
+    def server_version(self) -> str:
+        """The connected server's version, such as `2.10.27`."""
+        version = self.client.connected_server_version
+        return f"{version.major}.{version.minor}.{version.patch}"
+
+    def on_disconnect(self, listener: Callable[[], None]) -> None:
+        """Call `listener` whenever the connection is lost."""
+        self._disconnect_listeners.append(listener)
+
+    def on_reconnect(self, listener: Callable[[], None]) -> None:
+        """Call `listener` whenever the connection is back, its subscriptions included."""
+        self._reconnect_listeners.append(listener)
+
+    def on_refusal(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` with the server's text when it refuses a publish or subscription (permissions)."""
+        self._refusal_listeners.append(listener)
+
+    def forget(self, *listeners: Callable[..., None]) -> None:
+        """Call these no more, whatever they listened to."""
+        for kind in self._listeners:
+            kind[:] = [known for known in kind if known not in listeners]
+
+    @property
+    def listeners(self) -> int:
+        """How many listeners are called, whatever they listen to."""
+        return sum(map(len, self._listeners))
+
+    @property
+    def _listeners(self) -> tuple[list[Any], ...]:
+        return self._disconnect_listeners, self._reconnect_listeners, self._refusal_listeners, self._end_listeners
+
+    def on_end(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` with the reason when the connection is closed for good, and not by us."""
+        self._end_listeners.append(listener)
+
+    async def connected(self) -> None:
+        """Wait until the connection is up, its subscriptions included."""
+        await self._up.wait()
+        # nats-py knows of a loss before it tells: until then both would be true, and a caller that loops would spin.
+        while not self.client.is_connected:
+            await self._down.wait()
+            await self._up.wait()
+
+    async def flush(self) -> bool:
+        """Wait until the server has handled all that was written; False if the connection broke meanwhile."""
+        if not self.client.is_connected:
+            return False
+        if self._down.is_set():
+            return False
+        if self._lost is None:
+            self._lost = asyncio.get_running_loop().create_future()
+        pong, lost = self.client.flushed(), self._lost
+        either: tuple[asyncio.Future[Any], ...] = pong, lost
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        # Others may wait for the same PONG, and one of them may have given up.
+        return pong.done() and not pong.cancelled() and not lost.done()
+
+    async def close(self) -> None:
+        """Close the connection for good."""
+        self._closing = True
+        await self.client.close()
+
+    def set_up(self) -> None:
+        """The connection is usable."""
+        self.was_up = True
+        self._down.clear()
+        self._up.set()
+
+    async def _on_disconnected(self) -> None:
+        self._up.clear()
+        self._down.set()
+        if self._lost is not None and not self._lost.done():
+            self._lost.set_result(None)
+        self._lost = None
+        if self._closing:
+            return
+        _log.warning("connection.lost", connection=self.name)
+        self._remember("the connection was lost")
+        self.client.fail_requests()
+        for listener in tuple(self._disconnect_listeners):
+            listener()
+
+    async def _on_reconnected(self) -> None:
+        self.set_up()
+        self.reconnects += 1
+        _log.info("connection.back", connection=self.name, server=self.server_version)
+        for listener in tuple(self._reconnect_listeners):
+            listener()
+
+    async def _on_closed(self) -> None:
+        if self._closing:
+            return
+        reason = str(self.client.last_error or "no reason given")
+        self._remember(f"the server ended the connection ({reason})")
+        _log.error("connection.closed", connection=self.name, reason=reason)
+        for listener in tuple(self._end_listeners):
+            listener(reason)
+
+    async def _on_error(self, error: Exception) -> None:
+        text = str(error)
+        if "permissions violation" in text.lower():
+            _log.error("connection.refused", connection=self.name, server_says=text)
+            self._remember(text)
+            self.api.refused(text)
+            for listener in tuple(self._refusal_listeners):
+                listener(text)
+        elif self._up.is_set():
+            _log.warning("connection.error", connection=self.name, error=_plain(error))
+            self._remember(_plain(error))
+        elif _decides(error):
+            # A server that is away is tried again and nothing is said; one that does not want us is another matter.
+            _log.error("connection.not_let_in", connection=self.name, reason=_plain(error), meaning="tried again")
+            self._remember(_plain(error))
+
+    def _remember(self, text: str) -> None:
+        self.last_error = (datetime.now(UTC), text)
+
+
+async def open_link(name: str, options: Mapping[str, Any], *, client_name: str) -> Link:
+    """Connect.
+
+    Args:
+        name: the connection's name, for messages.
+        options: what `bridge.settings` made of the connection: arguments of nats-py's `connect`.
+        client_name: how the server shall list the client.
+
+    Raises:
+        ServerUnreachableError: none of the servers answers.
+        CredentialsError: a server refuses the credentials.
+        ConfigError: TLS is asked for and the server offers none.
+    """
+    link = Link(name)
+    link.servers = tuple(_redacted(str(server)) for server in options.get("servers", ()))
+    servers = ", ".join(str(server) for server in options.get("servers", ()))
+    failures: list[Exception] = []
+    limit = asyncio.timeout(float(options.get("connect_timeout", 5)))
+
+    async def on_error(error: Exception) -> None:
+        if link.was_up:
+            await link._on_error(error)
+            return
+        failures.append(error)
+        if sum(map(_decides, failures)) == len(options["servers"]):
+            limit.reschedule(0)  # every server has said no: waiting would not help
+
+    try:
+        # nats-py tries the servers for ever with -1, also at the start; the time limit ends that.
+        async with limit:
+            await link.client.connect(
+                **options,
+                name=client_name,
+                error_cb=on_error,
+                disconnected_cb=link._on_disconnected,
+                reconnected_cb=link._on_reconnected,
+                closed_cb=link._on_closed,
+                allow_reconnect=True,
+                ping_interval=_PING,
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=_RECONNECT_WAIT,  # type: ignore[arg-type]  # any number of seconds works
+            )
+    except asyncio.CancelledError:
+        await link.close()  # nats-py leaves the socket of a connect that is cancelled open
+        raise
+    except (OSError, nats_py.errors.Error, TimeoutError, ssl.SSLError) as error:
+        cause = next((f for f in reversed(failures) if _decides(f)), next(filter(str, reversed(failures)), error))
+        await link.close()
+        if isinstance(cause, ClearTextError):
+            raise ConfigError(
+                f"connection '{name}': {_redacted(servers)} offers no TLS, which the connection asks for, so nothing"
+                " was sent: turn TLS on there, or say nats:// and leave out tls"
+            ) from None
+        if isinstance(cause, ssl.SSLError):
+            raise CredentialsError(
+                f"connection '{name}': no trusted TLS with {_redacted(servers)} ({_plain(cause)}):"
+                " check the connection's tls (ca, cert and key, hostname, handshake_first) and the server's certificate"
+            ) from None
+        if _refuses_credentials(cause):
+            raise CredentialsError(
+                f"connection '{name}': {_redacted(servers)} refuses the credentials ({cause}):"
+                " check the connection's creds, nkey_seed_file, token_file or user/password_file"
+            ) from None
+        raise ServerUnreachableError(
+            f"connection '{name}': no server answers at {_redacted(servers)} ({_plain(cause)}):"
+            " check the address, and that nats-server runs there"
+        ) from None
+    link.set_up()
+    return link
+
+
+def _decides(error: Exception) -> bool:
+    return isinstance(error, (ClearTextError, ssl.SSLError)) or _refuses_credentials(error)
+
+
+def _refuses_credentials(error: Exception) -> bool:
+    text = str(error).lower()
+    return isinstance(error, nats_py.errors.AuthorizationError) or "authorization" in text or "authentication" in text
+
+
+def _plain(error: Exception) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
+    if isinstance(error, socket.gaierror):
+        return "the name is not known"
+    if isinstance(error, TimeoutError) and not str(error):
+        return "no answer in time"
+    return str(error) or type(error).__name__
+
+
+def _redacted(servers: str) -> str:
+    """Server addresses without user names and passwords."""
+    return ", ".join(
+        f"{scheme}://{rest.rpartition('@')[2]}" if scheme else rest.rpartition("@")[2]
+        for scheme, _, rest in ((s.rpartition("://")) for s in servers.split(", "))
+    )

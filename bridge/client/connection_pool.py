@@ -1,0 +1,53 @@
+"""The connections of a configuration: opened all or none, and closed when nobody needs them any more."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+
+from nats_bridge.bridge.client.connection import Link, open_link
+from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.settings import Settings
+from nats_bridge.bridge.settings.connect_options import connect_options
+
+__all__ = ["close_links", "connections_of", "open_links"]
+
+_CLOSE = 3.0  # seconds for closing one connection
+
+
+def connections_of(settings: Settings) -> set[str]:
+    """The names of the connections that the rules use."""
+    return {name for rule in settings.rules for name in rule.connections}
+
+
+async def open_links(settings: Settings, names: Iterable[str]) -> dict[str, Link]:
+    """Open the named connections; none stays open when one fails.
+
+    Raises:
+        ServerUnreachableError, CredentialsError, ConfigError: as `open_link` and `connect_options` say.
+    """
+    wanted = {name: connect_options(settings.connections[name], name) for name in sorted(names)}
+    opening = {
+        name: asyncio.create_task(open_link(name, options, client_name=settings.name))
+        for name, options in wanted.items()
+    }
+    try:
+        if opening:
+            done, _ = await asyncio.wait(opening.values(), return_when=asyncio.FIRST_EXCEPTION)
+            for task in (task for task in opening.values() if task in done):
+                task.result()  # the first by name that failed
+        return {name: task.result() for name, task in opening.items()}
+    except BaseException:
+        await end_tasks(*opening.values())
+        opened = [task for task in opening.values() if not task.cancelled() and task.exception() is None]
+        await close_links(task.result() for task in opened)
+        raise
+
+
+async def close_links(links: Iterable[Link]) -> None:
+    """Close connections; one whose server takes nothing more is left to the end of the process."""
+    for link in links:
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_CLOSE):
+                await link.close()

@@ -1,0 +1,82 @@
+"""A TCP socket that sends nothing of what was written under a gate that holds it back.
+
+A process that is stopped for a while (SIGSTOP, a debugger, a machine that sleeps) goes on where it was: what it had
+written before, and the operating system had not taken, would be sent then, before any other code of ours runs. So the
+question is asked where the bytes leave the process. A refusal breaks the connection, and all that is unsent goes with
+it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+from nats_bridge.bridge.client.write_fence import Gate
+
+__all__ = ["GatedSocket"]
+
+_USER_TIMEOUT = getattr(socket, "TCP_USER_TIMEOUT", None)  # Linux
+
+
+class GatedSocket(socket.socket):
+    """A socket for one connection.
+
+    Attributes:
+        gates: those under which there is something that has not been sent.
+    """
+
+    gates: set[Gate]
+
+    @classmethod
+    async def connect_to(cls, host: str | None, port: int | None) -> GatedSocket:
+        """Connect to the first address of a host that takes the connection.
+
+        Raises:
+            OSError: none does, with the reason of the first; or the host's name is not known.
+        """
+        loop = asyncio.get_running_loop()
+        first: OSError | None = None
+        for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            try:
+                gated = cls(family, kind, protocol)
+            except OSError as error:  # a family that this machine does not have
+                first = first or error
+                continue
+            gated.gates = set()
+            gated.setblocking(False)
+            try:
+                await loop.sock_connect(gated, address)
+            except OSError as error:
+                gated.close()
+                first = first or error
+            except BaseException:
+                gated.close()
+                raise
+            else:
+                return gated
+        raise first or OSError(f"no address of {host}")
+
+    def drop_after(self, seconds: float) -> None:
+        """Break the connection when the other side has not taken what was sent for so long, where the system can."""
+        if _USER_TIMEOUT is not None:
+            self.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, max(int(seconds * 1000), 1))
+
+    def send(self, *arguments: Any) -> int:
+        """As `socket.send`.
+
+        Raises:
+            ConnectionAbortedError: a gate holds back what is unsent.
+        """
+        self._ask()
+        return super().send(*arguments)
+
+    def sendmsg(self, *arguments: Any) -> int:
+        """As `socket.sendmsg`; see `send`."""
+        self._ask()
+        return super().sendmsg(*arguments)
+
+    def _ask(self) -> None:
+        for gate in self.gates:
+            if gate.holds_back:
+                raise ConnectionAbortedError("the lease under which this was written is over")

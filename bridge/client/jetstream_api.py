@@ -1,0 +1,378 @@
+"""Requests to the JetStream API, as plain JSON.
+
+nats-py's typed configurations drop members that they do not know, so requests and answers stay JSON here. Only
+members that every version from 2.9 on knows are sent: servers from 2.12 on refuse unknown ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_exponential_jitter
+
+from nats_bridge.bridge.client import nats_py
+from nats_bridge.bridge.client.wire import WireClient
+from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, Gate
+from nats_bridge.bridge.errors import ApiError, NotPermittedError
+from nats_bridge.transforms.republish import StoredMessage
+from nats_bridge.transforms.timestamp import nanoseconds_of
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
+
+__all__ = [
+    "CONSUMER_IN_USE",
+    "CONSUMER_NOT_FOUND",
+    "MESSAGE_NOT_FOUND",
+    "NOT_ENABLED",
+    "STREAM_NOT_FOUND",
+    "JetStreamApi",
+    "Json",
+]
+
+Json: TypeAlias = dict[str, Any]
+_Answer = TypeVar("_Answer")
+
+STREAM_NOT_FOUND = 10059
+CONSUMER_NOT_FOUND = 10014
+CONSUMER_IN_USE = 10013
+NOT_ENABLED = 10039
+MESSAGE_NOT_FOUND = 10037
+
+_DOUBTS = (0.1, 0.3)
+"""Seconds between the questions after a consumer that a cluster may have."""
+
+
+def _passing(error: BaseException) -> bool:
+    """Whether waiting can help: no answer yet, or a cluster without a leader for the moment."""
+    return isinstance(error, ApiError) and error.retriable
+
+
+def _is_clustered(stream: Json) -> bool:
+    """Whether `cluster` of STREAM.INFO is that of a cluster.
+
+    A leaf that is no cluster names one after itself from 2.10 on, and no other server; its consumers name none.
+    """
+    name = stream.get("name")
+    return bool(name) and (name != stream.get("leader") or bool(stream.get("replicas")))
+
+
+class JetStreamApi:
+    """The API of one connection's account.
+
+    Args:
+        client: a connected client.
+        connection: its name in the configuration, for messages.
+        timeout: seconds for one request.
+        patience: seconds for a request with its repetitions, while the server gives no answer or has no leader.
+    """
+
+    def __init__(self, client: WireClient, connection: str, *, timeout: float = 5.0, patience: float = 15.0) -> None:
+        self.client = client
+        self.connection = connection
+        self._timeout = timeout
+        self._patience = patience
+        self._under_way: dict[asyncio.Task[Msg], str] = {}
+        self._refused: set[asyncio.Task[Msg]] = set()
+        self._not_to_delete_from: set[str] = set()
+        self._in_clusters: set[str] = set()  # streams
+
+    async def request(
+        self,
+        subject: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        gate: Gate = ALWAYS_OPEN,
+        patience: float | None = None,
+    ) -> Json:
+        """Send one API request (`subject` without the `$JS.API.` prefix); the answer's JSON.
+
+        Args:
+            subject: what to ask.
+            body: the request's JSON.
+            gate: nothing is sent while it is closed, also when the request is repeated.
+            patience: seconds with repetitions, if not the API's own; 0 for a single request.
+
+        Raises:
+            ApiError: the server's error, or no answer in time.
+        """
+        data = b"" if body is None else json.dumps(body).encode()
+
+        async def attempt() -> Json:
+            await gate.opened()
+            return await self._request_once(f"$JS.API.{subject}", data)
+
+        return await self._patiently(attempt, patience)
+
+    async def store(self, subject: str, payload: bytes, headers: Mapping[str, str]) -> Json:
+        """Publish into a stream; its acknowledgement. For what may be stored twice: it is sent again without an answer.
+
+        Raises:
+            ApiError: the stream refuses, or no answer in time.
+        """
+        return await self._patiently(lambda: self._request_once(subject, payload, headers))
+
+    async def acknowledge(self, reply: bytes) -> None:
+        """Acknowledge a message by its reply subject, and wait until its consumer has taken note.
+
+        Raises:
+            ApiError: no answer in time, or the consumer is gone.
+        """
+        await self._patiently(lambda: self._answer_to(reply.decode(), b"+ACK"))
+
+    async def _patiently(self, request: Callable[[], Awaitable[_Answer]], patience: float | None = None) -> _Answer:
+        async for attempt in AsyncRetrying(
+            retry=retry_if_exception(_passing),
+            stop=stop_after_delay(self._patience if patience is None else patience),
+            wait=wait_exponential_jitter(multiplier=0.05, max=1.0),
+            reraise=True,
+        ):
+            with attempt:
+                return await request()
+        raise AssertionError("tenacity raises or returns")
+
+    async def _request_once(self, subject: str, data: bytes, headers: Mapping[str, str] | None = None) -> Json:
+        reply: Json = json.loads(await self._answer_to(subject, data, headers))
+        error = reply.get("error")
+        if error:
+            code = int(error.get("code", 0))
+            raise ApiError(
+                f"connection '{self.connection}': {subject}: {error.get('description')} ({error.get('err_code')})",
+                http_code=code,
+                err_code=int(error.get("err_code", 0)),
+                description=str(error.get("description", "")),
+                # Waiting gives a cluster its leader, but no account its JetStream.
+                retriable=code == 503 and error.get("err_code") != NOT_ENABLED,
+            )
+        if subject.startswith("$JS.API.CONSUMER.INFO.") and not self._has_leader(subject.split(".")[4], reply):
+            raise ApiError(
+                f"connection '{self.connection}': {subject}: the consumer has no leader yet",
+                http_code=503,
+                err_code=0,
+                description="consumer without a leader",
+                retriable=True,
+            )
+        return reply
+
+    def _has_leader(self, stream: str, info: Json) -> bool:
+        """Whether the answer about a consumer is its leader's.
+
+        A server that was just started answers with what it knew when it ended: before it has found the leader, and at
+        first as if it were in no cluster.
+        """
+        cluster = info.get("cluster")
+        return stream not in self._in_clusters if cluster is None else bool(cluster.get("leader"))
+
+    async def _answer_to(self, subject: str, data: bytes, headers: Mapping[str, str] | None = None) -> bytes:
+        place = f"connection '{self.connection}'"
+        own = None if headers is None else dict(headers)
+        request = asyncio.create_task(self.client.request(subject, data, timeout=self._timeout, headers=own))
+        self._under_way[request] = subject
+        try:
+            answer = await request
+        except asyncio.CancelledError:
+            if request not in self._refused:
+                raise
+            raise NotPermittedError(place, subject) from None
+        except nats_py.errors.NoRespondersError:
+            raise ApiError(
+                f"{place}: JetStream does not answer {subject}: is it enabled for this account?",
+                http_code=503,
+                err_code=NOT_ENABLED,
+                description="no responders",
+                retriable=False,
+            ) from None
+        except nats_py.errors.TimeoutError:
+            raise ApiError(
+                f"{place}: no answer to {subject} in {self._timeout:g} s: the server is slow,"
+                " or the user lacks permission for this subject",
+                http_code=408,
+                err_code=0,
+                description="timeout",
+                retriable=True,
+            ) from None
+        finally:
+            del self._under_way[request]
+            self._refused.discard(request)
+        return answer.data
+
+    def refused(self, text: str) -> None:
+        """End the requests that the server's permissions violation `text` speaks of: no answer will come."""
+        for request, subject in self._under_way.items():
+            if f'"{subject.lower()}"' in text.lower():
+                self._refused.add(request)
+                request.cancel()
+
+    async def stream_info(self, stream: str, *, deleted: bool = False, subjects: str | None = None) -> Json:
+        """`STREAM.INFO`; with the list of interior deletes, or the message counts of some subjects, if wanted."""
+        body: Json = {"deleted_details": True} if deleted else {}
+        if subjects:
+            body["subjects_filter"] = subjects
+        info = await self.request(f"STREAM.INFO.{stream}", body or None)
+        if _is_clustered(info.get("cluster") or {}):
+            self._in_clusters.add(stream)
+        if deleted:
+            # A memory store of 2.9 leaves out the deletes at the end.
+            listed, state = info["state"].setdefault("deleted", []), info["state"]
+            missing = int(state.get("num_deleted", 0)) - len(listed)
+            listed.extend(range(int(state["last_seq"]) - missing + 1, int(state["last_seq"]) + 1))
+        return info
+
+    async def stream_names(self, *, subject: str = "") -> list[str]:
+        """The names of all streams of the account, or of those with a subject that overlaps `subject`."""
+        names: list[str] = []
+        only: Json = {"subject": subject} if subject else {}
+        while True:
+            page = await self.request("STREAM.NAMES", {"offset": len(names), **only})
+            found = page.get("streams") or []
+            names += found
+            if not found or len(names) >= int(page.get("total", 0)):
+                return names
+
+    async def streams(self) -> tuple[list[Json], list[str]]:
+        """All streams of the account, each as `STREAM.INFO` gives it, and the names of those that do not answer.
+
+        A stream that comes or goes between two pages may be missed or given twice.
+        """
+        listed: list[Json] = []
+        silent: list[str] = []
+        while True:
+            page = await self.request("STREAM.LIST", {"offset": len(listed) + len(silent)})
+            # A cluster names the streams of which nothing was heard in time; they count for the offset.
+            found, missing = page.get("streams") or [], page.get("missing") or []
+            listed += found
+            silent += missing
+            if not (found or missing) or len(listed) + len(silent) >= int(page.get("total", 0)):
+                return listed, silent
+
+    async def consumers(self, stream: str) -> list[Json]:
+        """All listed consumers of a stream, each as `CONSUMER.INFO` gives it."""
+        listed: list[Json] = []
+        while True:
+            page = await self.request(f"CONSUMER.LIST.{stream}", {"offset": len(listed)})
+            found = page.get("consumers") or []
+            listed += found
+            if not found or len(listed) >= int(page.get("total", 0)):
+                return listed
+
+    async def consumer_info(self, stream: str, consumer: str, *, patience: float | None = None) -> Json | None:
+        """`CONSUMER.INFO`; None if there is no such consumer; `patience` as in `request`.
+
+        A cluster's server that has just started answers for a moment as if it were in no cluster, also that there is no
+        such consumer, and before the others do. Of a stream in a cluster that is believed when it is said repeatedly.
+        """
+        subject = f"CONSUMER.INFO.{stream}.{consumer}"
+        info = await self._unless(CONSUMER_NOT_FOUND, subject, patience=patience)
+        for pause in _DOUBTS if stream in self._in_clusters else ():
+            if info is not None:
+                break
+            await asyncio.sleep(pause)
+            info = await self._unless(CONSUMER_NOT_FOUND, subject, patience=patience)
+        return info
+
+    async def create_durable(self, stream: str, config: Json, *, gate: Gate = ALWAYS_OPEN) -> Json:
+        """Create or update a durable consumer."""
+        subject = f"CONSUMER.DURABLE.CREATE.{stream}.{config['durable_name']}"
+        return await self.request(subject, {"stream_name": stream, "config": config}, gate=gate)
+
+    async def create_ephemeral(self, stream: str, config: Json) -> Json:
+        """Create an ephemeral consumer; the answer holds its name."""
+        return await self.request(f"CONSUMER.CREATE.{stream}", {"stream_name": stream, "config": config})
+
+    async def delete_consumer(self, stream: str, consumer: str, *, gate: Gate = ALWAYS_OPEN) -> bool:
+        """Delete a consumer; False if there was none."""
+        return await self._unless(CONSUMER_NOT_FOUND, f"CONSUMER.DELETE.{stream}.{consumer}", gate=gate) is not None
+
+    async def forget_ephemeral(self, stream: str, consumer: str) -> None:
+        """Delete an ephemeral consumer that nobody listens to any more.
+
+        Where the user may not, that is seen once, and the server is left to forget such consumers by itself, seconds
+        later.
+
+        Raises:
+            ApiError: the server refuses, or does not answer.
+        """
+        if stream in self._not_to_delete_from:
+            return
+        try:
+            await self.delete_consumer(stream, consumer)
+        except NotPermittedError:
+            self._not_to_delete_from.add(stream)
+
+    async def stored_message(self, stream: str, sequence: int) -> StoredMessage | None:
+        """A stored message by its sequence, as the stream's leader has it; None if it is gone, or the stream is.
+
+        Everything is exact but a subject that is not UTF-8: there JSON holds U+FFFD instead of the bytes.
+        """
+        return await self._stored(stream, {"seq": sequence})
+
+    async def last_message(self, stream: str, subject: str) -> StoredMessage | None:
+        """The newest message of a subject that the server finds, in the same way: the next one's predecessor."""
+        return await self._stored(stream, {"last_by_subj": subject})
+
+    async def _stored(self, stream: str, which: Json) -> StoredMessage | None:
+        try:
+            reply = await self._unless(MESSAGE_NOT_FOUND, f"STREAM.MSG.GET.{stream}", which)
+        except ApiError as error:
+            if error.err_code != STREAM_NOT_FOUND:
+                raise
+            reply = None
+        if reply is None:
+            return None
+        message = reply["message"]
+        return StoredMessage(
+            str(message["subject"]).encode(),
+            base64.b64decode(message.get("hdrs") or ""),
+            base64.b64decode(message.get("data") or ""),
+            int(message["seq"]),
+            nanoseconds_of(message["time"]),
+        )
+
+    async def newest_before(self, stream: str, subject: str, first: int, last: int) -> int:
+        """The highest sequence in [first, last] of a message with this subject that still exists, 0 if none.
+
+        Works on every version: `next_by_subj` answers the lowest sequence from a given one on, so a binary search
+        over the start finds the highest. About log2(last - first) requests.
+        """
+        best = 0
+        low, high = first, last
+        while low <= high:
+            middle = (low + high) // 2
+            found, _ = await self.next_message(stream, subject, middle) or (0, 0)
+            if found and found <= last:
+                best = found
+                low = found + 1
+            else:
+                high = middle - 1
+        return best
+
+    async def next_message(self, stream: str, subject: str, sequence: int) -> tuple[int, int] | None:
+        """The first message from a sequence on whose subject matches, which may have wildcards.
+
+        Returns:
+            Its sequence, and when it was stored, nanoseconds since 1970; None if there is none.
+        """
+        reply = await self._unless(
+            MESSAGE_NOT_FOUND, f"STREAM.MSG.GET.{stream}", {"seq": sequence, "next_by_subj": subject}
+        )
+        return (int(reply["message"]["seq"]), nanoseconds_of(reply["message"]["time"])) if reply else None
+
+    async def _unless(
+        self,
+        absent: int,
+        subject: str,
+        body: Json | None = None,
+        *,
+        gate: Gate = ALWAYS_OPEN,
+        patience: float | None = None,
+    ) -> Json | None:
+        try:
+            return await self.request(subject, body, gate=gate, patience=patience)
+        except ApiError as error:
+            if error.err_code == absent:
+                return None
+            raise

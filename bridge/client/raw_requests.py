@@ -1,0 +1,74 @@
+"""Requests with raw header blocks, and answers as they come: nothing parsed, nothing normalised."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
+from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, Gate
+
+__all__ = ["RawRequests", "publication"]
+
+_NO_RESPONDERS = b"NATS/1.0 503"
+
+
+def publication(subject: bytes, reply: bytes, block: bytes, payload: bytes) -> bytes:
+    """The protocol operation that publishes a message; an empty `reply` or `block` is none."""
+    to = b"%b %b " % (subject, reply) if reply else subject + b" "
+    if not block:
+        return b"PUB %b%d\r\n%b\r\n" % (to, len(payload), payload)
+    return b"HPUB %b%d %d\r\n%b%b\r\n" % (to, len(block), len(block) + len(payload), block, payload)
+
+
+class RawRequests:
+    """Requests over one connection, any number under way.
+
+    Args:
+        link: the connection.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._inbox = b""
+        self._numbers = count(1)
+        self._waiting: dict[bytes, asyncio.Future[Delivered | None]] = {}
+        self._subscription: BatchSubscription | None = None
+
+    async def open(self) -> None:
+        """Be ready for answers."""
+        inbox = self._link.client.new_inbox()
+        self._inbox = inbox.encode()
+        self._subscription = await self._link.client.subscribe_batches(f"{inbox}.*", self._answered)
+        self._link.on_disconnect(self._disconnected)
+        await self._link.flush()
+
+    async def close(self) -> None:
+        """Wait for no more answers."""
+        self._link.forget(self._disconnected)
+        self._disconnected()
+        if self._subscription is not None:
+            await self._subscription.release()
+
+    def send(
+        self, subject: bytes, block: bytes, payload: bytes, gate: Gate = ALWAYS_OPEN
+    ) -> asyncio.Future[Delivered | None]:
+        """Write a request at once, on a connection that is up, under an open gate; the answer, None if none comes."""
+        reply = b"%b.%d" % (self._inbox, next(self._numbers))
+        answer = self._waiting[reply] = asyncio.get_running_loop().create_future()
+        answer.add_done_callback(lambda _: self._waiting.pop(reply, None))
+        self._link.client.write_raw(publication(subject, reply, block, payload), gate)
+        return answer
+
+    def _answered(self, batch: list[Delivered]) -> None:
+        for message in batch:
+            waiting = self._waiting.get(message[0])
+            if waiting is not None and not waiting.done():
+                nobody = message[2].startswith(_NO_RESPONDERS) and not message[3]
+                waiting.set_result(None if nobody else message)
+
+    def _disconnected(self) -> None:
+        for waiting in list(self._waiting.values()):
+            if not waiting.done():
+                waiting.set_result(None)

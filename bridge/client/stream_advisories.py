@@ -1,0 +1,55 @@
+"""Told when streams of an account are created, changed or deleted, or may have been while nobody could be told."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from nats_bridge.bridge.client.connection import Link
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
+
+__all__ = ["StreamEvents"]
+
+_SUBJECTS = tuple(f"$JS.EVENT.ADVISORY.STREAM.{what}.*" for what in ("CREATED", "UPDATED", "DELETED"))
+
+
+class StreamEvents:
+    """What happens to the streams of a connection's account; several events at once count as one.
+
+    Args:
+        link: the connection.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._changed = asyncio.Event()
+        self._subscriptions: list[Subscription] = []
+
+    async def open(self) -> None:
+        """Begin to listen."""
+        for subject in _SUBJECTS:
+            self._subscriptions.append(await self._link.client.subscribe(subject, cb=self._heard))
+        self._link.on_reconnect(self._changed.set)
+
+    async def close(self) -> None:
+        """Stop listening."""
+        self._link.forget(self._changed.set)
+        while self._subscriptions:
+            subscription = self._subscriptions.pop()
+            if not self._link.client.is_closed:
+                await subscription.unsubscribe()
+
+    async def next(self, patience: float | None = None) -> None:
+        """Wait for something that happened after the last call, or until so many seconds are over."""
+        try:
+            async with asyncio.timeout(patience):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+        self._changed.clear()
+
+    async def _heard(self, _: Msg) -> None:
+        self._changed.set()

@@ -1,0 +1,34 @@
+"""The reply subject of a delivered message, which tells where the message stands in its stream and its consumer."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["AckReply"]
+
+
+class AckReply(NamedTuple):
+    """The numbers in a delivered message's reply subject.
+
+    `$JS.ACK.<stream>.<consumer>.<deliveries>.<stream seq>.<consumer seq>.<time ns>.<pending>`, or with a domain and
+    an account hash before the stream and one token behind.
+    """
+
+    deliveries: int
+    stream_sequence: int
+    consumer_sequence: int
+    time_ns: int
+    pending: int
+
+    @classmethod
+    def parse(cls, reply: bytes) -> AckReply:
+        """Read a reply subject.
+
+        Raises:
+            ValueError: it is not one.
+        """
+        tokens = reply.split(b".")
+        at = 4 if len(tokens) == 9 else 6
+        if len(tokens) < 9 or tokens[:2] != [b"$JS", b"ACK"]:
+            raise ValueError(f"not an acknowledgement subject: {reply!r}")
+        return cls(*(int(token) for token in tokens[at : at + 5]))

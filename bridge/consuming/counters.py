@@ -1,0 +1,36 @@
+"""What reading a stream counts: plain integers, raised by the reader."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+__all__ = ["IntakeCounters"]
+
+
+@dataclass(slots=True)
+class IntakeCounters:
+    """What reading a stream counts, in messages unless the name says otherwise.
+
+    Attributes:
+        received: taken from the stream.
+        repeated: delivered again by the server and dropped, because they had been handled.
+        gaps: times that deliveries were missing.
+        recovered: missing deliveries that were read again from the stream.
+        lost: missing deliveries that the stream no longer holds.
+        reconnects: times that the rule resumed after a lost connection.
+        recreated_consumers: times that the rule's consumer was gone and was made anew.
+        recreated_streams: times that the stream itself was a new one.
+    """
+
+    received: int = 0
+    repeated: int = 0
+    gaps: int = 0
+    recovered: int = 0
+    lost: int = 0
+    reconnects: int = 0
+    recreated_consumers: int = 0
+    recreated_streams: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        """All counts by name."""
+        return asdict(self)

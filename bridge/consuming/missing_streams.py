@@ -1,0 +1,75 @@
+"""Streams that are not there: said with the names that are alike, and waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
+from nats_bridge.bridge.errors import ApiError, NotPermittedError, StreamMissingError
+
+__all__ = ["appeared", "existing_stream"]
+
+_SHOWN = 5  # streams that are named
+_LOOK = 2.0  # seconds until a look without an advisory: those are sent once, to whoever listens at that moment
+
+
+async def existing_stream(link: Link, rule: str, stream: str) -> Json:
+    """`STREAM.INFO` of a stream that a rule needs.
+
+    Raises:
+        StreamMissingError: there is no such stream; with what there is instead.
+        ApiError: the server refuses, or does not answer.
+    """
+    try:
+        return await link.api.stream_info(stream)
+    except ApiError as error:
+        if error.err_code == STREAM_NOT_FOUND:
+            raise await _missing(link, rule, stream) from None
+        raise
+
+
+async def _missing(link: Link, rule: str, stream: str) -> StreamMissingError:
+    try:
+        names = await link.api.stream_names()
+    except NotPermittedError:
+        known = "which streams there are, the user may not ask"
+    else:
+        alike = ", ".join(difflib.get_close_matches(stream, sorted(names), _SHOWN, 0.0)) or "none"
+        few = len(names) <= _SHOWN
+        known = f"the account has {alike}" if few else f"of {len(names)} streams the most alike are {alike}"
+    return StreamMissingError(
+        f"rule '{rule}': stream '{stream}' does not exist on connection '{link.name}': {known}",
+        connection=link.name,
+        stream=stream,
+    )
+
+
+async def appeared(link: Link, stream: str) -> None:
+    """Wait until a stream exists, told by the server's advisory or seen."""
+    created = asyncio.Event()
+
+    async def on_created(_: object) -> None:
+        created.set()
+
+    advisories = await link.client.subscribe(f"$JS.EVENT.ADVISORY.STREAM.CREATED.{stream}", cb=on_created)
+    try:
+        while True:
+            created.clear()
+            await link.connected()
+            try:
+                await link.api.stream_info(stream)
+            except ApiError as error:
+                if error.err_code != STREAM_NOT_FOUND and not error.passing:
+                    raise
+            else:
+                return
+            try:
+                async with asyncio.timeout(_LOOK):
+                    await created.wait()
+            except TimeoutError:
+                continue
+    finally:
+        if not link.client.is_closed:
+            await advisories.unsubscribe()

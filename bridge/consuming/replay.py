@@ -1,0 +1,200 @@
+"""Reading a range of a stream again: for gaps, for seeding last sequences, for the tail at shutdown.
+
+Each replay is an ephemeral consumer of its own, gone afterwards; it moves nobody's position.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nats_bridge.bridge.client.jetstream_api import JetStreamApi, Json
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.consuming.ack_reply import AckReply
+from nats_bridge.bridge.errors import ApiError
+from nats_bridge.transforms import header_block
+
+__all__ = ["HEARTBEAT", "Replay", "ephemeral_config", "filter_members"]
+
+HEARTBEAT = 2.0  # seconds between two signs of life of an idle consumer
+_SILENT_BEATS = 3  # without a message, after which a replay's consumer is taken for lost, or has no more
+_LOST = "deliveries of a replay were lost: the connection broke meanwhile"
+_UNHEARD = "the consumer of a replay does not hear that its deliveries arrive"
+
+
+def ephemeral_config(inbox: str, *, filters: Sequence[str], headers_only: bool, direct: bool) -> Json:
+    """The configuration that all our ephemeral consumers share: push, no acks, flow control, heartbeats."""
+    config: dict[str, Any] = {
+        "deliver_subject": inbox,
+        "ack_policy": "none",
+        "max_deliver": 1,
+        "replay_policy": "instant",
+        "flow_control": True,
+        "idle_heartbeat": int(HEARTBEAT * 1e9),
+        "inactive_threshold": 5_000_000_000,
+        "mem_storage": True,
+        "num_replicas": 1,
+    }
+    config |= filter_members(filters)
+    if headers_only:
+        config["headers_only"] = True
+    if direct:
+        # The sooner a lost one is forgotten, the fewer messages it keeps.
+        config |= {"direct": True, "inactive_threshold": 1_000_000_000}
+    return config
+
+
+def filter_members(filters: Sequence[str]) -> Json:
+    """A consumer's filters, as members of its configuration. More than one are known from 2.10 on."""
+    if len(filters) > 1:
+        return {"filter_subjects": list(filters)}
+    return {"filter_subject": filters[0]} if filters else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """How to read a stream.
+
+    Attributes:
+        api: the connection's API.
+        stream: the stream's name.
+        filters: only these subjects; none for all. More than one only on servers from 2.10 on.
+        headers_only: leave payloads on the server.
+        direct: use a consumer that work-queue and interest streams do not count as one of theirs.
+    """
+
+    api: JetStreamApi
+    stream: str
+    filters: tuple[str, ...] = ()
+    headers_only: bool = False
+    direct: bool = False
+
+    async def between(self, first: int, last: int) -> AsyncGenerator[list[Delivered], None]:
+        """Batches of the messages with first <= sequence <= last that still exist, in order.
+
+        Close it (`contextlib.aclosing`) where the iteration may end early: the consumer is deleted then.
+
+        Raises:
+            ApiError: retriable if the connection broke meanwhile; what was yielded is good.
+        """
+        if first > last:
+            return
+        policy = {"deliver_policy": "by_start_sequence", "opt_start_seq": first}
+        async with contextlib.aclosing(self._read(policy)) as batches:
+            async for batch in batches:
+                end = AckReply.parse(batch[-1][1]).stream_sequence
+                if end > last:
+                    batch = [message for message in batch if AckReply.parse(message[1]).stream_sequence <= last]
+                if batch:
+                    yield batch
+                if end >= last:
+                    return
+
+    async def before(self, time: str) -> int:
+        """The sequence just before the first message stored at or after a time (RFC 3339)."""
+        info = await self._standing({"deliver_policy": "by_start_time", "opt_start_time": time})
+        return int(info["delivered"]["stream_seq"])
+
+    async def selected(self) -> int:
+        """How many messages of the stream the filters let pass."""
+        return int((await self._standing({"deliver_policy": "all"}))["num_pending"])
+
+    async def after(self, sequence: int) -> int:
+        """How many messages behind a sequence the filters let pass."""
+        policy = {"deliver_policy": "by_start_sequence", "opt_start_seq": sequence + 1}
+        return int((await self._standing(policy))["num_pending"])
+
+    async def _standing(self, policy: Json) -> Json:
+        """What the server tells of a pull consumer that nobody pulls from, gone afterwards."""
+        config = ephemeral_config("", filters=self.filters, headers_only=True, direct=False)
+        for name in ("deliver_subject", "flow_control", "idle_heartbeat"):
+            del config[name]
+        config |= {"ack_policy": "explicit", "max_deliver": -1, **policy}
+        info = await self.api.create_ephemeral(self.stream, config)
+        await self.api.forget_ephemeral(self.stream, info["name"])
+        return info
+
+    async def last_per_subject(self) -> AsyncIterator[list[Delivered]]:
+        """Batches of the last message of each subject, then of what was stored meanwhile, up to the stream's end.
+
+        After the last batch the map built from it is exact for the stream as it was at that batch's last message:
+        everything stored before was either delivered or no longer its subject's last.
+        """
+        policy = {"deliver_policy": "last_per_subject"}
+        async with contextlib.aclosing(
+            self._read(policy if self.filters else policy | {"filter_subject": ">"})
+        ) as batches:
+            async for batch in batches:
+                yield batch
+
+    async def _read(self, policy: Json) -> AsyncGenerator[list[Delivered], None]:
+        client = self.api.client
+        arrived: asyncio.Queue[list[Delivered] | tuple[bytes, bytes]] = asyncio.Queue()
+        inbox = client.new_inbox()
+        subscription = await client.subscribe_batches(
+            inbox, arrived.put_nowait, lambda reply, block: arrived.put_nowait((reply, block))
+        )
+        config = ephemeral_config(inbox, filters=self.filters, headers_only=self.headers_only, direct=self.direct)
+        name = ""
+        try:
+            created = await self.api.create_ephemeral(self.stream, config | policy)
+            name = created["name"]
+            # Nothing pending may also mean that everything is already on its way to us.
+            if not created.get("num_pending") and not created["delivered"]["consumer_seq"] and arrived.empty():
+                return
+            seen = quiet = 0
+            while True:
+                item = await self._next(arrived)
+                if isinstance(item, tuple):
+                    reply, block = item
+                    # Where our answer went with a connection, the consumer's signs of life ask for it again.
+                    stalled = header_block.read(block, b"Nats-Consumer-Stalled")
+                    answer = reply or stalled
+                    if answer and client.is_connected:
+                        client.write_raw(b"PUB %b 0\r\n\r\n" % answer)
+                    delivered = header_block.read(block, b"Nats-Last-Consumer")
+                    if delivered is None:
+                        continue
+                    if int(delivered) != seen:
+                        raise self._broken(_LOST)
+                    # A slow server may still have something for us; what it had may also be deleted by now.
+                    quiet += 1
+                    if quiet == _SILENT_BEATS:
+                        if stalled:
+                            raise self._broken(_UNHEARD)
+                        return
+                    continue
+                end = AckReply.parse(item[-1][1])
+                if end.consumer_sequence != seen + len(item):
+                    raise self._broken(_LOST)
+                seen, quiet = end.consumer_sequence, 0
+                yield item
+                if end.pending == 0:
+                    return
+        finally:
+            # While it is there and hears nobody, a direct consumer keeps messages of work-queue and interest streams.
+            if name and client.is_connected:
+                with contextlib.suppress(ApiError):  # the server forgets it by itself, a little later
+                    await self.api.forget_ephemeral(self.stream, name)
+            await subscription.release()
+
+    async def _next(
+        self, arrived: asyncio.Queue[list[Delivered] | tuple[bytes, bytes]]
+    ) -> list[Delivered] | tuple[bytes, bytes]:
+        try:
+            async with asyncio.timeout(_SILENT_BEATS * HEARTBEAT):
+                return await arrived.get()
+        except TimeoutError:
+            raise self._broken("nothing arrives from a replay: the server or its stream leader is away") from None
+
+    def _broken(self, what: str) -> ApiError:
+        return ApiError(
+            f"connection '{self.api.connection}': stream '{self.stream}': {what}",
+            http_code=408,
+            err_code=0,
+            description="replay broken",
+            retriable=True,
+        )

@@ -1,0 +1,90 @@
+"""The message that an advisory speaks of, from its stream.
+
+The stream's leader is asked (`STREAM.MSG.GET`), because a replica that is behind (`DIRECT.GET`) would call a message
+gone that is there. Only a subject that is not UTF-8, which the leader's JSON cannot tell, is asked of the replicas.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import structlog
+
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.raw_requests import RawRequests
+from nats_bridge.bridge.errors import ApiError, NotPermittedError, RuleRefusedError
+from nats_bridge.bridge.observability.log_throttle import Pace
+from nats_bridge.transforms import header_block
+from nats_bridge.transforms.republish import StoredMessage
+
+__all__ = ["MessageFetch"]
+
+_log = structlog.get_logger("bridge.rule")
+
+_AGAIN = 0.25  # seconds until a request that the server could not answer is made again
+_DIRECT = 2.0  # seconds for an answer that may never come: streams need not allow direct requests
+_UNKNOWN = "\ufffd".encode()
+
+
+class MessageFetch:
+    """Fetches stored messages.
+
+    Args:
+        rule: the rule's name, for messages.
+        link: the connection that holds the streams.
+    """
+
+    def __init__(self, rule: str, link: Link) -> None:
+        self._rule = rule
+        self._link = link
+        self._raw = RawRequests(link)
+        self._pace = Pace()
+        self.waits_for = ""  # the stream whose messages cannot be read at this moment
+
+    async def open(self) -> None:
+        """Be ready."""
+        await self._raw.open()
+
+    async def close(self) -> None:
+        """Fetch no more."""
+        await self._raw.close()
+
+    async def get(self, stream: str, sequence: int) -> StoredMessage | None:
+        """A stored message, waiting for the server as long as it takes; None if it is gone.
+
+        Raises:
+            RuleRefusedError: the user may not read the stream.
+            ApiError: the server refuses for good.
+        """
+        while True:
+            await self._link.connected()
+            try:
+                message = await self._link.api.stored_message(stream, sequence)
+            except NotPermittedError as error:
+                raise RuleRefusedError(
+                    f"rule '{self._rule}': attach_message needs to read stream '{stream}': {error}"
+                ) from None
+            except ApiError as error:
+                if not error.passing:
+                    raise
+                self.waits_for = stream
+                if self._pace.due():
+                    _log.warning("rule.message_not_seen", rule=self._rule, stream=stream, reason=str(error))
+                await asyncio.sleep(_AGAIN)
+                continue
+            self.waits_for = ""
+            if message is None or _UNKNOWN not in message.subject:
+                return message
+            return replace(message, subject=await self._raw_subject(stream, sequence) or message.subject)
+
+    async def _raw_subject(self, stream: str, sequence: int) -> bytes | None:
+        if not self._link.client.is_connected:
+            return None
+        subject = f"$JS.API.DIRECT.GET.{stream}".encode()
+        try:
+            async with asyncio.timeout(_DIRECT):
+                answer = await self._raw.send(subject, b"", b'{"seq":%d}' % sequence)
+        except TimeoutError:
+            return None
+        return header_block.read(answer[2], b"Nats-Subject") if answer is not None else None

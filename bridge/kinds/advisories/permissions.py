@@ -1,0 +1,57 @@
+"""What an advisories rule needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nats_bridge.bridge.kinds.advisories.check import compile_advisories
+from nats_bridge.bridge.permissions.need import ANY_STREAM, Need, api_subject, listen, stream_events, write
+from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter
+from nats_bridge.bridge.rules.queue_group import queue_group
+from nats_bridge.bridge.settings import AdvisoriesRule
+from nats_bridge.transforms.dialect import Dialect
+from nats_bridge.transforms.subject import ANY, REST
+
+__all__ = ["advisories_needs"]
+
+_UNCONFIRMED = "what a stream takes of it is not confirmed"
+_STREAM_TOKEN = 5  # in $JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.<stream>.<consumer>
+
+
+def advisories_needs(rule: AdvisoriesRule, dialect: Dialect, *, leased: bool = False) -> Iterator[Need]:
+    """The needs of one rule; `leased`: only who holds its lease listens, without a queue group."""
+    name, source, target = rule.name, rule.source_connection, rule.target_connection
+    transform = compile_advisories(rule, dialect).transform
+    yield write(target, covering_filter(transform), "publishes", rule=name)
+    source_subject = rule.republish.src if leased else f"{rule.republish.src} {queue_group(name)}"
+    yield listen(source, source_subject, "hears advisories", rule=name)
+    # Which streams take what is published can change at any time, so none is named.
+    yield write(target, api_subject("STREAM.NAMES"), "finds streams that take it", rule=name, without=_UNCONFIRMED)
+    for connection in dict.fromkeys((target, source)):
+        yield write(
+            connection,
+            api_subject("STREAM.INFO", ANY_STREAM),
+            "finds streams that take it",
+            rule=name,
+            without=_UNCONFIRMED,
+        )
+    yield from stream_events(target, rule=name, without="streams that come later do not confirm what they take")
+    if rule.attach_message:
+        stream = _advised_stream(rule.republish.src)
+        yield write(source, api_subject("STREAM.MSG.GET", stream), "reads the message", rule=name)
+        yield write(
+            source,
+            api_subject("DIRECT.GET", stream),
+            "reads a subject that is not UTF-8",
+            rule=name,
+            without="such a subject is not exact in the headers",
+        )
+
+
+def _advised_stream(pattern: str) -> str:
+    """The stream that all advisories under a pattern speak of, or any."""
+    tokens = pattern.split(".")
+    wild = {ANY.decode(), REST.decode()}
+    if len(tokens) <= _STREAM_TOKEN or tokens[3] != "CONSUMER" or tokens[_STREAM_TOKEN] in wild:
+        return ANY_STREAM
+    return tokens[_STREAM_TOKEN] if not wild & set(tokens[:_STREAM_TOKEN]) else ANY_STREAM

@@ -1,0 +1,315 @@
+"""An advisories rule at work: what JetStream tells becomes messages, with the message it speaks of if wanted.
+
+Theory of operation. Advisories arrive through a queue group, so that sidecars without leases share them, and wait in a
+bounded queue.
+A window of them is taken from it; the messages they speak of are fetched, all at once; then the window is published in
+the order of arrival, and confirmed where a stream takes it, before the next one begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from nats_bridge.bridge.client.permission_violations import refused_publication, refused_subscription
+from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.errors import ApiError, BridgeError, RuleRefusedError
+from nats_bridge.bridge.kinds.advisories.advisory import Advisory, advisory_block, attached_block
+from nats_bridge.bridge.kinds.advisories.check import compile_advisories
+from nats_bridge.bridge.kinds.advisories.confirmed_publisher import ConfirmedPublisher, Outgoing
+from nats_bridge.bridge.kinds.advisories.counters import AdvisoriesCounters
+from nats_bridge.bridge.kinds.advisories.message_fetch import MessageFetch
+from nats_bridge.bridge.kinds.advisories.target_streams import TargetStreams
+from nats_bridge.bridge.observability.log_throttle import Pace
+from nats_bridge.bridge.observability.rule_metrics import InFlight
+from nats_bridge.bridge.rules.queue_group import queue_group
+from nats_bridge.bridge.rules.run import FailingRun, RunState
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
+    from nats_bridge.bridge.client.connection import Link
+    from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
+    from nats_bridge.bridge.rules.context import RuleContext
+    from nats_bridge.bridge.settings import AdvisoriesRule
+
+__all__ = ["AdvisoriesRun"]
+
+_log = structlog.get_logger("bridge.rule")
+
+_MOST_WAITING = 10_000  # advisories that may wait
+_WINDOW = 32  # advisories whose messages are fetched and published at a time
+_ADVISORIES = b"$JS.EVENT.ADVISORY."
+
+
+class AdvisoriesRun(FailingRun):
+    """One advisories rule.
+
+    Args:
+        rule: the rule.
+        source: the connection that hears the advisories.
+        target: the connection that is published to.
+        context: the rule's surroundings.
+    """
+
+    def __init__(self, rule: AdvisoriesRule, source: Link, target: Link, context: RuleContext) -> None:
+        self.rule = rule
+        self.counters = AdvisoriesCounters()
+        self.state: RunState = "starting"
+        self.error: BaseException | None = None
+        self._context = context
+        self._source = source
+        self._target = target
+        self._failed = context.failed
+        self._fetch = MessageFetch(rule.name, source)
+        self._subscription: BatchSubscription | None = None
+        self._publisher: ConfirmedPublisher | None = None
+        self._worker: asyncio.Task[None] | None = None
+        self._waiting: deque[Delivered] = deque()
+        self._window = 0  # advisories in hand
+        self._arrived = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._warned: dict[str, Pace] = {}
+        # Who holds the lease hears all of it, also while a replica that is paused still listens.
+        self._queue = "" if context.has_lease else queue_group(rule.name)
+        self._log = _log.bind(rule=rule.name)
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    async def check(self) -> None:
+        """Look at the transform; streams are not needed.
+
+        Raises:
+            ConfigError: the transform, or what it would listen to.
+        """
+        self._republish = compile_advisories(self.rule, self._context.dialect_at(self._source))
+
+    async def start(self) -> None:
+        """Listen. After `check`."""
+        rule = self.rule
+        self._streams = TargetStreams(rule.name, self._republish.transform, self._source, self._target)
+        self._publisher = ConfirmedPublisher(
+            rule.name, self._target, self._streams, self.counters, self.measures, self._context.gate
+        )
+        self.measures.follow(rule.kind, self.counters, lambda: InFlight(len(self._waiting) + self._window))
+        self._source.on_reconnect(self._reconnected)
+        self._source.on_refusal(self._listening_refused)
+        self._target.on_refusal(self._publishing_refused)
+        await self._streams.open()
+        await self._publisher.open()
+        if rule.attach_message:
+            await self._fetch.open()
+        self._worker = asyncio.create_task(self._work())
+        self._subscription = await self._source.client.subscribe_batches(
+            rule.republish.src, self._on_batch, queue=self._queue
+        )
+        await self._source.flush()
+        if self.error is not None:
+            raise self.error  # the server refuses the subscription
+        self.state = "ready"
+        self._log.info(
+            "rule.ready",
+            src=rule.republish.src,
+            dest=rule.republish.dest,
+            attach_message=rule.attach_message,
+            stored_by=", ".join(self._streams.names) or "no stream",
+            queue=self._queue,
+        )
+
+    async def stop(self) -> None:
+        """Hear no more, publish what is in hand, have it confirmed."""
+        if self._publisher is None:
+            self.state = "stopped"
+            return
+        failed = self.state == "failed"
+        self.state = "draining"
+        try:
+            if self._subscription is not None:
+                await self._subscription.unsubscribe()
+                await self._source.flush()  # behind the last advisory that the server had for us
+                await self._subscription.release()
+            while not failed and (self._waiting or self._window) and self.error is None:
+                self._idle.clear()
+                await self._idle.wait()
+        except (BridgeError, OSError) as error:
+            self._log.error("rule.drain_incomplete", reason=str(error))
+        await self._end()
+        self.state = "failed" if failed else "stopped"
+        self._log.info("rule.stopped", **self._counted())
+
+    async def abandon(self) -> None:
+        """End a `stop` that was cancelled because it took too long: what is in hand is lost, and counted."""
+        if self._publisher is None or self.state == "stopped":
+            return
+        await self._end()
+        self.state = "stopped"
+        self._log.error("rule.abandoned", **self._counted())
+
+    async def end_at_once(self) -> None:
+        """What is in hand is lost, and counted; see `RuleRun`."""
+        if self._publisher is not None:
+            await self._end()
+        self.state = "stopped"
+        self._log.warning("rule.ended_at_once", **self._counted())
+
+    @property
+    def ready(self) -> bool:
+        """Whether advisories are heard, and what is made of them is taken, at this moment."""
+        connected = self._source.client.is_connected and self._target.client.is_connected
+        publishing = self._publisher is not None and not self._publisher.waits_for
+        return self.state == "ready" and connected and publishing
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """The connections of advisories and target."""
+        return (self._source,) if self._target is self._source else (self._source, self._target)
+
+    def _waits_for(self) -> str | None:
+        if self._publisher is None:
+            return "its subscription"
+        silent = self._publisher.waits_for or self._fetch.waits_for
+        return f"stream '{silent}' to answer" if silent else None
+
+    @property
+    def has_work(self) -> bool:
+        """Whether advisories are in hand; see `RuleRun`."""
+        return bool(self._waiting or self._window)
+
+    def status(self) -> dict[str, Any]:
+        """How many wait, and for which stream if one does not answer; see `RuleRun`."""
+        waits_for = self._publisher.waits_for if self._publisher is not None else ""
+        return {
+            "stream": None,
+            "position": None,
+            "waiting": len(self._waiting) + self._window,
+            "waits_for_stream": waits_for or None,
+        }
+
+    async def _end(self) -> None:
+        await end_tasks(self._worker)
+        self.counters.dropped += len(self._waiting) + self._window
+        self._waiting.clear()
+        self._window = 0
+        self._source.forget(self._reconnected, self._listening_refused)
+        self._target.forget(self._publishing_refused)
+        await self._streams.close()
+        await self._fetch.close()
+        if self._publisher is not None:
+            await self._publisher.close()
+        if self._subscription is not None:
+            await self._subscription.release()
+
+    # -- from advisories to messages ---------------------------------------------------------------------------------
+
+    def _on_batch(self, batch: list[Delivered]) -> None:
+        self.counters.received += len(batch)
+        self.measures.took_published(batch)
+        room = _MOST_WAITING - len(self._waiting)
+        if room < len(batch):
+            self.counters.dropped += len(batch) - max(room, 0)
+            self._warn("rule.advisories_dropped", so_far=self.counters.dropped, meaning=f"{_MOST_WAITING} wait already")
+        self._waiting.extend(batch[: max(room, 0)])
+        self._arrived.set()
+
+    async def _work(self) -> None:
+        assert self._publisher is not None
+        try:
+            while True:
+                while not self._waiting:
+                    self._arrived.clear()
+                    await self._arrived.wait()
+                window = [self._waiting.popleft() for _ in range(min(_WINDOW, len(self._waiting)))]
+                self._window = len(window)
+                made = await asyncio.gather(*(self._make(subject, payload) for subject, _, _, payload in window))
+                messages = [message for message in made if message is not None]
+                spans = self._begin_spans(messages)
+                await self._publisher.publish(messages)
+                for span in spans:
+                    span.end()
+                self._window = 0
+                self.measures.arrived(Advisory.read(window[0][0], window[0][3]).time_ns)
+                self.measures.progressed()
+                self._idle.set()
+        except Exception as error:
+            self._fail(error)
+            self._idle.set()
+
+    def _begin_spans(self, messages: list[Outgoing]) -> list[Span]:
+        tracing = self._context.tracing
+        if tracing is None:
+            return []
+        # Attached messages bring their producers' contexts; advisories have none.
+        return tracing.begin([(message.subject, b"", message.block, message.payload) for message in messages])
+
+    async def _make(self, subject: bytes, payload: bytes) -> Outgoing | None:
+        """What is to be published for an advisory; None where nothing is, which is counted."""
+        destination = self._republish.destination(subject)
+        if destination is None:
+            if self._republish.refusal(subject) is None:
+                self.counters.unmatched += 1
+            else:
+                self.counters.suppressed += 1
+            return None
+        advisory = Advisory.read(subject, payload)
+        if destination.startswith(_ADVISORIES) or (
+            # Consumers of dead letters have their own failures; as dead letters again these would never end.
+            advisory.sequence and self._streams.is_own(advisory.stream, destination)
+        ):
+            self.counters.looped += 1
+            self._warn("rule.own_advisory", stream=advisory.stream, so_far=self.counters.looped)
+            return None
+        if not self.rule.attach_message or not advisory.speaks_of_a_message:
+            return self._plain(destination, advisory)
+        return await self._attached(destination, advisory)
+
+    async def _attached(self, destination: bytes, advisory: Advisory) -> Outgoing:
+        headers_only = self.rule.republish.headers_only
+        try:
+            message = await self._fetch.get(advisory.stream, advisory.sequence)
+        except ApiError as error:
+            self._warn("rule.message_not_readable", stream=advisory.stream, reason=str(error))
+            self.counters.messages_gone += 1
+            return self._plain(destination, advisory, f"unreadable: {error.description}")
+        if message is None:
+            self.counters.messages_gone += 1
+            return self._plain(destination, advisory, "gone")
+        timed = self._republish.dialect.republish_time_stamp
+        block = attached_block(advisory, message, timed=timed, headers_only=headers_only)
+        payload = b"" if headers_only else message.payload
+        if len(block) + len(payload) > self._target.client.max_payload:
+            self.counters.too_large += 1
+            return self._plain(destination, advisory, "too large")
+        self.counters.attached += 1
+        refused = self._plain(destination, advisory, "refused by the stream")
+        return Outgoing(destination, block, payload, (refused.block, refused.payload))
+
+    def _plain(self, destination: bytes, advisory: Advisory, note: str = "") -> Outgoing:
+        if self.rule.republish.headers_only:
+            return Outgoing(destination, advisory_block(advisory, size=len(advisory.payload), note=note), b"")
+        return Outgoing(destination, advisory_block(advisory, note=note), advisory.payload)
+
+    # -- what else happens -------------------------------------------------------------------------------------------
+
+    def _reconnected(self) -> None:
+        if self.state == "ready":
+            self.counters.reconnects += 1
+
+    def _listening_refused(self, text: str) -> None:
+        if refused_subscription(text) == self.rule.republish.src.lower().encode():
+            self._fail_refused(text, f"subscribe to '{self.rule.republish.src}'")
+
+    def _publishing_refused(self, text: str) -> None:
+        # The server's text comes in lower case, and others on the connection publish, too.
+        under_way = self._publisher.under_way if self._publisher is not None else ()
+        if refused_publication(text) in [subject.lower() for subject in under_way]:
+            self._fail_refused(text, f"publish to '{self.rule.republish.dest}'")
+
+    def _fail_refused(self, text: str, what: str) -> None:
+        self._fail(RuleRefusedError(f"rule '{self.rule.name}': the server refuses ({text}): allow the user to {what}"))
+
+    def _warn(self, event: str, **what: Any) -> None:
+        if self._warned.setdefault(event, Pace()).due():
+            self._log.warning(event, **what)

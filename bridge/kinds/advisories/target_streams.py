@@ -1,0 +1,113 @@
+"""Which streams take what a rule publishes: those confirm it. Looked up, and again when streams change."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
+from nats_bridge.bridge.client.stream_advisories import StreamEvents
+from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.errors import ApiError
+from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter, first_matching
+from nats_bridge.transforms.subject import matches
+from nats_bridge.transforms.transform import Transform
+
+__all__ = ["TargetStreams"]
+
+_log = structlog.get_logger("bridge.rule")
+
+_LOOK_AGAIN = 0.25  # seconds until the next look when the server could not tell
+
+
+class TargetStreams:
+    """The streams of the target's account that a rule's destination may land in.
+
+    A stream that was seen once stays known when it is deleted: what is meant for it waits until it is back.
+
+    Args:
+        rule: the rule's name, for the log.
+        transform: what makes the destinations.
+        source: the connection from which the rule reads.
+        target: the connection that is published to.
+    """
+
+    def __init__(self, rule: str, transform: Transform, source: Link, target: Link) -> None:
+        self._log = _log.bind(rule=rule)
+        self._transform = transform
+        self._source = source
+        self._target = target
+        self._known: dict[str, tuple[bytes, ...]] = {}
+        self._own: set[str] = set()
+        self._events = StreamEvents(target)
+        self._follower: asyncio.Task[None] | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the streams known."""
+        return sorted(self._known)
+
+    async def open(self) -> None:
+        """Look, and go on looking whenever a stream changes."""
+        await self._events.open()
+        await self._look()
+        self._follower = asyncio.create_task(self._follow())
+
+    async def close(self) -> None:
+        """Stop looking."""
+        await end_tasks(self._follower)
+        await self._events.close()
+
+    def taker(self, subject: bytes) -> str | None:
+        """The stream that stores what is published on a subject, and confirms it."""
+        for stream, subjects in self._known.items():
+            if any(matches(subject, own) for own in subjects):
+                return stream
+        return None
+
+    def is_own(self, stream: str, subject: bytes) -> bool:
+        """Whether `stream`, as the source's account knows it, is the one that stores what is published on a subject."""
+        return stream in self._own and any(matches(subject, own) for own in self._known[stream])
+
+    async def _follow(self) -> None:
+        patience: float | None = None
+        while True:
+            await self._events.next(patience)
+            await self._target.connected()
+            patience = None if await self._look() else _LOOK_AGAIN
+
+    async def _look(self) -> bool:
+        """Look; False if the server could not tell."""
+        try:
+            found = await self._target.api.stream_names(subject=covering_filter(self._transform))
+            for stream in {*found, *self._known}:
+                try:
+                    await self._learn(stream, await self._target.api.stream_info(stream))
+                except ApiError as error:
+                    if error.err_code != STREAM_NOT_FOUND:
+                        raise
+        except ApiError as error:
+            self._log.warning(
+                "rule.target_streams_unknown", reason=str(error), meaning="publishes there are not confirmed"
+            )
+            return not error.retriable
+        return True
+
+    async def _learn(self, stream: str, info: Json) -> None:
+        config = info["config"]
+        subjects = config.get("subjects") or []
+        if config.get("no_ack") or first_matching(self._transform, subjects) is None:
+            self._known.pop(stream, None)
+            self._own.discard(stream)
+            return
+        self._known[stream] = tuple(subject.encode() for subject in subjects)
+        if self._target is self._source or await self._is_at_source(stream, info["created"]):
+            self._own.add(stream)
+
+    async def _is_at_source(self, stream: str, created: str) -> bool:
+        try:
+            return bool((await self._source.api.stream_info(stream))["created"] == created)
+        except ApiError:
+            return False

@@ -1,0 +1,159 @@
+"""What happens to a message that the target refuses for good: the rule stops, or it goes to a dead-letter subject."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import structlog
+
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.raw_requests import publication
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, Gate
+from nats_bridge.bridge.errors import RuleRefusedError
+from nats_bridge.bridge.kinds.copying.acting_headers import INCREMENT, SCHEDULES, renamed
+from nats_bridge.bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.bridge.kinds.copying.pub_ack import Verdict
+from nats_bridge.transforms import header_block
+
+__all__ = ["Rejected", "Rejections"]
+
+_log = structlog.get_logger("bridge.copying.rejections")
+
+_ANSWER_WAIT = 5.0  # seconds for the answer of a stream that takes dead letters
+_PAUSE = 0.25  # seconds until the next try while that stream is away
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A message that cannot be copied.
+
+    Attributes:
+        origin: the stream that holds it.
+        sequence: its sequence there.
+        subject: its subject there, or that of its copy.
+        header_block: raw.
+        payload: raw.
+        reason: why, in words.
+    """
+
+    origin: str
+    sequence: int
+    subject: bytes
+    header_block: bytes
+    payload: bytes
+    reason: str
+
+
+class Rejections:
+    """The policy of a rule.
+
+    Args:
+        rule: its name.
+        stream: the target's name.
+        skip: where to publish what is skipped; None to stop.
+        link: the connection of the target.
+        counters: where to count.
+        gate: asked before anything is published.
+    """
+
+    def __init__(
+        self, rule: str, stream: str, skip: str | None, link: Link, counters: CopyCounters, gate: Gate = ALWAYS_OPEN
+    ) -> None:
+        self._gate = gate
+        self._rule = rule
+        self._stream = stream
+        self._skip = skip
+        self._link = link
+        self._counters = counters
+
+    async def handle(self, rejected: Rejected) -> None:
+        """Skip the message, or stop.
+
+        Raises:
+            RuleRefusedError: the policy is to stop, or nobody takes the dead letter.
+        """
+        where = f"message {rejected.sequence} of stream '{rejected.origin}'"
+        if self._skip is None:
+            raise RuleRefusedError(
+                f"rule '{self._rule}': stream '{self._stream}' refuses {where}: {rejected.reason};"
+                " make it fit, exclude it, or set on_rejected: {skip: a.subject}"
+            )
+        await self._publish(rejected, where)
+        self._counters.rejected += 1
+        _log.warning(
+            "copying.rejected",
+            rule=self._rule,
+            stream=self._stream,
+            origin=rejected.origin,
+            sequence=rejected.sequence,
+            reason=rejected.reason,
+            published_to=self._skip,
+        )
+
+    async def _publish(self, rejected: Rejected, where: str) -> None:
+        assert self._skip is not None
+        block, payload = self._letter(rejected)
+        while True:
+            await self._link.connected()
+            captured = bool(await self._link.api.stream_names(subject=self._skip))
+            answered: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
+
+            def on_answer(batch: list[Delivered], answered: asyncio.Future[Verdict] = answered) -> None:
+                if not answered.done():
+                    answered.set_result(Verdict.parse(batch[0][2], batch[0][3]))
+
+            inbox = self._link.client.new_inbox()
+            answers = await self._link.client.subscribe_batches(inbox, on_answer, lambda *_: None)
+            try:
+                if not await self._link.flush():  # raw writes would overtake the subscription
+                    continue
+                await self._gate.opened()
+                if not self._link.client.is_connected:
+                    continue
+                letter = publication(self._skip.encode(), inbox.encode(), block, payload)
+                self._link.client.write_raw(letter, self._gate)
+                # If nobody listens, the server says so before it answers the flush; plain subscribers do not answer.
+                flushed = await self._link.flush()
+                if not captured and flushed and not answered.done():
+                    return
+                async with asyncio.timeout(_ANSWER_WAIT):
+                    verdict = await answered
+            except TimeoutError:
+                continue
+            finally:
+                await answers.release()
+            if verdict.kind in ("stored", "duplicate"):
+                return
+            if verdict.kind == "refused" or not captured:
+                raise RuleRefusedError(
+                    f"rule '{self._rule}': {where} is rejected ({rejected.reason}), and '{self._skip}', where"
+                    f" on_rejected sends it, does not take it: {verdict.description or 'nobody listens'}"
+                )
+            await asyncio.sleep(_PAUSE)
+
+    def _letter(self, rejected: Rejected) -> tuple[bytes, bytes]:
+        """The dead letter's header block and payload."""
+        own_id = header_block.read(rejected.header_block, b"Nats-Msg-Id")
+        block = rejected.header_block
+        for name in (b"Nats-Stream-Source", b"Nats-Bridge-Source", b"Nats-Msg-Id", b"Nats-Rollup", b"Nats-TTL"):
+            block = header_block.remove(block, name)
+        for prefix in (b"Nats-Expected-", b"Nats-Batch-"):
+            block = header_block.remove_prefix(block, prefix)
+        block = renamed(block, (INCREMENT, SCHEDULES))
+        lines = [
+            # The same message may be rejected again after a restart; a stream of dead letters keeps one of them.
+            (b"Nats-Msg-Id", b"rejected-%b-%b-%d" % (self._rule.encode(), rejected.origin.encode(), rejected.sequence)),
+            (b"Nats-Stream", rejected.origin.encode()),
+            (b"Nats-Subject", rejected.subject),
+            (b"Nats-Sequence", b"%d" % rejected.sequence),
+            (b"Nats-Bridge-Rejected", rejected.reason.encode()),
+        ]
+        if own_id is not None:
+            lines.append((b"Nats-Bridge-Msg-Id", own_id))
+        payload = rejected.payload
+        if len(block) + len(payload) + 1024 > self._link.client.max_payload:
+            lines.append((b"Nats-Msg-Size", b"%d" % len(payload)))
+            payload = b""
+        return header_block.append(block, lines), payload

@@ -1,0 +1,229 @@
+"""The hot loop of copying: batches of an origin's messages in, protocol operations for the target out.
+
+Byte for byte a copy is what `transforms.sourcing` says (a test holds the two together), with a message id before the
+source record where the publisher gave none, which takes the place of that of an earlier copy.
+
+Everything constant for a subject is built once. What needs more care than a few bytes operations is not written but
+returned as a `Special`: messages whose headers may act in the target, and those that it cannot take.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.kinds.copying.acting_headers import INCREMENT, SCHEDULES
+from nats_bridge.bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.bridge.kinds.copying.message_ids import without_earlier
+from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.transforms import header_block
+from nats_bridge.transforms.republish import Refusal
+from nats_bridge.transforms.sourcing import Sourcing
+
+__all__ = ["OUR_ID", "CopiedAs", "CopyLoop", "Operation", "Special", "message_sequence"]
+
+OUR_ID = b"\nNats-Msg-Id: bridge-"
+"""In the header block of what is a copy itself."""
+
+_MOST_SUBJECTS = 65_536
+_INCREMENT = b"\n" + INCREMENT
+_ACTS = (b"\nNats-TTL:", b"\nNats-Rollup:", b"\n" + SCHEDULES, _INCREMENT)
+
+Operation: TypeAlias = tuple[bytes, bytes]
+"""The message's sequence in the origin, as text; and an `HPUB` operation without a reply subject."""
+
+CopiedAs: TypeAlias = tuple[bytes, bytes] | str | None
+"""The operation's beginning and the record's end; why it cannot be copied; or that it is not selected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Special:
+    """A message to be sent alone, or not at all.
+
+    Attributes:
+        message: as it was delivered.
+        operation: what to write, if it can be sent.
+        reason: why it cannot; empty if it can.
+        header_block: what was to be sent with it.
+    """
+
+    message: Delivered
+    operation: Operation | None
+    reason: str
+    header_block: bytes
+
+
+def message_sequence(reply: bytes) -> bytes:
+    """The stream sequence in a delivered message's reply subject, as text."""
+    return reply.rsplit(b".", _behind(reply))[1]
+
+
+def _behind(reply: bytes) -> int:
+    """How many tokens stand behind the delivery count: with a domain before the stream, more than without."""
+    dots = reply.count(b".")
+    return dots - 4 if dots == 8 else dots - 6
+
+
+class CopyLoop:
+    """Turns delivered messages of one origin into operations.
+
+    Args:
+        sourcing: the compiled entry; its `header` is not used, but the target's.
+        key: the entry's key for message ids.
+        target: the stream that receives.
+        counters: where to count.
+        max_payload: bytes that the target's server takes in one message, headers included.
+        records: whether copies carry a source record.
+
+    Attributes:
+        there: sequences that the target holds already, in front of which others are missing.
+        identified: how the header line of a copy's message id begins, up to the sequence.
+        record: how the line of its source record begins, likewise; empty where copies carry none.
+        limit: bytes that the target takes in one message.
+        counts: whether the target is a counter stream.
+        is_random: whether a subject may be another one each time.
+    """
+
+    def __init__(
+        self,
+        sourcing: Sourcing,
+        key: bytes,
+        target: Target,
+        counters: CopyCounters,
+        *,
+        max_payload: int,
+        records: bool = True,
+    ) -> None:
+        self.max_payload = max_payload
+        self.there: set[int] = set()
+        self.is_random = any(part.is_random for part in sourcing.transforms)
+        self._sourcing = sourcing
+        self._key = key
+        self._counters = counters
+        self._records = records
+        self._known: dict[bytes, CopiedAs] = {}
+        self.retarget(target)
+
+    def retarget(self, target: Target, key: bytes | None = None) -> None:
+        """The target was changed, or the origin is a new one."""
+        self._target = target
+        self._key = key or self._key
+        self._known.clear()
+        sourcing = self._sourcing
+        self.identified = b"Nats-Msg-Id: bridge-%b-" % self._key
+        self.record = b"%b: %b " % (target.record_header, sourcing.origin) if self._records else b""
+        self.counts = target.counts
+        self._acts = tuple(name for name in _ACTS if not (target.counts and name == _INCREMENT))
+        self.limit = min(self.max_payload, target.max_message_size or self.max_payload)
+
+    def run(self, batch: list[Delivered], out: list[Operation], start: int = 0) -> tuple[int, Special | None]:
+        """Handle messages of a batch, in order, until its end or until one is special.
+
+        Args:
+            batch: delivered messages.
+            out: gets the operations.
+            start: index of the first message to handle.
+
+        Returns:
+            The index after the last message handled, and that one if it is special (nothing of it is in `out`).
+        """
+        if start >= len(batch):
+            return len(batch), None
+        known, identified, record, limit = self._known, self.identified, self.record, self.limit
+        there, counts = self.there, self.counts
+        unselected = 0
+        behind = _behind(batch[0][1])
+        for index in range(start, len(batch)):
+            message = batch[index]
+            subject, reply, block, payload = message
+            try:
+                entry = known[subject]
+            except KeyError:
+                entry = self.copied_as(subject)
+            if entry is None:
+                unselected += 1
+                continue
+            _, sequence, _, time, *_ = reply.rsplit(b".", behind)
+            if there and int(sequence) in there:
+                there.discard(int(sequence))
+                self._counters.already_there += 1
+                continue
+            if entry.__class__ is not tuple:
+                self._counters.unselected += unselected
+                return index + 1, Special(message, None, str(entry), block)
+            head, tail = entry
+            acts = has_id = False
+            if block:
+                if b"Nats-" in block:
+                    has_id = block.count(b"Nats-") == 1 and b"\nNats-Msg-Id:" in block and OUR_ID not in block
+                    if not has_id:
+                        block, acts = self._travelling(block)
+                        has_id = b"\nNats-Msg-Id:" in block
+                opened = block[:-2] if len(block) > 2 else header_block.START
+            else:
+                opened = header_block.START
+            if counts and _INCREMENT not in block:
+                acts = True  # it is no counter's, and will be refused
+            if not record:
+                added = tail if has_id else b"%b%b-%b\r\n%b" % (identified, sequence, time, tail)
+            elif has_id:
+                added = b"%b%b%b" % (record, sequence, tail)
+            else:
+                added = b"%b%b-%b\r\n%b%b%b" % (identified, sequence, time, record, sequence, tail)
+            size = len(opened) + len(added)
+            total = size + len(payload)
+            operation = b"%b%d %d\r\n%b%b%b\r\n" % (head, size, total, opened, added, payload)
+            if acts or total > limit:
+                self._counters.unselected += unselected
+                reason = "" if total <= limit else self._too_large(total)
+                return index + 1, Special(message, None if reason else (sequence, operation), reason, opened + added)
+            out.append((sequence, operation))
+        self._counters.unselected += unselected
+        return len(batch), None
+
+    def copied_as(self, subject: bytes) -> CopiedAs:
+        """What becomes of messages with a subject."""
+        known = self._known
+        if subject in known:
+            return known[subject]
+        if len(known) >= _MOST_SUBJECTS:
+            known.clear()
+        entry: CopiedAs
+        destination = self._sourcing.destination(subject)
+        if destination is None:
+            entry = None
+        elif (refusal := self._sourcing.refusal(subject)) is not None:
+            entry = _why(refusal)
+        elif not self._target.takes(destination):
+            entry = f"stream '{self._target.name}' has no subject for '{destination.decode('utf-8', 'replace')}'"
+        else:
+            # The record of sequence 0, cut after that number, is the part that does not change.
+            value = self._sourcing.record(0, subject)
+            rest = value[len(self._sourcing.origin) + 2 :]
+            entry = (
+                b"HPUB %b " % destination,
+                (rest + b"\r\n\r\n") if self._records else b"\r\n",
+            )
+        if not self.is_random:
+            known[subject] = entry
+        return entry
+
+    def _travelling(self, stored: bytes) -> tuple[bytes, bool]:
+        """A header block that may be stored in the target, and whether what is left may act there."""
+        block = self._sourcing.without_records(stored) if self._records else stored
+        bare = self._target.without_withheld(self._sourcing.bare(block))
+        if len(bare) < len(block):
+            self._counters.withheld_headers += 1
+        passive = self._target.with_renamed(bare)
+        if len(passive) > len(bare):
+            self._counters.renamed_headers += 1
+        bare = without_earlier(passive)
+        return bare, any(name in bare for name in self._acts)
+
+    def _too_large(self, total: int) -> str:
+        return f"with its headers it has {total} bytes, more than the {self.limit} that the target takes"
+
+
+def _why(refusal: Refusal) -> str:
+    return f"its subject {refusal.reason}"

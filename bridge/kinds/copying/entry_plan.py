@@ -1,0 +1,52 @@
+"""What one entry of a copying rule does, as far as it is known before it begins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from nats_bridge.bridge.settings import Source
+from nats_bridge.transforms.source_record import SourceRecord
+from nats_bridge.transforms.sourcing import Sourcing
+
+__all__ = ["EntryPlan"]
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPlan:
+    """What an entry does.
+
+    Attributes:
+        rule: the rule's name.
+        owner: how the descriptions of the rule's consumers begin.
+        source: the entry as configured.
+        sourcing: the same, compiled.
+        stream: the target's name.
+        probe: a subject that the target stores, for barriers.
+        filters: what the origin's consumer is asked for; none for everything.
+        on_recreated: what to do when the origin is a new stream of the same name.
+        alone: whether nothing else of the rule writes to the target.
+        keep_sequence: whether copies have the origin's sequence numbers.
+        filler: the subject for numbers that the origin lacks.
+        one_by_one: whether order is kept at the price of speed.
+        behind: a sequence of the origin up to which everything is known to be in the target, in whatever order: copies
+            of these tell nothing about where to go on. None for nothing known.
+    """
+
+    rule: str
+    owner: str
+    source: Source
+    sourcing: Sourcing
+    stream: str
+    probe: bytes
+    filters: tuple[str, ...]
+    on_recreated: Literal["stop", "restart"]
+    alone: bool = False
+    keep_sequence: bool = False
+    filler: str | None = None
+    one_by_one: bool = False
+    behind: int | None = None
+
+    def is_own(self, record: SourceRecord) -> bool:
+        """Whether a source record in the target was written for this entry, and tells where to go on."""
+        return record.sequence > (self.behind or 0) and self.sourcing.is_own(record)

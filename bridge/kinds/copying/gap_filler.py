@@ -1,0 +1,70 @@
+"""Copies with the origin's sequence numbers: what is missing there is stored here as a filler and purged.
+
+A stream gives numbers one after the other, so a copy has its origin's number if everything before it has been stored,
+too. Where the origin has a gap (a deleted message, or one that is not selected), an empty message takes the number, on
+a subject of its own, and is removed by a purge of that subject: then the gap is where the origin has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nats_bridge.bridge.errors import RuleRefusedError
+from nats_bridge.bridge.kinds.copying.encoder import Operation
+
+__all__ = ["SequenceKeeper"]
+
+_PIECE = 2048  # fillers sent at once
+
+
+class SequenceKeeper:
+    """Follows the numbers of one target.
+
+    Args:
+        rule: the rule's name, for messages.
+        origin: the origin's name, for messages.
+        key: the entry's key for message ids.
+        filler: the subject for fillers; None if there is none.
+        last: the target's last sequence.
+    """
+
+    def __init__(self, rule: str, origin: str, key: bytes, filler: str | None, last: int) -> None:
+        self._rule = rule
+        self._origin = origin
+        self._key = key
+        self._filler = filler
+        self._next = last + 1
+
+    def pieces(self, operations: list[Operation]) -> Iterator[tuple[list[Operation], bool]]:
+        """The operations with fillers before them where numbers are missing, in pieces, and whether a piece is fillers.
+
+        Raises:
+            RuleRefusedError: a number is missing and there is no subject for fillers.
+        """
+        start = 0
+        for index, (sequence, _) in enumerate(operations):
+            number = int(sequence)
+            if number != self._next:
+                if index > start:
+                    yield operations[start:index], False
+                start = index
+                yield from ((piece, True) for piece in self._fillers(self._next, number))
+            self._next = number + 1
+        if start < len(operations):
+            yield operations[start:], False
+
+    def _fillers(self, first: int, end: int) -> Iterator[list[Operation]]:
+        if self._filler is None:
+            missing = f"{first}" if end == first + 1 else f"{first} to {end - 1}"
+            raise RuleRefusedError(
+                f"rule '{self._rule}': stream '{self._origin}' has no message {missing} to copy, so the next one would"
+                " not keep its sequence: set filler_subject to a subject of the target that nothing else uses"
+            )
+        for low in range(first, end, _PIECE):
+            yield [self._filling(number) for number in range(low, min(low + _PIECE, end))]
+
+    def _filling(self, number: int) -> Operation:
+        assert self._filler is not None
+        block = b"NATS/1.0\r\nNats-Msg-Id: bridge-%b-%d-0\r\n\r\n" % (self._key, number)
+        line = b"HPUB %b %d %d\r\n" % (self._filler.encode(), len(block), len(block))
+        return b"%d" % number, line + block + b"\r\n"

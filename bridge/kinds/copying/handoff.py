@@ -1,0 +1,414 @@
+"""Handing over what copies into a stream: rules of kind sources and kv_sources.
+
+Theory of operation: an entry goes on natively at the right message in one of three ways.
+
+* *records*: the server's own search in the target meets the bridge's newest copy, whose record it can read;
+* *start*: that search finds no copy of the entry, then `opt_start_seq` counts;
+* *start, other words*: it would find an older copy, which would win over `opt_start_seq`: then the entry is written in
+  other words with the same meaning, for which it finds none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
+from nats_bridge.bridge.consuming.missing_streams import existing_stream
+from nats_bridge.bridge.consuming.rule_consumer import consumer_owner
+from nats_bridge.bridge.errors import ApiError, BridgeError
+from nats_bridge.bridge.handoff.answer import Handoff, refused
+from nats_bridge.bridge.handoff.native_search import Found, find, native_wanted, own_wanted
+from nats_bridge.bridge.handoff.running import copying_consumer
+from nats_bridge.bridge.handoff.spelling import as_transforms, spellings
+from nats_bridge.bridge.handoff.stream_body import body_of, examined, server_dialect
+from nats_bridge.bridge.kinds.copying.handoff_position import Doubt, EntryAtTarget, Waiting, copied_up_to, doubt_behind
+from nats_bridge.bridge.kinds.copying.last_sequence_probe import last_sequence_behind
+from nats_bridge.bridge.settings import KvSourcesRule, Source, SourcesRule
+from nats_bridge.transforms.dialect import Dialect, dialect
+from nats_bridge.transforms.errors import EngineError
+from nats_bridge.transforms.sourcing import compile_sourcing
+from nats_bridge.transforms.subject import collide
+
+__all__ = ["CopyingHandoff", "names_of"]
+
+
+_BARRIER_WAIT = 10.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """What becomes of one entry.
+
+    Attributes:
+        native: the entry for the stream's configuration; None if it cannot be handed over, or is native already.
+        step: what happens to it.
+        problems: what is in the way.
+    """
+
+    native: Json | None
+    step: str
+    problems: tuple[str, ...] = ()
+
+
+def names_of(entries: tuple[Source, ...]) -> list[str]:
+    """What the entries are called in messages: their origins, numbered where one comes twice."""
+    origins = [entry.name for entry in entries]
+    return [
+        f"source '{name}'" if origins.count(name) == 1 else f"source {number} ('{name}')"
+        for number, name in enumerate(origins, 1)
+    ]
+
+
+class CopyingHandoff:
+    """Looks at a rule that copies, and at its streams.
+
+    Args:
+        rule: the rule.
+        dialect_text: the dialect that it runs with, or `native`.
+        links: the open connections by name.
+        after: per origin, the last sequence that was copied, said by somebody who knows.
+        sidecar: the sidecar's name.
+    """
+
+    def __init__(
+        self,
+        rule: SourcesRule | KvSourcesRule,
+        dialect_text: str,
+        links: Mapping[str, Link],
+        *,
+        after: Mapping[str, int],
+        sidecar: str,
+    ) -> None:
+        self._rule = rule
+        self._links = links
+        self._target = links[rule.target_connection]
+        self._server = server_dialect(self._target)
+        self._dialect = self._server if dialect_text == "native" else dialect(dialect_text)
+        self._after = after
+        self._owner = consumer_owner(sidecar, rule.name)
+
+    async def answer(self) -> Handoff:
+        """The configuration that takes over.
+
+        Raises:
+            BridgeError: a server cannot be asked, or a stream does not exist.
+        """
+        rule, target = self._rule, self._target
+        info = await existing_stream(target, self._rule.name, rule.target_stream)
+        problems = self._unsuitable(info["config"])
+        if problems:
+            return refused(*problems)
+        last = await self._settled_last(info)
+        info = await target.api.stream_info(rule.target_stream)
+        decisions = []
+        for source, name in zip(rule.entries, names_of(rule.entries), strict=True):
+            decisions.append(await self._decide(source, name, info, last))
+        problems = [problem for decision in decisions for problem in decision.problems]
+        if problems:
+            return refused(*problems)
+        body = body_of(info["config"])
+        kept = list(body.get("sources") or ())
+        added = [decision.native for decision in decisions if decision.native is not None]
+        if not added:
+            return await self._is_native_already(body, last)
+        body["sources"] = [*kept, *added]
+        verdict = await examined(target, body, info["config"])
+        if verdict.refusals:
+            return refused(*verdict.refusals)
+        steps = self._steps(body, decisions, info["config"])
+        return Handoff(body, (*steps, *(f"Warning: {each}." for each in verdict.warnings)))
+
+    # -- what cannot be handed over at all ---------------------------------------------------------------------------
+
+    def _unsuitable(self, config: Json) -> list[str]:
+        place = f"stream '{config['name']}'"
+        if config.get("mirror"):
+            return [f"{place} is a native mirror: it has no sources; name the rule whose stream takes the copies"]
+        if config.get("sealed"):
+            return [f"{place} is sealed: it takes no more messages, natively either"]
+        problems = []
+        if config.get("allow_msg_counter"):
+            problems.append(
+                f"{place} is a counter stream: its server does not know what the bridge has added, and would add the"
+                " whole total of every counter once more: leave this rule to the bridge, or begin with an empty stream"
+            )
+        for source, name in zip(self._rule.entries, names_of(self._rule.entries), strict=True):
+            if source.exclude:
+                problems.append(
+                    f"{name}: exclude {', '.join(source.exclude)}: servers have no such thing and would copy these,"
+                    " too: select what is wanted by subject_transforms, run the bridge with that, and hand over then"
+                )
+            if source.rename_objects:
+                problems.append(
+                    f"{name}: rename_objects: servers have no such thing, and copies would name the origin's bucket:"
+                    " run the bridge without that, and hand over then"
+                )
+            if source.subject_transforms and not self._server.stream_fields_of_2_10:
+                problems.append(
+                    f"{name}: server {self._target.server_version} ignores subject_transforms: upgrade it first (the"
+                    " bridge goes on copying), then run handoff again"
+                )
+        return problems
+
+    async def _settled_last(self, info: Json) -> int:
+        """The target's last sequence, also where a cluster or a killed sidecar had something under way."""
+        config = info["config"]
+        if config.get("subjects") and not config.get("no_ack"):
+            tokens = config["subjects"][0].split(".")
+            probe = ".".join("nats-bridge" if token in ("*", ">") else token for token in tokens)
+            # Whoever may not publish there gets no answer: then what can be seen has to do.
+            with contextlib.suppress(BridgeError, UnicodeError, TimeoutError):
+                async with asyncio.timeout(_BARRIER_WAIT):
+                    return await last_sequence_behind(self._target, str(config["name"]), probe.encode())
+        return int(info["state"]["last_seq"])
+
+    # -- one entry ---------------------------------------------------------------------------------------------------
+
+    async def _decide(self, source: Source, name: str, info: Json, last: int) -> _Decision:
+        if (native := self._native_already(source, info["config"])) is not None:
+            if self._same_texts(source.native(), native):
+                return _Decision(None, f"{name}: the server copies it already.")
+            return _Decision(
+                None,
+                "",
+                (
+                    f"{name}: '{info['config']['name']}' sources it natively already, in other words"
+                    f" ({_told(native)}): take that source out, or the rule",
+                ),
+            )
+        origin = self._links[source.connection]
+        try:
+            origin_info = await existing_stream(origin, self._rule.name, source.name)
+            sourcing = compile_sourcing(source.native(), self._dialect)
+        except EngineError as error:
+            return _Decision(None, "", (f"{name}: {error}",))
+        if (hidden := await self._out_of_reach(source, name, origin_info)) is not None:
+            return _Decision(None, "", (hidden,))
+        if consumer := await copying_consumer(origin, source.name, self._owner):
+            return _Decision(
+                None,
+                "",
+                (
+                    f"{name}: the rule copies from it at this moment (consumer '{consumer}'): stop the sidecar"
+                    " (SIGTERM) and run handoff again",
+                ),
+            )
+        entry = EntryAtTarget(source, sourcing, origin, origin_info, self._target, info, last)
+        return await self._placed(entry, name)
+
+    async def _out_of_reach(self, source: Source, name: str, origin_info: Json) -> str | None:
+        if source.external is not None or source.connection == self._rule.target_connection:
+            return None
+        try:
+            seen = await self._target.api.stream_info(source.name)
+        except ApiError as error:
+            if error.err_code != STREAM_NOT_FOUND:
+                raise
+            seen = None
+        if seen is not None and seen["created"] == origin_info["created"]:
+            return None
+        return (
+            f"{name}: it is on connection '{source.connection}', and a server copies from another account or cluster"
+            f" only through an API prefix: add external: {{api: …}} to the entry (the sidecar then writes it into its"
+            " records), or leave this rule to the bridge"
+        )
+
+    async def _placed(self, entry: EntryAtTarget, name: str) -> _Decision:
+        """From how far the bridge got to the entry with which the server goes on there."""
+        reached = await copied_up_to(entry)
+        if isinstance(reached, Waiting):
+            return _Decision(None, "", (f"{name}: {reached.why}: {reached.remedy}",))
+        given = self._after.get(entry.source.name)
+        if given is not None and not (reached or 0) <= given <= entry.origin_last:
+            least = f"the newest copy in '{self._rule.target_stream}' is of {reached}" if reached else "0 is the least"
+            return _Decision(
+                None,
+                "",
+                (f"{name}: --after {given}: {least}, and the last sequence there is {entry.origin_last}",),
+            )
+        (newest,) = await find(self._target.api, self._rule.target_stream, entry.last, [own_wanted(entry.sourcing)])
+        if given is None:
+            doubt = await doubt_behind(entry, newest, reached or 0)
+            if doubt is not None:
+                return _Decision(None, "", (self._doubtful(entry, name, reached, doubt),))
+        if reached is None and given is None:
+            # The bridge made no copy yet: the entry begins as it would have.
+            return _Decision(entry.source.native(), f"{name}: nothing was copied yet; the server begins as configured.")
+        position = given if given is not None else reached or 0
+        return await self._worded(entry, name, position)
+
+    def _doubtful(self, entry: EntryAtTarget, name: str, reached: int | None, doubt: Doubt) -> str:
+        target, first = self._rule.target_stream, doubt.sequences[0]
+        until = f" to {doubt.sequences[-1]}" if len(doubt.sequences) > 1 else ""
+        if reached is None:
+            state = entry.target_info["state"]
+            why = "was purged" if not int(state["messages"]) else "lost messages"
+            return (
+                f"{name}: '{target}' {why} and holds no copy any more, so nothing tells which message is next"
+                f" ({entry.source.name} holds {first}{until}): say --after {entry.source.name}=SEQUENCE, the last one"
+                f" copied (0 for none), or start the sidecar, let it copy a message, and hand over then"
+            )
+        if doubt.put_again:
+            return (
+                f"{name}: the newest copy left in '{target}' is of {reached}; {first}{until} may have been copied, too,"
+                f" and put again locally on {doubt.listed}: copied once more, that would overwrite the local value:"
+                f" say --after {entry.source.name}=SEQUENCE, the last one copied ({reached} to {doubt.sequences[-1]})"
+            )
+        return (
+            f"{name}: the newest copy left in '{target}' is of {reached}, and {doubt.gone} messages behind it are gone"
+            f" (deleted?): {first}{until} may have been copied, too, or not: say --after {entry.source.name}=SEQUENCE,"
+            f" the last one copied ({reached} to {doubt.sequences[-1]}), or let the sidecar copy one more message first"
+        )
+
+    async def _worded(self, entry: EntryAtTarget, name: str, position: int) -> _Decision:
+        """The first spelling of the entry with which the server begins exactly behind a position."""
+        api, stream = self._target.api, self._rule.target_stream
+        older: Found | None = None
+        for number, words in enumerate(self._spellings(entry)):
+            try:
+                wanted = native_wanted(words, self._server)
+            except EngineError as error:
+                if not number:
+                    return _Decision(
+                        None, "", (f"{name}: server {self._target.server_version} does not take it: {error}",)
+                    )
+                continue
+            (found,) = await find(api, stream, entry.last, [wanted])
+            if found is not None and found.sequence == position:
+                return _Decision(
+                    words,
+                    f"{name}: the server finds the record of sequence {position} in '{stream}' and goes on at"
+                    f" {position + 1}.",
+                )
+            if found is None:
+                start = words | {"opt_start_seq": position + 1}
+                if not number or older is None:
+                    return _Decision(
+                        start,
+                        f"{name}: the server finds no record of its own in '{stream}' and begins at opt_start_seq"
+                        f" {position + 1}, one behind the last copy.",
+                    )
+                return _Decision(
+                    start,
+                    f"{name}: the server would find the record of sequence {older.sequence} first and copy what follows"
+                    f" again; therefore the entry is written in other words ({_told(words)}), for which it finds none,"
+                    f" and begins at opt_start_seq {position + 1}.",
+                )
+            older = older or found
+        assert older is not None
+        return _Decision(
+            None,
+            "",
+            (
+                f"{name}: server {self._target.server_version} would find the record of sequence {older.sequence} and"
+                f" go on behind it, but {position} is the last one copied: let the sidecar copy one more message (with"
+                " dialect 2.10 or newer), stop it, and hand over then",
+            ),
+        )
+
+    def _spellings(self, entry: EntryAtTarget) -> list[Json]:
+        native = entry.source.native()
+        if not self._server.stream_fields_of_2_10:
+            return [next(spellings(native))]
+        found = list(spellings(native))
+        if native.get("filter_subject") and entry.target_info["config"].get("subject_transform"):
+            # Stored under other subjects, copies of a filter_subject are not found again by servers that look there.
+            rest = {name: value for name, value in found[0].items() if name != "filter_subject"}
+            found[0] = {**rest, "subject_transforms": as_transforms(native)}
+        return found
+
+    # -- what is native already --------------------------------------------------------------------------------------
+
+    def _native_already(self, source: Source, config: Json) -> Json | None:
+        mine = as_transforms(source.native())
+        for native in config.get("sources") or ():
+            if native["name"] == source.name and any(
+                collide((a["src"] or ">").encode(), (b["src"] or ">").encode())
+                for a in mine
+                for b in as_transforms(native)
+            ):
+                return dict(native)
+        return None
+
+    def _same_texts(self, entry: Json, native: Json) -> bool:
+        return any(as_transforms(words) == as_transforms(native) for words in spellings(entry))
+
+    async def _is_native_already(self, body: Json, last: int) -> Handoff:
+        """Nothing to hand over; but a starting sequence that has done its work may go."""
+        dropped = []
+        for native in body["sources"]:
+            start = native.get("opt_start_seq")
+            if not start or native["name"] not in {source.name for source in self._rule.entries}:
+                continue
+            (found,) = await find(
+                self._target.api, self._rule.target_stream, last, [native_wanted(native, self._server)]
+            )
+            if found is not None and found.sequence >= start:
+                del native["opt_start_seq"]
+                dropped.append(f"'{native['name']}' {start}")
+        text = f"Rule '{self._rule.name}' is handed over: '{self._rule.target_stream}' has its sources natively."
+        if not dropped:
+            return Handoff(body, (text + " This is its present configuration; nothing needs to be sent.",))
+        return Handoff(
+            body,
+            (
+                text,
+                f"The server has copied since; this update takes opt_start_seq out ({', '.join(dropped)}), which has"
+                " done its work: servers before 2.15 would begin there again after a purge and a restart.",
+            ),
+        )
+
+    # -- the explanation ---------------------------------------------------------------------------------------------
+
+    def _steps(self, body: Json, decisions: list[_Decision], before: Json) -> list[str]:
+        rule, version = self._rule, self._target.server_version
+        starts = any("opt_start_seq" in (decision.native or {}) for decision in decisions)
+        steps = [
+            f"Stop the sidecar (SIGTERM), or leave it stopped, and do not start rule '{rule.name}' again: it would"
+            " refuse to, because the stream then has the same sources natively.",
+            f"Send the update to $JS.API.STREAM.UPDATE.{body['name']}; server {version} takes over from then on. (If"
+            " the sidecar copies anything before that, run handoff again.)",
+            *(decision.step for decision in decisions),
+        ]
+        if starts:
+            steps.append(
+                "Later, when the server has copied a message of each source, run this command again: it prints the"
+                " update without opt_start_seq, which is not needed any more."
+            )
+        if before.get("subjects"):
+            steps.append(
+                f"Subjects {', '.join(before['subjects'])} stay, for local publishers; if only the bridge published"
+                " there, they may be taken out, in the same update or later: copies need none."
+            )
+        steps += [f"Warning: {each}" for each in self._differences(before, self._server)]
+        return steps
+
+    def _differences(self, config: Json, server: Dialect) -> list[str]:
+        """What the server does otherwise than the bridge did."""
+        found = []
+        if not server.sourcing_strips_expectations:
+            found.append(
+                f"server {self._target.server_version} checks the Nats-Expected- headers of what it copies, and stops"
+                " at the first that does not hold; the bridge left them out."
+            )
+        if not config.get("allow_rollup_hdrs") and server.version < (2, 11, 0):
+            found.append(
+                f"server {self._target.server_version} stops copying at a message with Nats-Rollup, because the stream"
+                " does not allow rollups (allow_rollup_hdrs); the bridge left that header out."
+            )
+        if server.version < (2, 12, 6) and int(config.get("duplicate_window") or 0):
+            found.append(
+                "a message whose Nats-Msg-Id is in the stream already holds its source back until the duplicate_window"
+                " has passed, and is stored then; the bridge left it out."
+            )
+        return found
+
+
+def _told(native: Json) -> str:
+    if native.get("subject_transforms"):
+        return ", ".join(f"{each['src']} → {each['dest'] or each['src']}" for each in as_transforms(native))
+    return str(native.get("filter_subject") or "everything")

@@ -1,0 +1,431 @@
+"""What is sent to a stream and not known to be stored, and what the stream's answers say about it.
+
+No input or output: operations go in and bytes to write come out, answers go in and what to do about them comes out.
+Messages are asked for in groups; see `bridge.kinds.copying.publisher` for the three ways. A group's name ends the reply
+subject of those of its messages that ask.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from typing import TypeAlias
+
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.errors import RuleRefusedError
+from nats_bridge.bridge.kinds.copying.bundle import Bundle, Messages, Part, operations_of, size_of
+from nats_bridge.bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.bridge.kinds.copying.encoder import Operation
+from nats_bridge.bridge.kinds.copying.pub_ack import Verdict
+from nats_bridge.bridge.kinds.copying.target import Target
+
+__all__ = ["ANSWER_WAIT", "LostTrackError", "Unconfirmed"]
+
+ANSWER_WAIT = 5.0
+"""Seconds without any answer, after which one is taken for lost."""
+
+_GROUP = 64  # messages per group, but where all messages of a bundle ask: it is one group
+_KEPT_GROUPS = 16  # confirmed groups that are asked for again when the numbers stop fitting
+_LONGEST_REMEMBERED = 30.0  # seconds for which messages may be sent again
+_SHARED = b"g"
+"""Begins the name of a group whose messages all ask; a message that asks for itself or for a group is its name."""
+
+_Group: TypeAlias = tuple[bytes, int, int, float, Messages]
+"""Its name, how many messages it is, their bytes, when they were sent, and they themselves."""
+
+_Heard: TypeAlias = tuple[int, int, int]
+"""Of a group: its answers so far, how many of them say "duplicate", and the last sequence that they tell."""
+
+_NOTHING: _Heard = (0, 0, 0)
+
+
+class LostTrackError(Exception):
+    """It is unknown what was stored; `str` says why."""
+
+
+class Unconfirmed:
+    """The operations under way to one stream, in order.
+
+    Args:
+        target: the stream.
+        inbox: what reply subjects begin with, the last dot included.
+        counters: where to count.
+        alone: whether nothing else of ours writes to the target, and others are heard of.
+        keeps_sequence: whether every message must be stored under the sequence that is its name.
+
+    Attributes:
+        count: how many messages are under way.
+        size: their bytes.
+        grouping: whether one message of a group asks for all of it.
+        last: the target's sequence when the last one was confirmed.
+        last_confirmed: the name of the last one that is known to be stored; 0 for none.
+        has_stored: whether any message is known to be stored.
+        verdicts: answers that could not be taken as they came, by the message's name.
+    """
+
+    def __init__(
+        self, target: Target, inbox: bytes, counters: CopyCounters, *, alone: bool, keeps_sequence: bool
+    ) -> None:
+        self.count = 0
+        self.size = 0
+        self.last = 0
+        self.last_confirmed = 0
+        self.has_stored = False
+        self.verdicts: dict[bytes, Verdict] = {}
+        self._stream = target.name
+        self._inbox = inbox
+        self._counters = counters
+        self._keeps = keeps_sequence
+        # Sent again later than this, a message could be stored twice: the target forgets ids.
+        self._remembered = min(target.window_ns / 4e9, _LONGEST_REMEMBERED)
+        # Where what is unclear cannot be asked for again in time, each message asks for itself.
+        in_time = self._remembered >= ANSWER_WAIT
+        self.grouping = alone and target.counts_copies and in_time
+        self._shares = not keeps_sequence and in_time
+        self._apart = False  # whether each message asks for itself until something is sorted out
+        self._groups: deque[_Group] = deque()
+        self._confirmed: deque[tuple[float, Messages]] = deque(maxlen=_KEPT_GROUPS)
+        self._counted: set[bytes] = set()  # names of no new copies: counted before, or fillers
+        self._doubted: set[bytes] = set()  # names asked for again: a duplicate is what was stored at first
+        self._last_doubted = 0  # where the last confirmed one of them was stored
+        self._heard = _NOTHING  # of the first group
+        self._ahead: dict[bytes, _Heard] = {}  # of other groups whose messages all ask, by name
+        self._good = b"\0"  # how an answer begins that says "stored"; learned from the first
+        self._all_stored = re.compile(b"\0")  # any number of such answers
+
+    @property
+    def operations(self) -> list[Operation]:
+        """What is under way, made anew each time."""
+        return [operation for *_, messages in self._groups for operation in operations_of(messages)]
+
+    @property
+    def first(self) -> Operation:
+        """The first of what is under way."""
+        return operations_of(self._groups[0][4])[0]
+
+    @property
+    def sent_first(self) -> float:
+        """When the first of what is under way was sent; 0 where nothing is."""
+        return self._groups[0][3] if self._groups else 0.0
+
+    @property
+    def heard(self) -> int:
+        """How many messages of the first group have answers, where all of it ask with one reply subject."""
+        return self._heard[0]
+
+    @property
+    def all_told(self) -> bool:
+        """Whether there is a verdict on every message, of which each has asked for itself."""
+        return all(name in self.verdicts for name, *_ in self._groups)
+
+    def count_no_copies(self, operations: list[Operation]) -> None:
+        """What is about to be added is not counted as copied."""
+        self._counted |= {name for name, _ in operations}
+
+    def was_counted(self, name: bytes) -> bool:
+        """Whether a message was counted as copied when it was asked for before; forgets it."""
+        known = name in self._counted
+        self._counted.discard(name)
+        return known
+
+    # -- what is sent ------------------------------------------------------------------------------------------------
+
+    def add(self, messages: list[Operation] | Bundle, now: float) -> bytes:
+        """What to write for messages that follow those under way.
+
+        Args:
+            messages: with their names, without reply subjects.
+            now: the loop's time.
+        """
+        if not self.count:
+            self._apart = False
+            self._doubted.clear()  # what was skipped
+        if self.grouping:
+            return self._one_asking(messages, now) if isinstance(messages, list) else self._one_of(messages, now)
+        if self._apart or not self._shares:
+            return self._each_asking(operations_of(messages), now)
+        return self._all_asking(messages, now) if isinstance(messages, list) else self._all_of(messages, now)
+
+    def asking(self, operation: Operation) -> bytes:
+        """What to write for a message that asks by its own name."""
+        name, data = operation
+        subject_end = data.index(b" ", 5) + 1
+        return b"%b%b%b %b" % (data[:subject_end], self._inbox, name, data[subject_end:])
+
+    def _one_asking(self, operations: list[Operation], now: float) -> bytes:
+        parts = []
+        for start in range(0, len(operations), _GROUP):
+            group = operations[start : start + _GROUP]
+            self._begin_group(group[-1][0], len(group), size_of(group), now, group)
+            parts += [data for _, data in group[:-1]]
+            parts.append(self.asking(group[-1]))
+        return b"".join(parts)
+
+    def _all_asking(self, operations: list[Operation], now: float) -> bytes:
+        parts = []
+        for start in range(0, len(operations), _GROUP):
+            group = operations[start : start + _GROUP]
+            name = _SHARED + group[-1][0]
+            self._begin_group(name, len(group), size_of(group), now, group)
+            reply = self._inbox + name
+            for _, data in group:
+                subject_end = data.index(b" ", 5) + 1
+                parts.append(b"%b%b %b" % (data[:subject_end], reply, data[subject_end:]))
+        return b"".join(parts)
+
+    def _each_asking(self, operations: list[Operation], now: float) -> bytes:
+        self._groups.extend([(operation[0], 1, len(operation[1]), now, [operation]) for operation in operations])
+        self.count += len(operations)
+        self.size += size_of(operations)
+        return b"".join([self.asking(operation) for operation in operations])
+
+    def _begin_group(self, name: bytes, count: int, size: int, now: float, messages: Messages) -> None:
+        self._groups.append((name, count, size, now, messages))
+        self.count += count
+        self.size += size
+
+    def _one_of(self, bundle: Bundle, now: float) -> bytes:
+        """The same as `_one_asking`, of a bundle."""
+        count, names = len(bundle), bundle.names
+        replies = [b""] * count
+        rest = bundle.size
+        for start in range(0, count, _GROUP):
+            stop = min(start + _GROUP, count)
+            name = b"%d" % names[stop - 1]
+            replies[stop - 1] = self._inbox + name
+            size = rest * (stop - start) // (count - start)  # the last one's is all that is left
+            rest -= size
+            self._begin_group(name, stop - start, size, now, Part(bundle, start, stop))
+        return bundle.written(replies)
+
+    def _all_of(self, bundle: Bundle, now: float) -> bytes:
+        """The same as `_all_asking`, of a bundle, which is one group."""
+        count = len(bundle)
+        name = b"%b%d" % (_SHARED, bundle.names[-1])
+        self._begin_group(name, count, bundle.size, now, Part(bundle, 0, count))
+        return bundle.written(self._inbox + name)
+
+    def ask_again(self, now: float) -> bytes:
+        """What to write to learn of everything under way, message by message; with groups, of those before, too.
+
+        Raises:
+            LostTrackError: it was sent so long ago that it could be stored twice.
+        """
+        since = now - self._remembered
+        known: list[Operation] = []
+        if self.grouping:
+            self.grouping = False
+            known = [operation for sent, group in self._confirmed if sent > since for operation in operations_of(group)]
+            self._confirmed.clear()
+        if self._groups and self.sent_first < since:
+            raise LostTrackError("what the target has stored cannot be told, and it may have forgotten the ids of it")
+        self._counted |= {name for name, _ in known}
+        doubted = known + self.operations
+        self._doubted = {name for name, _ in doubted}
+        self._last_doubted = 0
+        self._groups.clear()
+        self.count = self.size = 0
+        self.verdicts.clear()
+        self._heard = _NOTHING
+        self._ahead.clear()
+        self._apart = True
+        self._counters.asked_again += len(doubted)
+        return self._each_asking(doubted, now)
+
+    # -- what is answered --------------------------------------------------------------------------------------------
+
+    def take(self, answers: list[Delivered], now: float) -> int:
+        """Confirm what answers say is stored, as long as they come as they should; how many were looked at."""
+        if not self._groups or self.verdicts or self._doubted:
+            return 0
+        return self._take_shared(answers, now) if self._groups[0][0].startswith(_SHARED) else self._take(answers, now)
+
+    def _take(self, answers: list[Delivered], now: float) -> int:
+        groups, good, start = self._groups, self._good, len(self._inbox)
+        digits = len(good)
+        stored: list[_Group] = []
+        for subject, _, _, payload in answers:
+            if not groups or not payload.startswith(good):
+                break
+            group = groups[0]
+            name, count = group[0], group[1]
+            number = payload[digits:-1]
+            if subject[start:] != name or not number.isdigit():
+                break
+            last = int(number)
+            if last <= self.last or (count > 1 and last - self.last != count):
+                break
+            if self._keeps and last != int(name):
+                break
+            self.last = last
+            stored.append(group)
+            groups.popleft()
+        self._confirm(stored, now)
+        return len(stored)
+
+    def _take_shared(self, answers: list[Delivered], now: float) -> int:
+        """Where all ask, nothing is looked at one by one if every answer says "stored"."""
+        if self._all_stored.fullmatch(b"".join([payload for *_, payload in answers])) is None:
+            return 0
+        groups, digits = self._groups, len(self._good)
+        subjects = [subject for subject, *_ in answers]
+        done = 0
+        stored: list[_Group] = []
+        while groups and done < len(answers):
+            group = groups[0]
+            name, count = group[0], group[1]
+            heard, repeats, before = self._heard
+            take = min(count - heard, len(answers) - done)
+            if subjects[done : done + take] != [self._inbox + name] * take:
+                break
+            last = int(answers[done + take - 1][3][digits:-1])
+            if last - max(before, self.last) < take:
+                break
+            done += take
+            if heard + take < count:
+                self._heard = (heard + take, repeats, last)
+                break
+            self.last = last
+            self._count_repeats(repeats)
+            self._next_group()
+            stored.append(group)
+        self._confirm(stored, now)
+        return done
+
+    def sort_out(self, answers: list[Delivered], now: float) -> tuple[bool, bool]:
+        """Answers that `take` has not taken.
+
+        Returns:
+            Whether it must be asked again what is stored, and whether something was not taken by the target.
+
+        Raises:
+            LostTrackError: the answers do not tell what is stored.
+            RuleRefusedError: another stream answers, or sequences cannot be kept.
+        """
+        start = len(self._inbox)
+        expected = {name for name, *_ in self._groups}
+        unclear = untaken = False
+        for subject, _, block, payload in answers:
+            name = subject[start:]
+            if name not in expected:
+                continue  # of a message that was asked for twice
+            verdict = Verdict.parse(block, payload)
+            self._check(name, verdict)
+            taken = verdict.kind in ("stored", "duplicate")
+            untaken |= not taken
+            if verdict.kind == "stored":
+                self._learn(payload)
+            if not name.startswith(_SHARED):
+                self.verdicts[name] = verdict
+            elif taken:
+                self._hear(name, verdict)
+            else:
+                unclear = True
+        self.take_off(now)
+        return unclear or bool(self.grouping and self.verdicts), untaken
+
+    def _check(self, name: bytes, verdict: Verdict) -> None:
+        if verdict.kind in ("stored", "duplicate") and verdict.stream != self._stream:
+            raise RuleRefusedError(
+                f"stream '{verdict.stream}' takes copies meant for '{self._stream}': their subjects overlap"
+            )
+        if self._keeps and verdict.sequence and verdict.sequence != int(name):
+            why = (
+                "its message id is that of an earlier message: shorten the stream's duplicate_window"
+                if verdict.kind == "duplicate"
+                else "somebody else writes to that stream, or a change of leaders left messages out"
+            )
+            raise RuleRefusedError(
+                f"stream '{self._stream}' has message {name.decode()} of the origin as {verdict.sequence}, so"
+                f" sequences can be kept no longer: {why}"
+            )
+        if verdict.kind == "later" and not verdict.stream:
+            # Nobody there: the stream has no leader, or it was deleted, and may come back as another one.
+            raise LostTrackError(verdict.description)
+        if verdict.kind == "stored" and verdict.sequence <= self.last:
+            raise LostTrackError("the target is a new stream, or lost the end of its store")
+
+    def take_off(self, now: float) -> None:
+        """Confirm what has verdicts, as far as nothing unknown or untaken is before it."""
+        while self._groups:
+            group = self._groups[0]
+            name, count = group[0], group[1]
+            if name.startswith(_SHARED):
+                heard, repeats, last = self._heard
+                if heard < count:
+                    return
+                self.last = max(self.last, last)
+                self._count_repeats(repeats)
+            elif not self._take_verdict(name, count):
+                return
+            self._next_group()
+            self._confirm([group], now)
+
+    def _take_verdict(self, name: bytes, count: int) -> bool:
+        """Whether the first group is stored, by the verdict on the message that asked."""
+        verdict = self.verdicts.get(name)
+        if verdict is None or verdict.kind not in ("stored", "duplicate"):
+            return False
+        if count > 1 and (verdict.kind != "stored" or verdict.sequence - self.last != count):
+            return False
+        del self.verdicts[name]
+        doubted = name in self._doubted
+        self._doubted.discard(name)
+        if verdict.kind == "duplicate" and not doubted:
+            self._counters.duplicates += 1
+            self._counted.add(name)
+            return True
+        if doubted:
+            self._counters.out_of_order += verdict.sequence < self._last_doubted
+            self._last_doubted = verdict.sequence
+        self.last = max(self.last, verdict.sequence)
+        return True
+
+    def skip(self) -> None:
+        """Leave out the first message, which the target has refused."""
+        name, _, size, *_ = self._groups.popleft()
+        self.last_confirmed = int(name)
+        self.count -= 1
+        self.size -= size
+
+    def _next_group(self) -> None:
+        self._groups.popleft()
+        self._heard = self._ahead.pop(self._groups[0][0], _NOTHING) if self._groups else _NOTHING
+
+    def _learn(self, answer: bytes) -> None:
+        """See how the target says "stored"."""
+        good = answer[: answer.rindex(b":") + 1]
+        if good != self._good:
+            self._good, self._all_stored = good, re.compile(b"(?:%b[0-9]+})*" % re.escape(good))
+
+    def _hear(self, name: bytes, verdict: Verdict) -> None:
+        """Count an answer to one of a group that all ask."""
+        first = name == self._groups[0][0]
+        heard, repeats, last = self._heard if first else self._ahead.get(name, _NOTHING)
+        repeated = verdict.kind == "duplicate"
+        counted = (heard + 1, repeats + repeated, last if repeated else verdict.sequence)
+        if first:
+            self._heard = counted
+        else:
+            self._ahead[name] = counted
+
+    def _count_repeats(self, repeats: int) -> None:
+        self._counters.duplicates += repeats
+        self._counters.copied -= repeats  # they are among the group's, which are all counted as copied
+
+    def _confirm(self, stored: list[_Group], now: float) -> None:
+        """Forget groups that were the first ones: they are stored."""
+        if not stored:
+            return
+        self.has_stored = True
+        count = sum([group[1] for group in stored])
+        self.count -= count
+        self.size -= sum([group[2] for group in stored])
+        if self._counted:
+            again = {name for *_, messages in stored for name, _ in operations_of(messages)} & self._counted
+            self._counted -= again
+            count -= len(again)
+        self._counters.copied += count
+        self.last_confirmed = int(stored[-1][0].removeprefix(_SHARED))
+        if self.grouping:
+            self._confirmed.extend([(now, messages) for *_, messages in stored])

@@ -1,0 +1,104 @@
+"""A publication that a stream is bound to refuse, to learn what was stored before it.
+
+`Nats-Expected-Last-Sequence` with a number that no stream reaches makes the stream answer `wrong last sequence: N`
+(10071) behind everything that this connection sent before, and store nothing. N counts what a cluster has agreed on,
+so it is no smaller than what any of our earlier copies got. (2.9.10, 2.10.27 and 2.15.1; one server and three.)
+
+A counter stream with replicas does not look so far: it says that the increment is missing (10169; 2.12.15, 2.14.9,
+2.15.1). Behind that, what was sent before is stored as soon as the cluster agrees, so its end is looked at until it
+stays. What comes later still is sent again then, and left out because of its message id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from nats_bridge.bridge.client import nats_py
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.errors import ApiError, RuleRefusedError
+from nats_bridge.bridge.kinds.copying.pub_ack import INCREMENT_MISSING, Verdict
+
+__all__ = ["last_sequence_behind"]
+
+_BEYOND = {"Nats-Expected-Last-Sequence": str(2**63 - 1)}
+_ANSWER_WAIT = 1.0  # seconds; a cluster that changes leaders loses requests
+_LOOKS = 50
+_PAUSE = 0.1  # seconds until the next try, while the stream has no leader
+
+
+async def last_sequence_behind(
+    link: Link, stream: str, subject: bytes, waits: Callable[[str], None] = lambda _: None
+) -> int:
+    """The stream's last sequence, behind everything that was sent on this connection before.
+
+    Args:
+        link: the connection of the target.
+        stream: its name.
+        subject: one that it stores.
+        waits: called with what keeps it waiting, in words, each time that nobody listens on the subject.
+
+    Raises:
+        RuleRefusedError: another stream answers, or the stream refuses every message.
+        ApiError: it does not exist any more.
+    """
+    while True:
+        await link.connected()
+        try:
+            # Written past nats-py's buffer are the copies: they are before this one already.
+            answer = await link.client.request(subject.decode(), b"", timeout=_ANSWER_WAIT, headers=_BEYOND)
+        except nats_py.errors.NoRespondersError:
+            # Nobody there: between two leaders, or for good.
+            await link.api.stream_info(stream)
+            waits(
+                f"stream '{stream}' to answer on its subject '{subject.decode()}', where nobody listens"
+                " (has it a leader, or does a mapping of the account lead its subjects away?)"
+            )
+        except (nats_py.errors.Error, OSError):
+            pass
+        else:
+            verdict = Verdict.parse(b"", answer.data)
+            if verdict.stream and verdict.stream != stream:
+                raise RuleRefusedError(
+                    f"subject '{subject.decode()}' is stored by stream '{verdict.stream}', not by '{stream}'"
+                )
+            if verdict.last_sequence is not None:
+                shown = await _shown(link, stream, verdict.last_sequence)
+                if shown is not None:
+                    return shown
+            if verdict.err_code == INCREMENT_MISSING:
+                return await _standing(link, stream)
+            if verdict.kind == "refused":
+                raise RuleRefusedError(
+                    f"stream '{stream}' takes no messages: {verdict.description} ({verdict.err_code})"
+                )
+        await asyncio.sleep(_PAUSE)
+
+
+async def _standing(link: Link, stream: str) -> int:
+    """The last sequence that a stream shows twice in a row."""
+    before = -1
+    while True:
+        last = int((await link.api.stream_info(stream))["state"]["last_seq"])
+        if last == before:
+            return last
+        before = last
+        await asyncio.sleep(_PAUSE)
+
+
+async def _shown(link: Link, stream: str, last: int) -> int | None:
+    """Wait until the stream shows what it has agreed on: in a cluster, that can be a moment later.
+
+    None if it does not: then it is another stream by now.
+    """
+    for _ in range(_LOOKS):
+        try:
+            shown = int((await link.api.stream_info(stream))["state"]["last_seq"])
+        except ApiError as error:
+            if not error.retriable:
+                raise
+            shown = -1
+        if shown >= last:
+            return shown
+        await asyncio.sleep(_PAUSE)
+    return None

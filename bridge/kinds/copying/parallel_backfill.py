@@ -1,0 +1,102 @@
+"""Copies that several tasks have begun to store and not ended: the newest ones then tell no position.
+
+`nats-bridge backfill --parallel` stores copies in whatever order, and those that tell a rule where to go on only at its
+end. A rule that started before that would take the newest copies for all that there are, and leave messages out or
+copy them twice. So the job leaves a mark until it has come to its end: a durable consumer of the origin that nobody
+reads from, which outlives the job and restarts of the server. A rule looks for it before it believes any copy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+from nats_bridge.bridge.client.jetstream_api import JetStreamApi
+from nats_bridge.bridge.errors import RuleRefusedError
+
+__all__ = ["UnfinishedCopies"]
+
+_TOLD = re.compile(r"copies ([0-9]+) to ([0-9]+) ")
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedCopies:
+    """The mark of one entry in one target; it means nothing to other entries, a new origin or a new target.
+
+    Attributes:
+        api: the API of the connection that holds the origin.
+        origin: the origin's name.
+        key: the entry's key with the present origin.
+        target: the target's name.
+        created: when the target was created, as `STREAM.INFO` tells it.
+    """
+
+    api: JetStreamApi
+    origin: str
+    key: bytes
+    target: str
+    created: str
+
+    @property
+    def consumer(self) -> str:
+        """The consumer's name."""
+        place = hashlib.sha256(f"{self.target}\n{self.created}".encode()).hexdigest()[: len(self.key)]
+        return f"nats-bridge_unfinished_{self.key.decode()}_{place}"
+
+    async def refuse(self, rule: str) -> None:
+        """Let no rule go on behind unfinished copies.
+
+        Raises:
+            RuleRefusedError: there are such.
+            ApiError: the server cannot be asked.
+        """
+        held = await self.range()
+        if held is not None:
+            raise RuleRefusedError(
+                f"rule '{rule}': a backfill --parallel has begun to copy {held[0]} to {held[1]} of '{self.origin}' into"
+                f" '{self.target}' and has not come to its end, so nobody can tell where to go on: let it end, or run"
+                f" it again (its mark is consumer '{self.consumer}' of stream '{self.origin}')"
+            )
+
+    async def range(self) -> tuple[int, int] | None:
+        """The origin's first and last sequence that are being copied; None if nothing is unfinished.
+
+        Raises:
+            ApiError: the server cannot be asked.
+        """
+        info = await self.api.consumer_info(self.origin, self.consumer)
+        if info is None:
+            return None
+        told = _TOLD.search(str(info["config"].get("description", "")))
+        return (int(told[1]), int(told[2])) if told else (0, 0)
+
+    async def begin(self, first: int, last: int) -> None:
+        """From now on there are unfinished copies.
+
+        Args:
+            first: the origin's first sequence that will be copied.
+            last: the last one.
+
+        Raises:
+            ApiError: the server refuses, or cannot be asked.
+        """
+        await self.api.create_durable(
+            self.origin,
+            {
+                "durable_name": self.consumer,
+                "description": f"nats-bridge copies {first} to {last} into {self.target} (backfill --parallel)",
+                "deliver_policy": "new",
+                "ack_policy": "explicit",
+                "replay_policy": "instant",
+                "max_ack_pending": 1,
+            },
+        )
+
+    async def end(self) -> None:
+        """The newest copies tell the position.
+
+        Raises:
+            ApiError: the server refuses, or cannot be asked.
+        """
+        await self.api.delete_consumer(self.origin, self.consumer)

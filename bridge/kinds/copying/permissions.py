@@ -1,0 +1,80 @@
+"""What the rules need that store copies in a stream: sources, mirror, kv_sources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nats_bridge.bridge.kinds.copying.target_subjects import destinations
+from nats_bridge.bridge.permissions.need import Need, api_subject, listen, stream_events, write
+from nats_bridge.bridge.permissions.reading import existing, passing_consumers, replays
+from nats_bridge.bridge.permissions.stream_facts import KnownStreams
+from nats_bridge.bridge.settings import KvSourcesRule, MirrorRule, Source, SourcesRule
+from nats_bridge.transforms.dialect import Dialect
+from nats_bridge.transforms.sourcing import Sourcing, compile_sourcing
+
+__all__ = ["copying_needs"]
+
+
+def copying_needs(
+    rule: SourcesRule | MirrorRule | KvSourcesRule, dialect: Dialect, known: KnownStreams
+) -> Iterator[Need]:
+    """The needs of one rule."""
+    name, stream, target = rule.name, rule.target_stream, rule.target_connection
+    stored: list[str] = []
+    for source in rule.entries:
+        compiled = _compiled(rule, source, dialect)
+        for pattern in destinations(compiled):
+            stored.append(pattern.decode())
+            yield write(target, stored[-1], f"stores copies in {stream}", rule=name)
+        yield from existing(source.connection, source.name, rule=name)
+        yield from passing_consumers(source.connection, source.name, rule=name)
+        yield write(
+            source.connection,
+            api_subject("STREAM.MSG.GET", source.name),
+            f"sees whether {source.name} is still what was copied",
+            rule=name,
+        )
+    yield from existing(target, stream, rule=name)
+    if not (isinstance(rule, MirrorRule) and rule.keep_sequence):  # there the last number tells the position
+        yield from replays(target, stream, rule=name)
+    yield write(target, api_subject("STREAM.MSG.GET", stream), f"reads its position in {stream}", rule=name)
+    yield from stream_events(target, rule=name, without="that is seen up to two seconds later")
+    yield from _others(rule, stored, known)
+    if isinstance(rule, MirrorRule) and rule.filler_subject is not None:
+        yield write(target, rule.filler_subject, "fills numbers that the origin lacks", rule=name)
+        yield write(target, api_subject("STREAM.PURGE", stream), "removes fillers", rule=name)
+    if rule.on_rejected.skip is not None:
+        yield write(target, rule.on_rejected.skip, "publishes what the stream refuses", rule=name)
+        yield write(target, api_subject("STREAM.NAMES"), "sees whether a stream takes what is refused", rule=name)
+
+
+def _others(rule: SourcesRule | MirrorRule | KvSourcesRule, stored: list[str], known: KnownStreams) -> Iterator[Need]:
+    """To hear whether somebody else writes to the target."""
+    if len(rule.entries) > 1:
+        return
+    facts = known.get((rule.target_connection, rule.target_stream))
+    if facts is not None and not facts.counts_copies:
+        return
+    if facts is not None:
+        subjects, hint = list(facts.subjects), ""
+    elif isinstance(rule, KvSourcesRule):
+        subjects, hint = [f"$KV.{rule.bucket}.>"], ""
+    else:
+        subjects, hint = stored, f" (as far as the rule tells the subjects of {rule.target_stream}: --server sees them)"
+    for subject in subjects:
+        yield listen(
+            rule.target_connection,
+            subject,
+            f"hears whether others write to {rule.target_stream}{hint}",
+            rule=rule.name,
+            without="every copy is confirmed by itself, which is slower",
+        )
+
+
+def _compiled(rule: SourcesRule | MirrorRule | KvSourcesRule, source: Source, dialect: Dialect) -> Sourcing:
+    return compile_sourcing(
+        source.native(),
+        dialect,
+        mirrors=isinstance(rule, MirrorRule),
+        exclude=[pattern.encode() for pattern in source.exclude],
+    )

@@ -1,0 +1,466 @@
+"""Publishing copies: pipelined, in order, and nothing taken for stored that the target has not accounted for.
+
+Operations are written as they come, up to a window of unconfirmed ones. Three ways to know that they are stored:
+
+* every message asks for an answer with a reply subject of its own, which ends in its sequence in the origin;
+* the messages of a group ask with one reply subject: as many answers that say "stored" mean that all of them are. A
+  reply subject that it has not seen just before costs a server much: 9.2 µs a message instead of 6.9 (2.10.27). Which
+  message another answer is about cannot be told, so then everything under way is asked for again, each by itself;
+* or only the last of a group asks, while nobody else writes to the target: its answer tells a sequence, and if that
+  has advanced by exactly the size of the group, all of them are stored. Answers cost the server and us as much as the
+  messages. That nobody else writes is heard: the connection, which gets no echo of its own messages, subscribes to the
+  target's subjects. When somebody does, or the numbers do not fit, the whole pipeline and the groups just before are
+  asked for one by one, and every message asks from then on. Used for streams with one replica that take everything and
+  remember ids for 20 s or more, by rules with one source.
+
+Message ids keep what is asked for again from being stored twice.
+
+Where only the target can tell what was left out (`first_alone`), messages go one by one until one is stored. What an
+interruption leaves out is looked for behind the oldest copy, or behind what was confirmed: were the first messages lost
+on the way and later ones stored, as when a cluster changes its leader, nobody would ever miss them.
+
+What can go wrong within a connection is handled here:
+
+* the target is full: it says so; from the first message that it did not take, all that it did not take are sent again,
+  each alone, until it takes them. A message that was taken after one that was not would be out of order; so a target
+  that refuses messages when it is full gets no more at once than it has room for, and near its end one by one;
+* it refuses a message for good: the rule's policy decides (`rejections`), then the rest goes on.
+
+When nobody can tell any more which messages were stored (the connection broke, an answer did not come), `interrupted`
+is called: whoever reads the origin must find out from the target what is there, and begin again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection
+
+import structlog
+
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
+from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, Gate
+from nats_bridge.bridge.errors import ApiError, RuleRefusedError
+from nats_bridge.bridge.kinds.copying.bundle import Bundle, operations_of, size_of
+from nats_bridge.bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.bridge.kinds.copying.encoder import Operation
+from nats_bridge.bridge.kinds.copying.in_flight import ANSWER_WAIT, LostTrackError, Unconfirmed
+from nats_bridge.bridge.kinds.copying.pub_ack import Verdict
+from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.bridge.observability.rule_metrics import InFlight, Measures
+
+__all__ = ["MOST_UNCONFIRMED", "Publisher", "Refused"]
+
+_log = structlog.get_logger("bridge.copying.publisher")
+
+MOST_UNCONFIRMED = 8192
+"""Messages under way at most, where nothing else is said and batches are small: what an interruption can leave in
+doubt. Servers of 2.11 drop what comes while more than 10,000 wait for a stream; those of 2.12 and later, 100,000."""
+
+_MOST_BYTES = 16 << 20  # under way at most
+_MOST_UNSENT = 1 << 20  # bytes in the socket's buffer before the next batch waits
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 1.0  # seconds between two tries on a full target
+_ALONE = 1000  # messages that are sent one by one after the target was full, before the pipeline opens again
+
+Refused = Callable[[Operation, Verdict], Awaitable[None]]
+"""Called with an operation that the target refused for good; raises what ends the rule, or returns to go on."""
+
+
+class Publisher:
+    """Publishes one entry's copies.
+
+    Args:
+        link: the connection of the target.
+        target: the stream that receives.
+        counters: where to count.
+        measures: told when something is known to be stored.
+        refused: the policy.
+        interrupted: called once, with the reason, when it is unknown what was stored.
+        failed: called once with the error that ends the rule.
+        rule: the rule's name, for the log.
+        alone: whether the connection has no echo and nothing else of ours writes to the target by it.
+        one_by_one: have each message confirmed before the next one is sent: then none is ever stored before another
+            that was left out, whatever happens to the target.
+        keeps_sequence: a copy stored under another sequence than its origin's ends the rule.
+        first_alone: have one message stored before others are sent behind it.
+        gate: asked before every write. When it is closed, what is under way is given up: until it opens again, the
+            target may be another replica's.
+        most_unconfirmed: messages under way at most, as long as each batch is no larger than the one before.
+
+    Attributes:
+        waiting: whether the target takes nothing at the moment.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        target: Target,
+        counters: CopyCounters,
+        measures: Measures,
+        refused: Refused,
+        interrupted: Callable[[str], None],
+        failed: Callable[[BaseException], None],
+        *,
+        rule: str,
+        alone: bool = False,
+        one_by_one: bool = False,
+        keeps_sequence: bool = False,
+        first_alone: bool = False,
+        gate: Gate = ALWAYS_OPEN,
+        most_unconfirmed: int = MOST_UNCONFIRMED,
+    ) -> None:
+        self.waiting = False
+        self._most = most_unconfirmed
+        self._gate = gate
+        self._inbox = b"%b." % link.client.new_inbox().encode()
+        self._link = link
+        self._stream = target.name
+        self._log = _log.bind(rule=rule, stream=target.name)
+        self._counters = counters
+        self._measures = measures
+        self._expected: deque[tuple[int, int]] = deque()
+        self._refused = refused
+        self._interrupted = interrupted
+        self._failed = failed
+        self._left: Collection[Operation] = ()  # of a batch that waits
+        self._unconfirmed = Unconfirmed(target, self._inbox, counters, alone=alone, keeps_sequence=keeps_sequence)
+        self._subjects = target.subjects
+        self._bounded = target.full_is_refused
+        self._room_left = target.room
+        self._answers = 0
+        self._answered = asyncio.Event()
+        self._one_by_one = one_by_one
+        self._first_alone = first_alone
+        self._alone = 0
+        self._over = False
+        self._subscriptions: list[BatchSubscription] = []
+        self._mending: asyncio.Task[None] | None = None
+        self._watcher: asyncio.Task[None] | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether it was closed, interrupted, or has failed: it sends nothing more."""
+        return self._over
+
+    @property
+    def has_work(self) -> bool:
+        """Whether something is under way."""
+        return self._unconfirmed.count > 0
+
+    async def open(self) -> None:
+        """Begin to listen for answers, and for others who write to the target."""
+        self._link.on_disconnect(self._disconnected)
+        self._link.on_refusal(self._listening_refused)
+        await self._listen(self._inbox.decode() + "*", self._on_answers)
+        if self._unconfirmed.grouping:
+            for subject in self._subjects:
+                await self._listen(subject.decode(), self._on_others)
+        if not await self._link.flush():  # raw writes would overtake the subscription
+            self.interrupt("the connection to the target is lost")
+        self._watcher = asyncio.create_task(self._watch())
+
+    def begin(self, last: int) -> None:
+        """Tell the target's last sequence, which was read after `open`: copying may begin."""
+        self._unconfirmed.last = last
+
+    async def _listen(self, subject: str, on_batch: Callable[[list[Delivered]], None]) -> None:
+        self._subscriptions.append(await self._link.client.subscribe_batches(subject, on_batch, lambda *_: None))
+
+    async def close(self) -> None:
+        """Stop; what is not confirmed stays unknown."""
+        self._over = True
+        self._link.forget(self._disconnected, self._listening_refused)
+        await end_tasks(self._watcher, self._mending)
+        for subscription in self._subscriptions:
+            await subscription.release()
+        self._answered.set()
+
+    def expect(self, last: bytes, oldest_ns: int) -> None:
+        """Tell of a batch that is about to be sent: its last message's sequence in the origin, its oldest's time."""
+        self._expected.append((int(last), oldest_ns))
+
+    def count_no_copies(self, operations: list[Operation]) -> None:
+        """What is about to be sent is not counted as copied."""
+        self._unconfirmed.count_no_copies(operations)
+
+    @property
+    def in_flight(self) -> InFlight:
+        """What is to be sent, or sent and not known to be stored."""
+        expected = tuple(self._expected)
+        messages = self._unconfirmed.count + len(self._left)
+        return InFlight(messages, expected[0][1] if expected and messages else 0)
+
+    def send(self, messages: list[Operation] | Bundle) -> Awaitable[None] | None:
+        """Publish, in order.
+
+        Args:
+            messages: without reply subjects.
+
+        Returns:
+            None, or something to await before the next operations are sent.
+        """
+        if not messages:
+            return None
+        if self._over or self._mending is not None or not self._link.client.is_connected:
+            return self._send_carefully(operations_of(messages))
+        if self._alone or self._one_by_one or self._begins or not self._fit(messages):
+            return self._send_carefully(operations_of(messages))
+        self._write(messages)
+        if (
+            self._unconfirmed.count + len(messages) > self._most  # if as many follow
+            or self._unconfirmed.size >= _MOST_BYTES
+            or self._link.client.unsent_bytes > _MOST_UNSENT
+        ):
+            return self._room()
+        return None
+
+    def interrupt(self, reason: str) -> None:
+        """Give up what is under way: it is unknown what of it is stored."""
+        if not self._over:
+            self._over = True
+            self._answered.set()
+            self._interrupted(reason)
+
+    async def settled(self) -> None:
+        """Wait until everything sent so far is stored (or skipped), or nobody can tell."""
+        while (self.has_work or self._mending is not None) and not self._over:
+            await self._next_answer()
+
+    @property
+    def confirmed(self) -> tuple[int, int]:
+        """The origin's sequence up to which everything is stored, 0 if nothing was; and the target's then."""
+        return self._unconfirmed.last_confirmed, self._unconfirmed.last
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Changes whenever an answer says that something is stored."""
+        return self._unconfirmed.last_confirmed, self._unconfirmed.heard
+
+    @property
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    @property
+    def _usable(self) -> bool:
+        return not self._over and self._link.client.is_connected
+
+    @property
+    def _begins(self) -> bool:
+        return self._first_alone and not self._unconfirmed.has_stored
+
+    # -- sending -----------------------------------------------------------------------------------------------------
+
+    def _write(self, messages: list[Operation] | Bundle) -> None:
+        data = self._unconfirmed.add(messages, self._now)
+        if self._bounded:
+            # A little more than the bytes is stored; twice as many are reckoned with.
+            self._room_left = (self._room_left[0] - len(messages), self._room_left[1] - 2 * size_of(messages))
+        self._transmit(data)
+
+    def _transmit(self, data: bytes) -> None:
+        if not self._gate.is_open:
+            self.interrupt("the lease could not be renewed in time")
+            return
+        self._counters.bytes_out += len(data)
+        self._link.client.write_raw(data, self._gate)
+
+    async def _send_carefully(self, operations: list[Operation]) -> None:
+        """Send when nothing is in the way; one by one after the target was full, and where the first goes alone."""
+        left = self._left = deque(operations)
+        while left and not self._over:
+            while self._mending is not None and not self._over:
+                await self._next_answer()
+            if not self._usable:
+                self.interrupt("the connection to the target is lost")
+                return
+            begins = self._begins
+            if not begins and not self._alone and not self._one_by_one and self._fit(rest := list(left)):
+                self._write(rest)
+                left.clear()
+            else:
+                if self._alone:
+                    self._alone -= 1
+                elif not begins and not self._one_by_one:
+                    self._alone = _ALONE
+                self._write([left.popleft()])
+                await self.settled()
+                if not begins and not self._alone and self._bounded and not self._one_by_one:
+                    await self._look_for_room()
+        # What is left over an interruption is read again from the origin.
+
+    def _fit(self, messages: list[Operation] | Bundle) -> bool:
+        """Whether the target has room for them all, or needs none to be reckoned with."""
+        return not self._bounded or (
+            len(messages) <= self._room_left[0] and size_of(messages) * 2 <= self._room_left[1]
+        )
+
+    async def _look_for_room(self) -> None:
+        with contextlib.suppress(ApiError):  # then there is no more room than before
+            info = await self._link.api.stream_info(self._stream)
+            self._room_left = Target.of(info, self._link.server_version).room
+
+    async def _room(self) -> None:
+        if self._link.client.is_connected:
+            try:
+                await self._link.client.drained()
+            except ConnectionError:
+                return  # which interrupts
+        while (
+            self._unconfirmed.count > self._most * 7 // 8 or self._unconfirmed.size > _MOST_BYTES // 2
+        ) and not self._over:
+            await self._next_answer()
+
+    async def _next_answer(self) -> None:
+        self._answered.clear()
+        await self._answered.wait()
+
+    # -- answers -----------------------------------------------------------------------------------------------------
+
+    def _on_answers(self, answers: list[Delivered]) -> None:
+        if self._over:
+            return
+        self._answers += len(answers)
+        unconfirmed = self._unconfirmed
+        confirmed, sent = unconfirmed.last_confirmed, unconfirmed.sent_first
+        done = unconfirmed.take(answers, self._now) if self._mending is None else 0
+        if done < len(answers):
+            self._sort_out(answers[done:])
+        if unconfirmed.last_confirmed != confirmed:
+            self._tell_stored(sent)
+        self._answered.set()
+
+    def _tell_stored(self, sent: float) -> None:
+        """Measure what was sent at that time, of the loop, and is known to be stored now."""
+        measures, expected = self._measures, self._expected
+        measures.publish.record(self._now - sent)
+        while expected and expected[0][0] <= self._unconfirmed.last_confirmed:
+            measures.arrived(expected.popleft()[1])
+        if not self.has_work:
+            expected.clear()  # the origin may be a new stream, whose sequences begin anew
+        measures.progressed()
+
+    def _on_others(self, _: list[Delivered]) -> None:
+        """Somebody else has written to the target."""
+        if not self._over:
+            self.ask_for_all()
+
+    def _listening_refused(self, text: str) -> None:
+        if "subscription" in text.lower():
+            self.ask_for_all()
+
+    def _sort_out(self, answers: list[Delivered]) -> None:
+        """Answers that are not simply "stored" for the next message or group."""
+        try:
+            unclear, untaken = self._unconfirmed.sort_out(answers, self._now)
+        except LostTrackError as error:
+            self.interrupt(str(error))
+        except RuleRefusedError as error:
+            self._fail(error)
+        else:
+            if unclear:
+                self._ask_again()
+            if untaken and self._mending is None and not self._over:
+                self._mending = asyncio.create_task(self._mend())
+
+    def ask_for_all(self) -> None:
+        """Somebody else writes, or something was not stored: every message asks, from the newest groups on."""
+        if self._unconfirmed.grouping:
+            self._ask_again()
+
+    def _ask_again(self) -> None:
+        try:
+            data = self._unconfirmed.ask_again(self._now)
+        except LostTrackError as error:
+            self.interrupt(str(error))
+            return
+        if self._usable and data:
+            self._transmit(data)  # the ids let nothing be stored twice
+
+    # -- trouble within a connection ---------------------------------------------------------------------------------
+
+    async def _mend(self) -> None:
+        """Bring everything pending to an end, in order."""
+        unconfirmed = self._unconfirmed
+        pause, said_late = _FIRST_PAUSE, b""  # no pause as long as it takes them
+        try:
+            while unconfirmed.count:
+                if not await self._all_told():
+                    return self.interrupt("the target left a message without an answer")
+                unconfirmed.take_off(self._now)
+                if not unconfirmed.count:
+                    break
+                operation = unconfirmed.first
+                verdict = unconfirmed.verdicts.pop(operation[0])
+                if verdict.kind == "refused":
+                    if not unconfirmed.was_counted(operation[0]):  # else stored before the target changed
+                        await self._refused(operation, verdict)
+                    if not self._usable:
+                        return self.interrupt("the connection to the target is lost")
+                    unconfirmed.skip()
+                    continue
+                self._say_waiting(verdict)
+                await asyncio.sleep(pause)
+                if not self._usable:
+                    return self.interrupt("the connection to the target is lost")
+                late = any(later.kind == "stored" for later in unconfirmed.verdicts.values())
+                if late and operation[0] != said_late:
+                    said_late = operation[0]
+                    self._counters.out_of_order += 1
+                self._transmit(unconfirmed.asking(operation))
+                if not await self._all_told():
+                    return self.interrupt("the target left a message without an answer")
+                taken = unconfirmed.verdicts.get(operation[0])
+                full = taken is not None and taken.kind == "later"
+                pause = min(max(pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE) if full else 0
+            if self.waiting:
+                self.waiting = False
+                self._alone = _ALONE
+                self._log.info("copying.continues")
+        except Exception as error:
+            self._fail(error)
+        finally:
+            self._mending = None
+            self._answered.set()
+
+    def _say_waiting(self, verdict: Verdict) -> None:
+        if not self.waiting:
+            self.waiting = True
+            self._counters.waits += 1
+            self._log.warning(
+                "copying.waits",
+                server_says=verdict.description,
+                meaning="nothing is lost; copying goes on when the stream takes messages again",
+            )
+
+    async def _all_told(self) -> bool:
+        """Wait until everything pending has a verdict; False if an answer is overdue."""
+        while not self._unconfirmed.all_told:
+            try:
+                async with asyncio.timeout(ANSWER_WAIT):
+                    await self._next_answer()
+            except TimeoutError:
+                return False
+            if self._over:
+                return False
+        return True
+
+    async def _watch(self) -> None:
+        """See that answers come."""
+        before = -1
+        while not self._over:
+            await asyncio.sleep(ANSWER_WAIT)
+            if self.has_work and self._answers == before and self._mending is None:
+                self.interrupt("the target does not answer")
+            before = self._answers if self.has_work else -1
+
+    def _disconnected(self) -> None:
+        self.interrupt("the connection to the target is lost")
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._over:
+            self._over = True
+            self._answered.set()
+            self._failed(error)

@@ -1,0 +1,160 @@
+"""Where copying goes on: what the target holds, compared with what the origin holds.
+
+The target's newest copies name the origin's messages they were made of. Normally the highest of these is the place to
+go on from. Four things can make it another one, and all show in the comparison:
+
+* messages were under way when a cluster changed its leader or the target was full, and a later one was stored before
+  the interruption: the earlier ones are missing and must still be sent, the later ones not again;
+* the target forgot copies (limits per subject, rollups, deletes): these are not missing;
+* the origin's server lost the end of its store and used the same sequences again: the times differ;
+* the origin is a new stream of the same name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy
+
+__all__ = ["OriginMessage", "Resume", "compare", "identity_changed", "of_this_origin"]
+
+
+_EVERYTHING = b">"
+
+
+@dataclass(frozen=True, slots=True)
+class OriginMessage:
+    """A message that the entry selects.
+
+    Attributes:
+        time_ns: its time stamp, in nanoseconds since 1970.
+        destination: the subject of its copy.
+        message_id: its publisher's `Nats-Msg-Id`; None without one.
+    """
+
+    time_ns: int
+    destination: bytes
+    message_id: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Where to go on.
+
+    Attributes:
+        handled: the origin's sequence up to which nothing is missing in the target.
+        there: sequences behind it that are not to be sent, because they are in the target or were.
+        missing: how many messages before the newest copy are not in the target.
+        foreign: how many copies are of messages that the origin lost.
+        assumed: how many messages are not in the target and are taken for deleted there.
+    """
+
+    handled: int
+    there: frozenset[int] = frozenset()
+    missing: int = 0
+    foreign: int = 0
+    assumed: int = 0
+
+
+def identity_changed(copies: Sequence[StoredCopy], key: bytes, created_ns: int) -> bool:
+    """Whether the newest copies are of an earlier stream with the origin's name.
+
+    Args:
+        copies: the newest copies, in stored order.
+        key: the entry's key with the present origin.
+        created_ns: when the present origin was created, in nanoseconds since 1970.
+    """
+    for copy in reversed(copies):
+        copy_id = copy.copy_id
+        if copy_id is not None and copy_id.is_of(key):
+            return copy_id.entry != key
+        if copy.time_ns >= created_ns:
+            return False  # with its publisher's id, and too young to be of an earlier one
+    return bool(copies)
+
+
+def of_this_origin(copies: Sequence[StoredCopy], key: bytes, created_ns: int) -> tuple[StoredCopy, ...]:
+    """The copies without those of earlier streams of the same name, and of other entries of the same stream.
+
+    Records of the oldest form do not say of which entry they are; then ids do.
+    """
+    return tuple(copy for copy in copies if _is_of_this_origin(copy, key, created_ns))
+
+
+def _is_of_this_origin(copy: StoredCopy, key: bytes, created_ns: int) -> bool:
+    copy_id = copy.copy_id
+    if copy_id is not None and (copy_id.is_of(key) or copy.record.filters is None):
+        return copy_id.entry == key
+    return copy.time_ns >= created_ns
+
+
+def compare(
+    copies: Sequence[StoredCopy],
+    origin: Mapping[int, OriginMessage],
+    *,
+    ids: Collection[bytes],
+    has_gaps: bool,
+    kept_per_subject: int,
+    remembered_since_ns: int,
+) -> Resume:
+    """Compare the newest copies with the origin.
+
+    Args:
+        copies: at least one, in stored order.
+        origin: what the entry selects of the origin's messages between the lowest and the highest sequence that
+            the copies name.
+        ids: the message ids of everything that is stored between the copies.
+        has_gaps: whether the target has lost messages between these copies.
+        kept_per_subject: how many messages of one subject it keeps; 0 for any number.
+        remembered_since_ns: since when the target remembers message ids, in nanoseconds since 1970.
+    """
+    present: dict[int, StoredCopy] = {}
+    foreign = 0
+    for copy in copies:
+        message = origin.get(copy.record.sequence)
+        if message is not None and not _is_of(copy, message):
+            foreign += 1
+        else:
+            present[copy.record.sequence] = copy
+    if not present:
+        return Resume(min(origin, default=1) - 1, foreign=foreign)
+    highest = max(present)
+    following_ns = present[highest].time_ns
+    newer: Counter[bytes] = Counter()
+    rolled_up: set[bytes] = set()
+    missing: list[int] = []
+    assumed = 0
+    for sequence in sorted({*present, *(s for s in origin if s < highest)}, reverse=True):
+        if sequence in present:
+            copy = present[sequence]
+            following_ns = copy.time_ns
+            newer[copy.subject] += 1
+            if copy.rollup is not None:
+                rolled_up.add(_EVERYTHING if copy.rollup == b"all" else copy.subject)
+            continue
+        message = origin[sequence]
+        evicted = 0 < kept_per_subject <= newer[message.destination]
+        superseded = evicted or message.destination in rolled_up or _EVERYTHING in rolled_up
+        skipped = message.message_id is not None and message.message_id in ids
+        if superseded or skipped:
+            continue
+        if has_gaps and following_ns < remembered_since_ns:
+            assumed += 1
+        else:
+            missing.append(sequence)
+    handled = min(missing) - 1 if missing else highest
+    left_out = set(missing)
+    there = frozenset(
+        sequence for sequence in {*origin, *present} if handled < sequence <= highest and sequence not in left_out
+    )
+    return Resume(handled, there, len(missing), foreign, assumed)
+
+
+def _is_of(copy: StoredCopy, message: OriginMessage) -> bool:
+    """Whether a copy is one of the message that has its sequence in the origin now."""
+    if copy.message_id == message.message_id:
+        return True  # its publisher's, or no id at all: copies that the server made
+    copy_id = copy.copy_id
+    return copy_id is not None and copy_id.time_ns == message.time_ns

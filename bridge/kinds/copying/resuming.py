@@ -1,0 +1,285 @@
+"""Where an entry goes on, found out from what its target holds; the comparison itself is in `position`."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+import structlog
+
+from nats_bridge.bridge.client.jetstream_api import JetStreamApi, Json
+from nats_bridge.bridge.consuming.ack_reply import AckReply
+from nats_bridge.bridge.consuming.replay import Replay
+from nats_bridge.bridge.errors import RuleRefusedError
+from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
+from nats_bridge.bridge.kinds.copying.message_ids import CopyId
+from nats_bridge.bridge.kinds.copying.publisher import MOST_UNCONFIRMED
+from nats_bridge.bridge.kinds.copying.resume_point import (
+    OriginMessage,
+    Resume,
+    compare,
+    identity_changed,
+    of_this_origin,
+)
+from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, TargetTail, read_tail
+from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.transforms import header_block
+from nats_bridge.transforms.republish import Republish, StoredMessage
+from nats_bridge.transforms.sourcing import Sourcing
+from nats_bridge.transforms.timestamp import nanoseconds_of
+
+__all__ = ["Resuming", "compared"]
+
+_log = structlog.get_logger("bridge.copying")
+
+_FURTHER = 4 * MOST_UNCONFIRMED
+"""Copies that are read before any is taken for missing: several times what can be under way together."""
+
+
+class Resuming:
+    """Finds the position of one entry.
+
+    Args:
+        plan: what the entry does.
+        origin: the API of the connection that holds the origin.
+        target: the API of the connection that holds the target.
+    """
+
+    def __init__(self, plan: EntryPlan, origin: JetStreamApi, target: JetStreamApi) -> None:
+        self._plan = plan
+        self._origin = origin
+        self._target = target
+        self._streams: tuple[bytes, str] = (b"", "")  # the entry's key and the target's creation time
+        self._confirmed = (0, 0)  # the origin's sequence up to which all is stored, and the target's then
+        self._log = _log.bind(rule=plan.rule, stream=plan.stream, origin=plan.source.name)
+
+    async def position(
+        self,
+        key: bytes,
+        target: Target,
+        last: int,
+        target_info: Json,
+        origin_info: Json,
+        filters: tuple[str, ...],
+    ) -> Resume:
+        """Where to go on.
+
+        Args:
+            key: the entry's key with the present origin.
+            target: the stream that receives.
+            last: its last sequence.
+            target_info: its `STREAM.INFO`.
+            origin_info: the origin's.
+            filters: what to read the origin with.
+
+        Raises:
+            RuleRefusedError: the origin is a new stream of the same name, and the rule is to stop then.
+            ApiError: a server cannot be asked.
+        """
+        plan = self._plan
+        tail = await read_tail(self._target, plan.stream, last, plan.is_own, 2 * MOST_UNCONFIRMED, rule=plan.rule)
+        created_ns = nanoseconds_of(str(origin_info["created"]))
+        known, self._streams = self._streams, (key, target.created)
+        confirmed, self._confirmed = self._confirmed, (0, 0)
+        if identity_changed(tail.copies, key, created_ns):
+            self.decide_about_recreated(str(origin_info["created"]))
+            return Resume(0)
+        copies = of_this_origin(tail.copies, key, created_ns)
+        trusted = known == self._streams and confirmed[0] and last >= confirmed[1]
+        if trusted and await self._origin_holds(key, copies, origin_info):
+            # The target is what it was, so what it has confirmed is or was there, whatever became of it since.
+            self._confirmed = confirmed
+            there = frozenset(c.record.sequence for c in copies if c.record.sequence > confirmed[0])
+            return Resume(min(confirmed[0], int(origin_info["state"]["last_seq"])), there)
+        if not copies:
+            return Resume(await self._first_position(target_info, origin_info))
+        if known[0] == key and known[1] != target.created:
+            # It was deleted and made anew under our hands: what it holds is what was just on its way.
+            there = frozenset(copy.record.sequence for copy in copies)
+            return Resume(await self._first_position(target_info, origin_info), there, missing=len(there))
+
+        async def further(wanted: int) -> TargetTail:
+            more = await read_tail(
+                self._target, plan.stream, last, plan.is_own, wanted, rule=plan.rule, whatever_age=True
+            )
+            return replace(more, copies=of_this_origin(more.copies, key, created_ns))
+
+        resume = await compared(
+            self._origin, plan.source.name, filters, plan.sourcing, target, replace(tail, copies=copies), further
+        )
+        origin_last = int(origin_info["state"]["last_seq"])
+        if resume.handled > origin_last:
+            self._log.warning("copying.origin_shorter", position=resume.handled, last_sequence=origin_last)
+            return Resume(origin_last)
+        if resume.assumed:
+            self._log.warning(
+                "copying.assumed_deleted",
+                messages=resume.assumed,
+                meaning="not in the target, which has lost messages there: deleted by somebody, or never stored",
+            )
+        if resume.missing or resume.foreign:
+            self._log.warning(
+                "copying.incomplete",
+                missing=resume.missing,
+                of_lost_messages=resume.foreign,
+                meaning="an interruption left copies out; they are made now, behind later ones",
+            )
+        return resume
+
+    async def _origin_holds(self, key: bytes, copies: Sequence[StoredCopy], origin_info: Json) -> bool:
+        """Whether the origin still holds the newest message that was copied, and not another one in its place."""
+        newest = max((c for c in copies if c.copy_id is not None and c.copy_id.entry == key), default=None, key=_order)
+        if newest is None or newest.copy_id is None:
+            return True
+        message = await self._origin.stored_message(self._plan.source.name, newest.record.sequence)
+        if message is None:
+            return newest.record.sequence <= int(origin_info["state"]["last_seq"])
+        return message.time_ns == newest.copy_id.time_ns
+
+    def remember(self, confirmed: int, target_last: int) -> None:
+        """Take note of what the round that ends has confirmed: the origin's sequence, and the target's last then."""
+        if confirmed:
+            self._confirmed = (confirmed, target_last)
+
+    async def kept_position(self, key: bytes, last: int, origin_info: Json) -> Resume:
+        """With the origin's numbers, the target's last one is the position; unless it is not of the origin.
+
+        Where the target holds no copy yet, the entry's `opt_start_seq` or `opt_start_time` counts, too.
+        """
+        plan = self._plan
+        await self.remove_fillers()  # an earlier round may have left some
+        origin_last = int(origin_info["state"]["last_seq"])
+        newest = await self._target.stored_message(plan.stream, last) if last else None
+        copy_id = CopyId.parse(header_block.read(newest.header_block, b"Nats-Msg-Id")) if newest else None
+        if copy_id is not None and copy_id.entry != key:
+            raise RuleRefusedError(
+                f"rule '{plan.rule}': stream '{plan.source.name}' is a new one, and '{plan.stream}' holds copies of the"
+                " old one under the same sequences: empty it by deleting and creating it anew"
+            )
+        foreign = newest is not None and copy_id is None and not await self._is_copy(newest)
+        if last > origin_last or foreign or (copy_id is not None and copy_id.sequence != last):
+            raise RuleRefusedError(
+                f"rule '{plan.rule}': stream '{plan.stream}' has sequence {last}, which is not a copy of that message"
+                f" of '{plan.source.name}' (last sequence {origin_last}), so sequences can be kept no longer"
+            )
+        if newest is not None:
+            return Resume(last)
+        if plan.source.opt_start_seq is not None:
+            return Resume(max(last, plan.source.opt_start_seq - 1))
+        if plan.source.opt_start_time is not None:
+            # The time of the target's last message says nothing here: it may be that of a filler.
+            before = await Replay(self._origin, plan.source.name).before(plan.source.opt_start_time)
+            return Resume(max(last, min(before, origin_last)))
+        return Resume(last)
+
+    async def _is_copy(self, stored: StoredMessage) -> bool:
+        """Whether a message without an id of ours is a copy of the origin's message of the same sequence."""
+        message = await self._origin.stored_message(self._plan.source.name, stored.sequence)
+        if message is None:
+            return True  # nobody can tell any more
+        return (self._plan.sourcing.destination(message.subject), message.payload) == (stored.subject, stored.payload)
+
+    async def remove_fillers(self) -> None:
+        """Purge what took the place of numbers that the origin lacks."""
+        if self._plan.filler is not None:
+            await self._target.request(f"STREAM.PURGE.{self._plan.stream}", {"filter": self._plan.filler})
+
+    async def _first_position(self, target_info: Json, origin_info: Json) -> int:
+        """Where to begin when the target holds no copy: as the server decides it (2.10 to 2.15)."""
+        source, state = self._plan.source, target_info["state"]
+        if source.opt_start_seq is not None:
+            return source.opt_start_seq - 1
+        earliest = None
+        if source.opt_start_time is not None:
+            earliest = source.opt_start_time
+            if int(state["messages"]) and nanoseconds_of(state["last_ts"]) > _moment_ns(earliest):
+                earliest = str(state["last_ts"])
+        elif int(state["first_seq"]) > 1 and nanoseconds_of(state["last_ts"]) > 0:
+            earliest = str(state["last_ts"])
+        if earliest is None:
+            return 0
+        self._log.warning(
+            "copying.begins_at_time", time=earliest, meaning="the target holds no copy that tells the position"
+        )
+        replay = Replay(self._origin, source.name)
+        return min(await replay.before(earliest), int(origin_info["state"]["last_seq"]))
+
+    def decide_about_recreated(self, created: str) -> None:
+        """Say that the origin is a new one, or stop.
+
+        Raises:
+            RuleRefusedError: the rule is to stop.
+        """
+        plan = self._plan
+        if plan.on_recreated == "stop":
+            raise RuleRefusedError(
+                f"rule '{plan.rule}': stream '{plan.source.name}' is a new one (created {created}), and"
+                f" '{plan.stream}' holds copies of the old one: set on_recreated: restart to copy it from its start"
+            )
+        self._log.warning("copying.origin_recreated", created=created, meaning="copied from its start")
+
+
+async def compared(
+    origin: JetStreamApi,
+    name: str,
+    filters: tuple[str, ...],
+    rule: Sourcing | Republish,
+    target: Target,
+    tail: TargetTail,
+    further: Callable[[int], Awaitable[TargetTail]],
+) -> Resume:
+    """Compare the newest copies with the origin, which is read for that.
+
+    What seems to be missing is looked for further back: it is there if the tail begins among copies that mended an
+    interruption. They were under way together, so what is there is not far in front of them.
+
+    Args:
+        origin: the API of the connection that holds the origin.
+        name: the origin's name.
+        filters: what to read it with.
+        rule: the entry, or whatever gives the copies their subjects.
+        target: the stream that receives.
+        tail: its newest copies of this origin, at least one.
+        further: reads so many of these copies, whatever their age.
+
+    Raises:
+        ApiError: the server cannot be asked.
+    """
+    sequences = [copy.record.sequence for copy in tail.copies]
+    messages: dict[int, OriginMessage] = {}
+    replay = Replay(origin, name, filters, headers_only=True)
+    async with contextlib.aclosing(replay.between(min(sequences), max(sequences))) as batches:
+        async for batch in batches:
+            for subject, reply, block, _ in batch:
+                destination = rule.destination(subject)
+                if destination is not None:
+                    ack = AckReply.parse(reply)
+                    message_id = header_block.read(block, b"Nats-Msg-Id")
+                    messages[ack.stream_sequence] = OriginMessage(ack.time_ns, destination, message_id)
+
+    def resume(copies: Sequence[StoredCopy]) -> Resume:
+        return compare(
+            copies,
+            messages,
+            ids=tail.ids,
+            has_gaps=tail.has_gaps,
+            kept_per_subject=target.kept_per_subject,
+            remembered_since_ns=time.time_ns() - target.window_ns // 2,
+        )
+
+    found = resume(tail.copies)
+    return resume((await further(_FURTHER)).copies) if found.missing else found
+
+
+def _order(copy: StoredCopy) -> int:
+    return copy.record.sequence
+
+
+def _moment_ns(time_text: str) -> int:
+    """A configured time, which may be in any zone, in nanoseconds since 1970, exact to the second."""
+    whole, _, rest = time_text.partition(".")
+    zone = rest.lstrip("0123456789") if rest else ""
+    return int(datetime.fromisoformat(f"{whole}{zone}".replace("Z", "+00:00")).timestamp()) * 10**9

@@ -1,0 +1,418 @@
+"""A rule of kind sources, mirror or kv_sources at work."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import structlog
+
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.jetstream_api import Json
+from nats_bridge.bridge.client.permission_violations import refused_publication
+from nats_bridge.bridge.client.stream_advisories import StreamEvents
+from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.consuming.missing_streams import existing_stream
+from nats_bridge.bridge.consuming.rule_consumer import consumer_owner
+from nats_bridge.bridge.errors import ApiError, BridgeError, ConfigError, ConnectionLostError, RuleRefusedError
+from nats_bridge.bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.bridge.kinds.copying.dead_letters import Rejections
+from nats_bridge.bridge.kinds.copying.entry import CopyEntry
+from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
+from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.bridge.kinds.copying.target_subjects import common_subject, destinations
+from nats_bridge.bridge.observability.rule_metrics import InFlight
+from nats_bridge.bridge.rules.context import RuleContext
+from nats_bridge.bridge.rules.loops.subject_overlap import is_within_one
+from nats_bridge.bridge.rules.run import FailingRun, RunState
+from nats_bridge.bridge.settings import OBJECT_STREAM, KvSourcesRule, MirrorRule, Source, SourcesRule
+from nats_bridge.transforms.dialect import Dialect
+from nats_bridge.transforms.errors import EngineError
+from nats_bridge.transforms.sourcing import Sourcing, compile_sourcing
+from nats_bridge.transforms.subject import collide, is_subset, matches
+
+__all__ = ["CopyRun"]
+
+_log = structlog.get_logger("bridge.rule")
+
+_MOST_FIRST_FILLERS = 1_000_000  # sequences
+_LOOK = 2.0  # seconds until a look at the target without an advisory
+_CLOSE = 2.0  # seconds for closing the rule's own connection
+
+
+class CopyRun(FailingRun):
+    """One copying rule.
+
+    Args:
+        rule: the rule.
+        links: the open connections by name.
+        open_target: opens a connection to the target that hears nothing of what it publishes itself.
+        context: the rule's surroundings.
+    """
+
+    def __init__(
+        self,
+        rule: SourcesRule | MirrorRule | KvSourcesRule,
+        links: Mapping[str, Link],
+        open_target: Callable[[], Awaitable[Link]],
+        context: RuleContext,
+    ) -> None:
+        self.rule: SourcesRule | MirrorRule | KvSourcesRule = rule
+        self.counters = CopyCounters()
+        self.state: RunState = "starting"
+        self.error: BaseException | None = None
+        self._context = context
+        self._owner = consumer_owner(context.sidecar, rule.name)
+        self._links = links
+        self._target = links[rule.target_connection]
+        self._open_target = open_target
+        self._own: Link | None = None
+        self._failed = context.failed
+        self._events = StreamEvents(self._target)
+        self._follower: asyncio.Task[None] | None = None
+        self._target_config: Json = {}
+        self._plans: list[EntryPlan] = []
+        self._entries: list[CopyEntry] = []
+        self._log = _log.bind(rule=rule.name, stream=rule.target_stream)
+
+    # -- life (RuleRun) ----------------------------------------------------------------------------------------------
+
+    async def check(self) -> None:
+        """Look at target and origins; see `RuleRun`."""
+        rule = self.rule
+        target = await existing_stream(self._target, rule.name, rule.target_stream)
+        self._target_config = target["config"]
+        self.remarks = ()
+        self._check_target(self._target_config)
+        self._plans = [await self._plan(source, target) for source in rule.entries]
+        names = [source.name for source in rule.entries]
+        old = not self._plans[0].sourcing.dialect.source_record_names_filters
+        if old and (twice := next((name for name in names if names.count(name) > 1), None)):
+            raise RuleRefusedError(
+                f"rule '{rule.name}': source '{twice}' is there twice, and the source records of dialect"
+                f" {self._plans[0].sourcing.dialect} do not tell them apart: set dialect 2.10 or newer"
+            )
+
+    async def start(self) -> None:
+        """Begin to copy; see `RuleRun`."""
+        rule = self.rule
+        self._own = self._target = await self._open_target()
+        self._own.on_end(self._connection_ended)
+        self._events = StreamEvents(self._target)
+        self.measures.follow(rule.kind, self.counters, self._in_flight)
+        rejections = Rejections(
+            rule.name, rule.target_stream, rule.on_rejected.skip, self._target, self.counters, self._context.gate
+        )
+        for link in {self._target, *(self._links[plan.source.connection] for plan in self._plans)}:
+            link.on_refusal(self._refused)
+        self._entries = [
+            CopyEntry(
+                plan,
+                self._links[plan.source.connection],
+                self._target,
+                rejections,
+                self.counters,
+                self.measures,
+                self._fail,
+                self._context.tracing,
+                self._context.gate,
+            )
+            for plan in self._plans
+        ]
+        starting = [asyncio.create_task(entry.start()) for entry in self._entries]
+        try:
+            await asyncio.gather(*starting)
+        finally:
+            await end_tasks(*starting)  # one that fails leaves the others to nobody
+        await self._events.open()
+        self._follower = asyncio.create_task(self._follow_target())
+        if self.error is not None:
+            return  # a message on the way ended it already
+        self.state = "ready"
+        self._log.info("rule.ready", sources=[plan.source.name for plan in self._plans])
+
+    async def stop(self) -> None:
+        """Stop reading, wait for what was sent; see `RuleRun`."""
+        failed = self.state == "failed"
+        self.state = "draining"
+        await end_tasks(self._follower)
+        await self._events.close()
+        results = await asyncio.gather(
+            *(entry.abandon() if failed else entry.stop() for entry in self._entries), return_exceptions=True
+        )
+        for error in results:
+            if isinstance(error, (BridgeError, OSError)):
+                self._log.error("rule.drain_incomplete", reason=str(error))
+            elif isinstance(error, BaseException):
+                raise error
+        await self._close_target()
+        self.state = "failed" if failed else "stopped"
+        self._log.info("rule.stopped", **self._counted())
+
+    async def abandon(self) -> None:
+        """End a `stop` that took too long; see `RuleRun`."""
+        for entry in self._entries:
+            await entry.abandon()
+        await self._close_target()
+        self.state = "stopped"
+
+    async def end_at_once(self) -> None:
+        """What is under way stands in the target or is copied by whoever works on the rule now; see `RuleRun`."""
+        for entry in self._entries:
+            await entry.end_at_once()
+        await end_tasks(self._follower)
+        await self._events.close()
+        await self._close_target()
+        self.state = "stopped"
+        self._log.warning("rule.ended_at_once", **self._counted())
+
+    async def _close_target(self) -> None:
+        for plan in self._plans:
+            self._links[plan.source.connection].forget(self._refused)
+        if self._own is not None:
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(_CLOSE):
+                    await self._own.close()
+
+    @property
+    def plans(self) -> tuple[EntryPlan, ...]:
+        """What each entry does, in the rule's order; known after `check`."""
+        return tuple(self._plans)
+
+    @property
+    def ready(self) -> bool:
+        """Whether every entry copies at this moment."""
+        return self.state == "ready" and all(entry.ready for entry in self._entries)
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """The connections of origins and target."""
+        return tuple({self._target, *(self._links[plan.source.connection] for plan in self._plans)})
+
+    def _waits_for(self) -> str | None:
+        return next((reason for entry in self._entries if (reason := entry.waiting_for)), None)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether an entry has messages in hand; see `RuleRun`."""
+        return any(entry.has_work for entry in self._entries)
+
+    def status(self) -> dict[str, Any]:
+        """Where every entry stands; see `RuleRun`."""
+        return {"stream": self.rule.target_stream, "sources": [entry.status() for entry in self._entries]}
+
+    def _in_flight(self) -> InFlight:
+        entries = [entry.in_flight for entry in self._entries]
+        oldest = [entry.oldest_ns for entry in entries if entry.oldest_ns]
+        return InFlight(sum([entry.messages for entry in entries]), min(oldest, default=0))
+
+    async def _follow_target(self) -> None:
+        """Take note of changes of the target's configuration; the server may copy by itself from now on."""
+        while True:
+            await self._events.next(_LOOK)  # 2.9 and 2.10 now and then lose an advisory
+            try:
+                config = (await self._target.api.stream_info(self.rule.target_stream))["config"]
+            except ApiError:
+                continue  # deleted, or nobody answers: the entries see that themselves
+            if config == self._target_config:
+                continue
+            self._target_config = config
+            try:
+                self._check_target(config)
+                for plan in self._plans:
+                    place = f"rule '{self.rule.name}': source '{plan.source.name}'"
+                    self._check_native_sources(place, plan.source, plan.sourcing, config)
+            except BridgeError as error:
+                self._fail(error)
+                return
+            for entry in self._entries:
+                entry.begin_anew("the target's configuration was changed")
+
+    def _refused(self, text: str) -> None:
+        """A violation of permissions, of whatever rule on the connection; the server's text is in lower case."""
+        subject = refused_publication(text)
+        mine = [pattern for plan in self._plans for pattern in (*destinations(plan.sourcing), plan.probe)]
+        mine += [self.rule.on_rejected.skip.encode()] if self.rule.on_rejected.skip else []
+        if subject and any(matches(subject, pattern.lower()) for pattern in mine):
+            self._fail(
+                RuleRefusedError(
+                    f"rule '{self.rule.name}': the server refuses a publication ({text}):"
+                    " allow the user to publish to the rule's destinations"
+                )
+            )
+
+    def _connection_ended(self, reason: str) -> None:
+        if self.state == "ready":
+            self._fail(ConnectionLostError(f"connection '{self._target.name}': the server ended it ({reason})"))
+
+    # -- what must not run -------------------------------------------------------------------------------------------
+
+    def _check_target(self, config: Json) -> None:
+        place = f"rule '{self.rule.name}': stream '{self.rule.target_stream}'"
+        if config.get("mirror"):
+            raise RuleRefusedError(
+                f"{place} is a native mirror, which takes no messages from clients: copy into an ordinary stream"
+            )
+        if config.get("sealed"):
+            raise RuleRefusedError(f"{place} is sealed: it takes no more messages")
+        if not config.get("subjects"):
+            raise RuleRefusedError(
+                f"{place} has no subjects, so nothing can be published to it: give it those of the rule's destinations"
+            )
+        if config.get("retention") != "limits":
+            raise RuleRefusedError(
+                f"{place} is a {config['retention']} stream: its consumers take away the copies that tell the position:"
+                " copy into a stream with limits retention"
+            )
+        if config.get("no_ack"):
+            raise RuleRefusedError(
+                f"{place} has no_ack: it never tells what it has stored, so nothing can be copied exactly once"
+            )
+
+    async def _plan(self, source: Source, target: Json) -> EntryPlan:
+        rule = self.rule
+        link = self._links[source.connection]
+        origin = await existing_stream(link, rule.name, source.name)
+        place = f"rule '{rule.name}': source '{source.name}'"
+        sourcing = self._compiled(source, self._context.dialect_at(self._target))
+        subjects = [subject.encode() for subject in target["config"]["subjects"]]
+        patterns = destinations(sourcing)
+        probe = common_subject(patterns, subjects)
+        if probe is None:
+            raise RuleRefusedError(
+                f"{place}: stream '{rule.target_stream}' has no subject for"
+                f" {', '.join(pattern.decode() for pattern in patterns)}; it has"
+                f" {', '.join(target['config']['subjects'])}"
+            )
+        if origin["created"] == target["created"] and source.name == rule.target_stream:
+            raise RuleRefusedError(f"{place} is the stream itself: detected cycle (10052)")
+        self._check_native_sources(place, source, sourcing, target["config"])
+        self.remarks += tuple(f"{place}: {each}" for each in _remarks(source, origin["config"], target["config"]))
+        self._check_filters(place, sourcing, origin["config"], link.server_version)
+        if origin["config"].get("retention") != "limits":
+            raise RuleRefusedError(
+                f"{place} is a {origin['config']['retention']} stream: copying would have to take messages out of it;"
+                " let the server do that with native sources"
+            )
+        last = int(origin["state"]["last_seq"])
+        if source.opt_start_seq is not None and source.opt_start_seq > last + 1:
+            raise RuleRefusedError(
+                f"{place}: opt_start_seq {source.opt_start_seq} is beyond its end, its last sequence is {last}:"
+                f" at most {last + 1}, which is the next message"
+            )
+        if isinstance(rule, MirrorRule) and rule.keep_sequence:
+            self._check_sequences(rule, place, origin, target)
+        return EntryPlan(
+            rule=rule.name,
+            owner=self._owner,
+            source=source,
+            sourcing=sourcing,
+            stream=rule.target_stream,
+            probe=probe,
+            filters=_consumer_filters(sourcing, origin["config"].get("subjects") or (), link.server_version),
+            on_recreated=rule.on_recreated,
+            alone=len(rule.entries) == 1,
+            keep_sequence=isinstance(rule, MirrorRule) and rule.keep_sequence,
+            filler=rule.filler_subject if isinstance(rule, MirrorRule) else None,
+            one_by_one=rule.strict_order,
+        )
+
+    def _check_filters(self, place: str, sourcing: Sourcing, origin: Json, server_version: str) -> None:
+        """Whether the origin can hold anything that is selected; 2.9 refuses consumers that ask for nothing."""
+        subjects = [subject.encode() for subject in origin.get("subjects") or ()]
+        if not subjects or origin.get("sources") or origin.get("subject_transform"):
+            return
+        for pattern in sourcing.filters:
+            if any(collide(pattern, subject) for subject in subjects):
+                continue
+            said = f"filter '{pattern.decode()}' overlaps none of its subjects, {', '.join(origin['subjects'])}"
+            if server_version.startswith("2.9."):
+                raise RuleRefusedError(f"{place}: {said}: choose one of these")
+            self._log.warning("rule.selects_nothing", meaning=f"{place}: {said}")
+
+    def _check_sequences(self, rule: MirrorRule, place: str, origin: Json, target: Json) -> None:
+        """Whether the target's next sequence can be the one that the origin has next."""
+        config = target["config"]
+        filler = rule.filler_subject
+        if filler is not None and not any(matches(filler.encode(), s.encode()) for s in config["subjects"]):
+            raise RuleRefusedError(
+                f"{place}: filler_subject '{filler}' is not a subject of stream '{rule.stream}'; it has"
+                f" {', '.join(config['subjects'])}"
+            )
+        if filler is not None and config.get("deny_purge"):
+            raise RuleRefusedError(f"{place}: stream '{rule.stream}' has deny_purge: fillers could not be removed")
+        if config.get("allow_msg_counter"):
+            raise RuleRefusedError(
+                f"{place}: stream '{rule.stream}' is a counter stream, which takes neither fillers nor payloads, and"
+                " copies there need a source record: leave out keep_sequence"
+            )
+        if config.get("sources"):
+            raise RuleRefusedError(f"{place}: stream '{rule.stream}' has native sources, which take sequences, too")
+        have, first = int(target["state"]["last_seq"]), int(origin["state"]["first_seq"])
+        if first - have - 1 > _MOST_FIRST_FILLERS:
+            raise RuleRefusedError(
+                f"{place} begins at sequence {first}, '{rule.stream}' would continue at {have + 1}: create it anew with"
+                f" first_seq {first} (servers from 2.10 on)"
+            )
+
+    def _compiled(self, source: Source, version: Dialect) -> Sourcing:
+        try:
+            return compile_sourcing(
+                source.native(),
+                version,
+                mirrors=isinstance(self.rule, MirrorRule),
+                exclude=[pattern.encode() for pattern in source.exclude],
+            )
+        except EngineError as error:
+            raise ConfigError(f"rule '{self.rule.name}': source '{source.name}': {error}") from None
+
+    def _check_native_sources(self, place: str, source: Source, sourcing: Sourcing, config: Json) -> None:
+        """A stream that the server copies already must not get every message twice."""
+        for native in config.get("sources") or ():
+            if native["name"] != source.name:
+                continue
+            theirs = compile_sourcing(native, sourcing.dialect)
+            mine = sourcing.filters or (b">",)
+            if any(collide(a, b) for a in theirs.filters or (b">",) for b in mine):
+                raise RuleRefusedError(
+                    f"{place}: stream '{config['name']}' sources it natively already, so messages would be stored"
+                    " twice: remove the rule, or the native source"
+                )
+
+
+def _remarks(source: Source, origin: Json, target: Json) -> list[str]:
+    found = []
+    if all(name.startswith(OBJECT_STREAM) for name in (source.name, target["name"])) and not source.rename_objects:
+        found.append(
+            "copied metadata names the bucket of the origin, where some clients then delete and update objects;"
+            " rename_objects: true names the one that receives"
+        )
+    if origin.get("allow_msg_schedules"):
+        found.append("schedules are copied under names of ours, and do not act (kd/copy/renamed)")
+    if origin.get("allow_msg_counter") and not target.get("allow_msg_counter"):
+        found.append("counters are copied as totals, their increments under a name of ours (kd/copy/renamed)")
+    if target.get("allow_msg_counter") and Target.forgets_by(target):
+        found.append(
+            "the limits of the target may remove what tells what was added to a counter (kd/copy/counter-forgotten)"
+        )
+    return found
+
+
+def _consumer_filters(sourcing: Sourcing, subjects: Sequence[str], server_version: str) -> tuple[str, ...]:
+    """What the origin's server can select for us; the rest is left out when it arrives."""
+    filters = sourcing.filters
+    if any(all(is_subset(subject.encode(), pattern) for subject in subjects) for pattern in filters if subjects):
+        return ()  # it leaves nothing out, and 2.9 sometimes needs a millisecond per message to find that
+    is_old = tuple(map(int, server_version.split(".")[:2])) < (2, 10)
+    if is_old and not all(is_within_one(pattern, subjects) for pattern in filters):
+        return ()
+    if len(filters) > 1:
+        overlapping = any(collide(a, b) for n, a in enumerate(filters) for b in filters[n + 1 :])
+        if overlapping or is_old:
+            return ()
+    try:
+        return tuple(pattern.decode() for pattern in filters)
+    except UnicodeDecodeError:
+        return ()

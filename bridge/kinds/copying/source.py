@@ -1,0 +1,45 @@
+"""Who reads an origin for an entry: the sidecar's intake, or whoever has the origin's messages from elsewhere."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from nats_bridge.bridge.consuming.lag import Standpoint
+
+__all__ = ["Reading"]
+
+
+class Reading(Protocol):
+    """What an entry asks of its reader. It hands batches to `CopyEntry.accept`, and awaits what that returns."""
+
+    @property
+    def handled(self) -> int:
+        """The origin's sequence up to which everything was handed on."""
+
+    @property
+    def attached(self) -> bool:
+        """Whether messages can come at this moment."""
+
+    @property
+    def waits_for(self) -> str:
+        """What keeps messages from coming, in words; empty for nothing."""
+
+    @property
+    def has_work(self) -> bool:
+        """Whether messages are read and not handed on."""
+
+    @property
+    def standpoint(self) -> Standpoint:
+        """Where it stands; see `bridge.consuming.lag`."""
+
+    async def open(self, handled: int, created: str) -> None:
+        """Begin behind a sequence of the origin that was created at this time."""
+
+    async def not_taken(self) -> int | None:
+        """How many messages wait for it; see `bridge.consuming.lag`."""
+
+    async def abandon(self, *, held: bool) -> None:
+        """Stop; `held` says that the last batch handed on has not been written."""
+
+    async def end_at_once(self) -> None:
+        """Stop without a word to any server."""

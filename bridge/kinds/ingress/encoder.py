@@ -1,0 +1,150 @@
+"""The hot loop of an ingress rule: batches of published messages in, protocol operations out.
+
+A message keeps its payload, its raw header block and its reply subject, so that the stream answers the publisher. Per
+subject the operation's beginning is made once; a message costs one look-up and one bytes operation.
+
+A message that the stream cannot get is not passed on; its publisher, if it waits for an answer, gets one in the form of
+the stream's own errors. The server would store some of these: under a subject that no client can publish on, or under
+one that is none of the stream's subjects.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.transforms.destination import text_of
+from nats_bridge.transforms.republish import Refusal, unpublishable
+from nats_bridge.transforms.subject import matches
+from nats_bridge.transforms.transform import Transform
+
+__all__ = ["IngressCounters", "IngressLoop"]
+
+_KNOWN_SUBJECTS = 65_536
+_LONGEST_LINE = 4000  # bytes of subject and reply; servers end a connection at lines of more than 4096
+_ERROR_CODE = 10156  # the server's own for a stream transform whose destination is invalid
+
+
+@dataclass(slots=True)
+class IngressCounters:
+    """Counts of one ingress rule since the process started, in messages unless the name says otherwise.
+
+    Attributes:
+        received: taken from publishers.
+        passed_on: published on their new subjects.
+        bytes_out: bytes of the written operations.
+        refused: not passed on, because the new subject cannot be published on or is none of the stream's.
+        answered: publishers of refused messages that were told so.
+        overloaded: dropped, because more waited to be written than may.
+        too_large: dropped, because the server lowered its `max_payload` while they waited to be written.
+        in_doubt: written when the connection broke, unknown whether they arrived.
+        repeated_out: always 0: an ingress rule writes nothing twice.
+        pauses: times that the rule stopped taking messages because the stream was gone or was another.
+        reconnects: times that the rule went on after a lost connection.
+    """
+
+    received: int = 0
+    passed_on: int = 0
+    bytes_out: int = 0
+    refused: int = 0
+    answered: int = 0
+    overloaded: int = 0
+    too_large: int = 0
+    in_doubt: int = 0
+    repeated_out: int = 0
+    pauses: int = 0
+    reconnects: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        """All counts by name."""
+        return asdict(self)
+
+
+class IngressLoop:
+    """Turns published messages into operations for a stream.
+
+    Args:
+        transform: from the publisher's subject to the stream's.
+        source: what the rule subscribes to.
+        stream: the stream's name.
+        subjects: the stream's subjects.
+        counters: where to count.
+    """
+
+    def __init__(
+        self, transform: Transform, source: bytes, stream: str, subjects: Sequence[bytes], counters: IngressCounters
+    ) -> None:
+        self.last_refusal = ""
+        self._transform = transform
+        self._source = source
+        self._stream = stream
+        self._subjects = tuple(subjects)
+        self._counters = counters
+        self._known: dict[bytes, bytes] = {}
+
+    def take(self, subjects: Sequence[bytes]) -> None:
+        """Tell the stream's subjects anew."""
+        self._subjects = tuple(subjects)
+        self._known.clear()
+
+    def run(self, batch: Sequence[Delivered], out: list[bytes]) -> None:
+        """Append what is to be written for a batch, in order: messages for the stream, answers to publishers."""
+        get, append = self._known.get, out.append
+        passed = 0
+        for subject, reply, block, payload in batch:
+            target = get(subject) or self._target(subject)
+            if not target or len(target) + len(reply) > _LONGEST_LINE:
+                self._refuse(subject, target, reply, out)
+                continue
+            passed += 1
+            answered = reply + b" " if reply else reply
+            if block:
+                size = len(block)
+                append(b"HPUB %b%b%d %d\r\n%b%b\r\n" % (target, answered, size, size + len(payload), block, payload))
+            else:
+                append(b"PUB %b%b%d\r\n%b\r\n" % (target, answered, len(payload), payload))
+        self._counters.received += len(batch)
+        self._counters.passed_on += passed
+
+    def _target(self, subject: bytes) -> bytes:
+        """The new subject with a space behind it; empty if the message is refused, for `last_refusal`."""
+        destination = self._transform.apply(subject)
+        reason = self._reason(destination)
+        if destination is None or reason:
+            self.last_refusal = f"'{text_of(subject)}' {reason}"
+            return b""
+        target = destination + b" "
+        if not self._transform.is_random:
+            if len(self._known) >= _KNOWN_SUBJECTS:
+                self._known.clear()
+            self._known[subject] = target
+        return target
+
+    def _reason(self, destination: bytes | None) -> str:
+        """Why a message is refused; empty if it is not."""
+        if destination is None:
+            return "holds a wildcard as a token, which no transform matches"
+        code = unpublishable(destination)
+        if code is not None:
+            return f"becomes {Refusal(code, destination, native=False).reason}"
+        if not any(matches(destination, own) for own in self._subjects):
+            return f"becomes '{text_of(destination)}', which is none of the stream's subjects"
+        if matches(destination, self._source):
+            return f"becomes '{text_of(destination)}', which is what the rule takes: a loop"
+        return ""
+
+    def _refuse(self, subject: bytes, target: bytes, reply: bytes, out: list[bytes]) -> None:
+        if target:
+            self.last_refusal = f"'{text_of(subject[:40])}…' becomes too long for a line of the protocol"
+        self._counters.refused += 1
+        if reply:
+            self._counters.answered += 1
+            error = {
+                "code": 400,
+                "err_code": _ERROR_CODE,
+                "description": f"stream transform: nats-bridge: {self.last_refusal}",
+            }
+            answer = json.dumps({"error": error, "stream": self._stream, "seq": 0}).encode()
+            out.append(b"PUB %b %d\r\n%b\r\n" % (reply, len(answer), answer))

@@ -1,0 +1,37 @@
+"""What a rule of kind subject_transform needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nats_bridge.bridge.kinds.ingress.check import compile_ingress
+from nats_bridge.bridge.permissions.need import Need, api_subject, listen, stream_events, write
+from nats_bridge.bridge.permissions.reading import existing
+from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter
+from nats_bridge.bridge.rules.queue_group import queue_group
+from nats_bridge.bridge.settings import SubjectTransformRule
+from nats_bridge.transforms.dialect import Dialect
+
+__all__ = ["ingress_needs"]
+
+
+def ingress_needs(rule: SubjectTransformRule, dialect: Dialect, *, leased: bool = False) -> Iterator[Need]:
+    """The needs of one rule; `leased`: only who holds its lease listens, without a queue group."""
+    name, connection, transform = rule.name, rule.connection, rule.subject_transform
+    yield write(
+        connection,
+        covering_filter(compile_ingress(rule, dialect)),
+        f"passes on to stream {rule.stream}",
+        rule=name,
+    )
+    yield listen(
+        connection,
+        transform.src if leased else f"{transform.src} {queue_group(name)}",
+        "takes from publishers",
+        rule=name,
+    )
+    yield from existing(connection, rule.stream, rule=name)
+    yield write(
+        connection, api_subject("STREAM.NAMES"), f"sees whether a stream takes {transform.src} already", rule=name
+    )
+    yield from stream_events(connection, rule=name, without="that is seen up to two seconds later")

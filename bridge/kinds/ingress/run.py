@@ -1,0 +1,345 @@
+"""An ingress rule at work: publishers' messages go to the stream on their transformed subjects.
+
+Theory of operation. The rule subscribes to `src` in a queue group of its own, so that sidecars without leases share the
+messages, and publishes each on with the publisher's reply subject: the stream answers the publisher itself. The
+subscription is there exactly while the stream can take what comes of it. Without it the server tells publishers at once
+that nobody is there (no responders), as it does for a stream that does not exist; messages are never taken to be lost.
+
+Like a subscription's messages everywhere, they come at most once: nothing is written twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from nats_bridge.bridge.client.permission_violations import refused_publication, refused_subscription
+from nats_bridge.bridge.client.stream_advisories import StreamEvents
+from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.errors import ApiError, BridgeError, NotPermittedError, RuleRefusedError
+from nats_bridge.bridge.kinds.ingress.check import IngressTarget, compile_ingress, look_at_stream
+from nats_bridge.bridge.kinds.ingress.encoder import IngressCounters, IngressLoop
+from nats_bridge.bridge.observability.log_throttle import Pace
+from nats_bridge.bridge.observability.rule_metrics import InFlight
+from nats_bridge.bridge.rules.delivery import Delivery
+from nats_bridge.bridge.rules.queue_group import queue_group
+from nats_bridge.bridge.rules.run import FailingRun, RunState
+from nats_bridge.transforms.subject import matches
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from nats_bridge.bridge.client.connection import Link
+    from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
+    from nats_bridge.bridge.rules.context import RuleContext
+    from nats_bridge.bridge.settings import SubjectTransformRule
+
+__all__ = ["IngressRun"]
+
+_log = structlog.get_logger("bridge.rule")
+
+_LOOK = 2.0  # seconds until a look that no advisory asked for: 2.9 and 2.10 now and then lose that of a deletion
+_LOOK_AGAIN = 0.25  # seconds until the next look when the server could not tell
+_MOST_WAITING = 64 << 20  # bytes that may wait to be written
+
+
+class IngressRun(FailingRun):
+    """One ingress rule.
+
+    Args:
+        rule: the rule.
+        link: the connection of publishers and stream.
+        context: the rule's surroundings.
+    """
+
+    def __init__(self, rule: SubjectTransformRule, link: Link, context: RuleContext) -> None:
+        self.rule = rule
+        self.counters = IngressCounters()
+        self.state: RunState = "starting"
+        self.error: BaseException | None = None
+        self._context = context
+        self._link = link
+        self._failed = context.failed
+        self._target: IngressTarget | None = None
+        self._paused_because = ""
+        self._events = StreamEvents(link)
+        self._subscription: BatchSubscription | None = None
+        self._delivery: Delivery | None = None
+        self._watcher: asyncio.Task[None] | None = None
+        self._writer: asyncio.Task[None] | None = None
+        self._waiting: deque[tuple[list[bytes], int]] = deque()
+        self._waiting_bytes = 0
+        self._held = 0  # messages of the batch that is being written
+        self._warned: dict[str, Pace] = {}
+        # Who holds the lease hears all of it, also while a replica that is paused still listens.
+        self._queue = "" if context.has_lease else queue_group(rule.name)
+        self._log = _log.bind(rule=rule.name, stream=rule.stream)
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    async def check(self) -> None:
+        """Look at the transform and the streams; nothing is created on a server.
+
+        Raises:
+            ConfigError: the transform, or what it would take messages from.
+            StreamMissingError: there is no such stream.
+            RuleRefusedError: the stream does not take the destination, or a stream takes the source already.
+        """
+        inboxes = self._link.client.new_inbox().rpartition(".")[0]
+        self._transform = compile_ingress(self.rule, self._context.dialect_at(self._link), inboxes)
+        self._target = await look_at_stream(self.rule, self._transform, self._link)
+
+    async def start(self) -> None:
+        """Subscribe and pass messages on. After `check`."""
+        assert self._target is not None
+        transform = self.rule.subject_transform
+        self._loop = IngressLoop(
+            self._transform, transform.src.encode(), self.rule.stream, self._target.subjects, self.counters
+        )
+        self._delivery = Delivery(self._link, self.counters, None, self.measures, self._context.gate)
+        self._delivery.start()
+        self.measures.follow(self.rule.kind, self.counters, self._in_flight)
+        self._link.on_reconnect(self._reconnected)
+        self._link.on_refusal(self._refused)
+        await self._events.open()
+        await self._subscribe()
+        if self.error is not None:
+            raise self.error  # the server refuses the subscription
+        self._watcher = asyncio.create_task(self._watch())
+        self.state = "ready"
+        self._say_own_transform()
+        self._log.info(
+            "rule.ready",
+            src=transform.src,
+            dest=transform.dest,
+            queue=self._queue,
+            dialect=self._transform.dialect.name,
+        )
+
+    async def stop(self) -> None:
+        """Take no more messages, write all that the server has handed us, wait until it has them."""
+        if self._delivery is None:
+            self.state = "stopped"
+            return
+        failed = self.state == "failed"
+        self.state = "draining"
+        await end_tasks(self._watcher)
+        await self._events.close()
+        try:
+            await self._unsubscribe()
+            await self._delivery.settled()
+        except (BridgeError, OSError) as error:
+            self._log.error("rule.drain_incomplete", reason=str(error))
+        await self._delivery.stop()
+        self._stop_listening()
+        self.state = "failed" if failed else "stopped"
+        self._log.info("rule.stopped", **self._counted())
+
+    async def abandon(self) -> None:
+        """End a `stop` that was cancelled because it took too long: what waits to be written is lost, and counted."""
+        if self._delivery is None or self.state == "stopped":
+            return
+        held = self._held if self._delivery.held else 0
+        lost = held + sum(len(operations) for operations, _ in self._waiting)
+        await self._leave()
+        self._log.error("rule.abandoned", lost=lost, **self._counted())
+
+    async def end_at_once(self) -> None:
+        """What waits to be written is lost; see `RuleRun`."""
+        await end_tasks(self._watcher)
+        await self._events.close()
+        await self._leave()
+        self._log.warning("rule.ended_at_once", **self._counted())
+
+    async def _leave(self) -> None:
+        await end_tasks(self._writer)
+        if self._subscription is not None:
+            await self._subscription.release()
+        if self._delivery is not None:
+            await self._delivery.stop()
+        self._stop_listening()
+        self.state = "stopped"
+
+    def _stop_listening(self) -> None:
+        self._link.forget(self._reconnected, self._refused)
+
+    @property
+    def ready(self) -> bool:
+        """Whether publishers' messages reach the stream at this moment."""
+        return self.state == "ready" and self._subscription is not None and self._link.client.is_connected
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """The connection of publishers and stream."""
+        return (self._link,)
+
+    def _waits_for(self) -> str | None:
+        if self._paused_because:
+            return f"its stream: {self._paused_because}"
+        return self._delivery.waiting_for if self._delivery is not None else "its subscription"
+
+    @property
+    def has_work(self) -> bool:
+        """Whether messages are in hand; see `RuleRun`."""
+        writing = self._writer is not None or bool(self._waiting)
+        return writing or (self._delivery is not None and self._delivery.has_work)
+
+    def status(self) -> dict[str, Any]:
+        """The stream, and why the rule takes no messages if it does not; see `RuleRun`."""
+        return {"stream": self.rule.stream, "position": None, "paused_because": self._paused_because or None}
+
+    # -- messages ----------------------------------------------------------------------------------------------------
+
+    def _on_batch(self, batch: list[Delivered]) -> None:
+        tracing = self._context.tracing
+        if tracing is not None:
+            tracing.around(batch, partial(self._take, batch))
+        else:
+            self._take(batch)
+
+    def _take(self, batch: list[Delivered]) -> None:
+        self.measures.took_published(batch)
+        if self._waiting_bytes > _MOST_WAITING:
+            self.counters.received += len(batch)
+            self.counters.overloaded += len(batch)
+            self._warn(
+                "rule.overloaded", so_far=self.counters.overloaded, meaning="the server takes too little from us"
+            )
+            return
+        refused = self.counters.refused
+        out: list[bytes] = []
+        self._loop.run(batch, out)
+        if self.counters.refused != refused:
+            self._warn("rule.message_refused", reason=self._loop.last_refusal, so_far=self.counters.refused)
+        if out:
+            self._write(out)
+        else:
+            self.measures.progressed()
+
+    def _write(self, operations: list[bytes]) -> None:
+        assert self._delivery is not None
+        if self._writer is not None:
+            size = sum(map(len, operations))
+            self._waiting.append((operations, size))
+            self._waiting_bytes += size
+            return
+        first = self._delivery.send(operations, b"")
+        if first is not None:
+            self._held = len(operations)
+            self._writer = asyncio.create_task(self._write_waiting(first))
+
+    async def _write_waiting(self, first: Awaitable[None]) -> None:
+        assert self._delivery is not None
+        waiting: Awaitable[None] | None = first
+        try:
+            while waiting is not None or self._waiting:
+                if waiting is not None:
+                    await waiting
+                self._held, waiting = 0, None
+                if self._waiting:
+                    operations, size = self._waiting.popleft()
+                    self._waiting_bytes -= size
+                    self._held = len(operations)
+                    waiting = self._delivery.send(operations, b"")
+        finally:
+            self._writer = None
+
+    def _in_flight(self) -> InFlight:
+        written = self._delivery.in_flight.messages if self._delivery is not None else 0
+        return InFlight(written + sum([len(operations) for operations, _ in tuple(self._waiting)]))
+
+    # -- the subscription --------------------------------------------------------------------------------------------
+
+    async def _subscribe(self) -> None:
+        self._subscription = await self._link.client.subscribe_batches(
+            self.rule.subject_transform.src, self._on_batch, queue=self._queue
+        )
+        await self._link.flush()
+
+    async def _unsubscribe(self) -> None:
+        """Let the server send to others, and write all that it had sent to us by then."""
+        subscription = self._subscription
+        if subscription is None:
+            return
+        await subscription.unsubscribe()
+        await self._link.flush()  # behind the last message that the server had for us
+        self._subscription = None
+        await subscription.release()
+        while self._writer is not None:
+            await asyncio.shield(self._writer)
+
+    async def _watch(self) -> None:
+        """Keep the subscription exactly while the stream can take the messages."""
+        patience = _LOOK
+        while True:
+            await self._events.next(patience)
+            await self._link.connected()
+            patience = _LOOK
+            try:
+                target = await look_at_stream(self.rule, self._transform, self._link)
+            except NotPermittedError as error:
+                self._fail(error)
+                return
+            except ApiError as error:
+                # A server that has just started, or a cluster without a leader; this tells nothing of the stream.
+                self._warn("rule.stream_not_seen", reason=str(error))
+                patience = _LOOK_AGAIN
+            except BridgeError as error:
+                await self._pause(str(error))
+            else:
+                await self._go_on(target)
+
+    async def _pause(self, reason: str) -> None:
+        if reason != self._paused_because:
+            self._paused_because = reason
+            self._log.warning("rule.waiting", reason=reason, meaning="publishers hear that nobody is there")
+        if self._subscription is not None:
+            self.state = "waiting"
+            self.counters.pauses += 1
+            await self._unsubscribe()
+
+    async def _go_on(self, target: IngressTarget) -> None:
+        if target != self._target:
+            self._target = target
+            self._loop.take(target.subjects)
+            self._say_own_transform()
+        if self._subscription is None:
+            await self._subscribe()
+            if self.error is None:
+                self.state, self._paused_because = "ready", ""
+                self._log.info("rule.ready", again=True)
+
+    def _say_own_transform(self) -> None:
+        if self._target is not None and self._target.own_transform:
+            self._log.warning(
+                "rule.second_transform",
+                native=self._target.own_transform,
+                meaning="the stream's own subject_transform acts on what this rule publishes",
+            )
+
+    # -- what else happens -------------------------------------------------------------------------------------------
+
+    def _reconnected(self) -> None:
+        if self.state in ("ready", "waiting"):
+            self.counters.reconnects += 1
+
+    def _refused(self, text: str) -> None:
+        rule, subject = self.rule, refused_publication(text)
+        subjects = self._target.subjects if self._target is not None else ()
+        # The server's text comes in lower case. Others on the connection publish, too.
+        if subject and any(matches(subject, own.lower()) for own in subjects):
+            advice = f"publish to the subjects of stream '{rule.stream}'"
+        elif refused_subscription(text) == rule.subject_transform.src.lower().encode():
+            advice = f"subscribe to '{rule.subject_transform.src}'"
+            advice += f" with queue group '{self._queue}'" if self._queue else ""
+        else:
+            return
+        self._fail(RuleRefusedError(f"rule '{rule.name}': the server refuses ({text}): allow the user to {advice}"))
+
+    def _warn(self, event: str, **what: Any) -> None:
+        if self._warned.setdefault(event, Pace()).due():
+            self._log.warning(event, **what)

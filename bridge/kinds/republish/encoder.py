@@ -1,0 +1,312 @@
+"""The hot loop: batches of stored messages in, protocol operations out.
+
+Byte for byte it writes what `transforms.republish` says (a test holds the two together); the difference is that
+everything constant for a subject is built once, and that a message costs a few bytes operations and one dict look-up.
+
+Per subject an entry is kept: the `HPUB` line's beginning, the last sequence, and the header lines up to the sequence.
+Entries of the most recent subjects live in a dict; when it grows too large, their last sequences move into a compact
+map (`subject_sequences`) and the rest of them is made again when needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.consuming.ack_reply import AckReply
+from nats_bridge.bridge.kinds.republish.counters import RuleCounters
+from nats_bridge.bridge.kinds.republish.retention import Retention
+from nats_bridge.bridge.kinds.republish.subject_sequences import SubjectSequences
+from nats_bridge.transforms import header_block
+from nats_bridge.transforms.republish import Republish
+from nats_bridge.transforms.subject import matches
+from nats_bridge.transforms.timestamp import rfc3339_nano
+
+__all__ = ["RepublishLoop", "Suspect"]
+
+_HOT_SUBJECTS = 65_536
+_NONE = b"0"
+_AROUND_SIZE = len(b"Z\r\nNats-Last-Sequence: \r\n\r\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A predecessor that may be gone; only the server can tell what is the newest before `sequence`."""
+
+    subject: bytes
+    last: int
+    sequence: int
+
+
+class RepublishLoop:
+    """Turns delivered messages of one stream into `HPUB` operations.
+
+    Args:
+        republish: the compiled rule.
+        retention: the model of what the stream has removed.
+        counters: where to count.
+        own_subjects: the stream's own subjects where the target is the stream's own account: what would land there
+            is not published, because it would be stored and republished for ever.
+        exclude: subjects that are not republished, whatever the rule's source says.
+        max_payload: bytes that the target server accepts in one message, headers included.
+    """
+
+    def __init__(
+        self,
+        republish: Republish,
+        retention: Retention,
+        counters: RuleCounters,
+        *,
+        own_subjects: Sequence[bytes] = (),
+        exclude: Sequence[bytes] = (),
+        max_payload: int = 1 << 20,
+    ) -> None:
+        self.retention = retention
+        self.counters = counters
+        self.own_subjects = tuple(own_subjects)
+        self.max_payload = max_payload
+        self._exclude = tuple(exclude)
+        self.suspect: Suspect | None = None
+        self.last_sequences = SubjectSequences()
+        self._republish = republish
+        self._timed = republish.dialect.republish_time_stamp
+        self._empty_size = 0 if republish.dialect.republish_cuts_two_byte_block else 2
+        self._headers_only = republish.headers_only
+        self._random = republish.transform.is_random
+        self._plain = self._timed and not self._headers_only and not self._random
+        self._entries: dict[bytes, list[Any]] = {}
+        self._second = b""
+        self._stamp = b""
+        self._looked_up = (b"", 0)
+
+    def seed(self, subject: bytes, sequence: bytes) -> None:
+        """Tell the last sequence (decimal text) of a subject, before or between batches."""
+        entry = self._entries.get(subject)
+        if entry is None:
+            self.last_sequences.set(subject, sequence)
+        else:
+            entry[1] = sequence
+
+    def answer(self, suspect: Suspect, newest: int, *, may_be_gone: bool = False) -> None:
+        """Tell what a look-up found.
+
+        Args:
+            suspect: what was looked up.
+            newest: the newest message of its subject that exists, 0 if none.
+            may_be_gone: whether it existed at the time of a removal, and has to stand the test of later ones.
+        """
+        self.counters.last_sequence_lookups += 1
+        self.seed(suspect.subject, b"%d" % newest)
+        if not may_be_gone:
+            self._looked_up = (suspect.subject, newest)
+
+    def subjects_of(self, sequences: Sequence[int]) -> dict[int, bytes]:
+        """The subjects whose last message has one of the sequences; not those of a map that takes long to search."""
+        wanted = {b"%d" % sequence: sequence for sequence in sequences}
+        found = {wanted[entry[1]]: subject for subject, entry in self._entries.items() if entry[1] in wanted}
+        if len(self.last_sequences) <= _HOT_SUBJECTS:
+            for text, sequence in wanted.items():
+                subject = self.last_sequences.subject_of(text)
+                if subject is not None and subject not in self._entries:
+                    found[sequence] = subject
+        return found
+
+    def forget(self) -> None:
+        """The stream is a new one: nothing that was known still holds."""
+        self.last_sequences.clear()
+        self._entries.clear()
+
+    def forget_destinations(self) -> None:
+        """The stream's subjects or the target changed: what was derived from them is made again."""
+        self._spill()
+
+    def run(self, batch: Sequence[Delivered], out: list[bytes]) -> int:
+        """Republish messages in order, appending whole operations to `out`.
+
+        Returns:
+            How many of the batch are done. Fewer than all: `suspect` says what must be looked up; give the `answer`
+            and call again with the rest.
+        """
+        before = len(out)
+        retention = self.retention
+        if (forgettable := retention.forgettable) and AckReply.parse(batch[0][1]).stream_sequence >= forgettable:
+            self._forget_below_floor()
+        if self._plain and not retention.active:
+            self._run_plain(batch, out)
+            done = len(batch)
+        else:
+            done = self._run_careful(batch, out)
+        self.counters.received += done
+        self.counters.republished += len(out) - before
+        if len(self._entries) > _HOT_SUBJECTS:
+            self._spill()
+        return done
+
+    def _run_plain(self, batch: Sequence[Delivered], out: list[bytes]) -> None:
+        """No removals to think of, payloads and time stamps wanted: nearly always this one."""
+        get = self._entries.get
+        append = out.append
+        max_payload = self.max_payload
+        second, stamp = self._second, self._stamp
+        # From the end, the last of five tokens is cut in no more: stream sequence, consumer sequence, time, the rest.
+        dots = batch[0][1].count(b".")
+        cuts = 4 if dots == 8 else dots - 6
+        around = len(stamp) + _AROUND_SIZE
+        for subject, reply, block, payload in batch:
+            entry = get(subject)
+            if entry is None:
+                entry = self._enter(subject)
+            prefix, last, bare, lines = entry
+            tokens = reply.rsplit(b".", cuts)
+            sequence = tokens[1]
+            entry[1] = sequence
+            if prefix is None:
+                self._count_dropped(bare)
+                continue
+            time = tokens[3]
+            if time[:-9] != second:
+                second, stamp = self._second, self._stamp = time[:-9], _stamp_of(time)
+                around = len(stamp) + _AROUND_SIZE
+            fraction = time[-9:].rstrip(b"0")
+            if fraction:
+                fraction = b"." + fraction
+            if block:
+                bare = block[:-2] + lines
+            head_size = around + len(bare) + len(sequence) + len(fraction) + len(last)
+            size = head_size + len(payload)
+            if size > max_payload:
+                self.counters.too_large += 1
+                continue
+            append(
+                b"%b%d %d\r\n%b%b%b%bZ\r\nNats-Last-Sequence: %b\r\n\r\n%b\r\n"
+                % (prefix, head_size, size, bare, sequence, stamp, fraction, last, payload)
+            )
+
+    def _run_careful(self, batch: Sequence[Delivered], out: list[bytes]) -> int:
+        """Predecessors may be gone, or the rule is headers-only, or the dialect has no time stamp."""
+        retention = self.retention
+        following = retention.active
+        at = 5 if batch[0][1].count(b".") == 8 else 7
+        for done, (subject, reply, block, payload) in enumerate(batch):
+            tokens = reply.split(b".")
+            sequence = tokens[at]
+            number = int(sequence)
+            time = tokens[at + 2]
+            entry = self._entries.get(subject) or self._enter(subject)
+            last = entry[1]
+            if following:
+                if retention.pending:
+                    retention.apply_until(int(time), number)
+                if retention.unanswered:
+                    self.suspect = Suspect(subject, int(last), number)
+                    return done
+                if not done:
+                    retention.advance(number, int(time))
+                retention.reach(number)
+                found = self._existing(subject, int(last), number)
+                if found is None:
+                    return done
+                last = entry[1] = b"%d" % found
+                rollup = header_block.read(block, b"Nats-Rollup") if b"Nats-Rollup" in block else None
+                retention.stored(subject, number, found, rollup)
+            entry[1] = sequence
+            if self._random:
+                entry = self._derive(subject, sequence)
+            if entry[0] is None:
+                self._count_dropped(entry[2])
+                continue
+            operation = self._operation(entry, block, payload, sequence, time, last)
+            if operation is None:
+                self.counters.too_large += 1
+            else:
+                out.append(operation)
+        return len(batch)
+
+    def _existing(self, subject: bytes, last: int, sequence: int) -> int | None:
+        """The predecessor that the server would have found; None after setting `suspect` where only it can tell."""
+        retention, found = self.retention, last
+        uncertain = False
+        if retention.skipped and (skipped := retention.newest_skipped(last, sequence)):
+            # Whoever looks for gaps has to see one. What had gone before we came is for the start to tell.
+            found, uncertain = skipped if skipped > retention.followed_from else last, True
+        elif last:
+            if last < retention.floor:
+                # A message from below the floor was stored before the floor rose.
+                if sequence >= retention.floor:
+                    found = 0
+            elif retention.suspects(subject, last) and self._looked_up != (subject, last):
+                known = retention.newest_known(subject, last)
+                if known is None:
+                    self.suspect = Suspect(subject, last, sequence)
+                    return None
+                found, uncertain = known, retention.is_late(subject, last, sequence)
+            if sequence <= retention.seen_to or retention.limits.uncertain:
+                uncertain = True
+        if uncertain:
+            self.counters.last_sequence_uncertain += 1
+        return found
+
+    def _operation(
+        self, entry: list[Any], block: bytes, payload: bytes, sequence: bytes, time: bytes, last: bytes
+    ) -> bytes | None:
+        size_line = b""
+        if self._headers_only:
+            block, size = _without_size(block)
+            size_line = b"Nats-Msg-Size: %b\r\n" % size
+        stamp = b"\r\nNats-Time-Stamp: " + rfc3339_nano(int(time)) if self._timed else b""
+        head = b"%b%b%b\r\nNats-Last-Sequence: %b\r\n%b\r\n" % (
+            block[:-2] + entry[3] if len(block) > self._empty_size else entry[2],
+            sequence,
+            stamp,
+            last,
+            size_line,
+        )
+        size_in_bytes = len(head) + len(payload)
+        if size_in_bytes > self.max_payload:
+            return None
+        return b"%b%d %d\r\n%b%b\r\n" % (entry[0], len(head), size_in_bytes, head, payload)
+
+    def _enter(self, subject: bytes) -> list[Any]:
+        entry = self._derive(subject, self.last_sequences.get(subject) or _NONE)
+        self._entries[subject] = entry
+        return entry
+
+    def _derive(self, subject: bytes, last: bytes) -> list[Any]:
+        if any(matches(subject, pattern) for pattern in self._exclude):
+            return [None, last, "unmatched", b""]
+        destination = self._republish.destination(subject)
+        if destination is None:
+            reason = "suppressed" if self._republish.refusal(subject) else "unmatched"
+            return [None, last, reason, b""]
+        if any(matches(destination, own) for own in self.own_subjects):
+            return [None, last, "looped", b""]
+        lines = b"Nats-Stream: %b\r\nNats-Subject: %b\r\nNats-Sequence: " % (self._republish.stream, subject)
+        return [b"HPUB %b " % destination, last, b"NATS/1.0\r\n" + lines, lines]
+
+    def _count_dropped(self, reason: str) -> None:
+        setattr(self.counters, reason, getattr(self.counters, reason) + 1)
+
+    def _forget_below_floor(self) -> None:
+        self._spill()
+        self.last_sequences.forget_below(self.retention.floor)
+        self.retention.raised = False
+
+    def _spill(self) -> None:
+        keep = self.last_sequences.set
+        for subject, entry in self._entries.items():
+            if entry[1] != _NONE:
+                keep(subject, entry[1])
+        self._entries.clear()
+
+
+def _stamp_of(time: bytes) -> bytes:
+    """The time stamp line up to the whole second, for a time in nanoseconds as decimal text."""
+    return b"\r\nNats-Time-Stamp: " + rfc3339_nano(int(time[:-9]) * 1_000_000_000)[:-1]
+
+
+def _without_size(block: bytes) -> tuple[bytes, bytes]:
+    """Undo what a headers-only consumer adds: the block as stored, and the payload's size in bytes as text."""
+    at = block.rfind(b"Nats-Msg-Size: ")
+    return block[:at] + b"\r\n", block[at + 15 : -4]

@@ -1,0 +1,155 @@
+"""Handing over what republishes: rules of kind republish.
+
+Native republish has no position: it begins with the first message that is stored after the update. What was stored
+before that and not yet republished is the bridge's to finish; `carry_out` does so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nats_bridge.bridge.client.account_identity import SharedAccounts
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.jetstream_api import Json
+from nats_bridge.bridge.consuming.missing_streams import existing_stream
+from nats_bridge.bridge.consuming.rule_consumer import durable_name
+from nats_bridge.bridge.handoff.answer import Handoff, refused
+from nats_bridge.bridge.handoff.stream_body import body_of, examined, server_dialect
+from nats_bridge.bridge.settings import RepublishRule
+
+__all__ = ["republish_back", "republish_handoff"]
+
+
+async def republish_handoff(rule: RepublishRule, sidecar: str, links: Mapping[str, Link]) -> Handoff:
+    """The configuration that takes over.
+
+    Args:
+        rule: the rule.
+        sidecar: the sidecar's name.
+        links: the open connections by name.
+
+    Raises:
+        BridgeError: a server cannot be asked, or the stream does not exist.
+    """
+    source, target = links[rule.source_connection], links[rule.target_connection]
+    info = await existing_stream(source, rule.name, rule.stream)
+    config, place = info["config"], f"stream '{rule.stream}'"
+    wanted: Json = {"src": rule.republish.src or ">", "dest": rule.republish.dest}
+    if rule.republish.headers_only:
+        wanted["headers_only"] = True
+    present = config.get("republish")
+    if present and _same(present, wanted):
+        return Handoff(body_of(config), (f"Rule '{rule.name}' is handed over: {place} republishes so natively.",))
+    problems = []
+    if rule.exclude:
+        problems.append(
+            f"exclude {', '.join(rule.exclude)}: servers have no such thing and would republish these, too: select what"
+            " is wanted by republish.src, or leave this rule to the bridge"
+        )
+    if present:
+        problems.append(
+            f"{place} republishes natively already, {present['src']} to {present['dest']}, and a stream has only one"
+            " republish: leave this rule to the bridge, or take the native one out"
+        )
+    if target is not source and not await _same_account(source, target):
+        problems.append(
+            f"to: {rule.target_connection}: a server republishes only in the account of the stream: leave this rule to"
+            " the bridge"
+        )
+    if not server_dialect(source).republish_can_be_edited:
+        problems.append(
+            f"server {source.server_version} refuses to change republish of a stream that is there (10052): upgrade it"
+            " first (the bridge goes on republishing), then run handoff again"
+        )
+    if problems:
+        return refused(*problems)
+    body = body_of(config) | {"republish": wanted}
+    verdict = await examined(source, body, config)
+    if verdict.refusals:
+        return refused(*verdict.refusals)
+    return Handoff(body, (*await _steps(rule, sidecar, source), *(f"Warning: {w}." for w in verdict.warnings)))
+
+
+async def republish_back(rule: RepublishRule, sidecar: str, links: Mapping[str, Link]) -> Handoff:
+    """The configuration without the native republish that the rule repeats; see `republish_handoff`."""
+    source = links[rule.source_connection]
+    info = await existing_stream(source, rule.name, rule.stream)
+    config, place = info["config"], f"stream '{rule.stream}'"
+    present = config.get("republish")
+    wanted = {
+        "src": rule.republish.src or ">",
+        "dest": rule.republish.dest,
+        "headers_only": rule.republish.headers_only,
+    }
+    if not present:
+        return refused(f"{place} has no native republish: there is nothing to take back, start the sidecar")
+    if not _same(present, wanted):
+        return refused(
+            f"{place} republishes {present['src']} to {present['dest']}, and the rule {wanted['src']} to"
+            f" {wanted['dest']}: write the rule's republish as the server's"
+        )
+    if not server_dialect(source).republish_can_be_edited:
+        return refused(
+            f"server {source.server_version} refuses to change republish of a stream that is there (10052): it stays"
+            " native"
+        )
+    body = body_of(config)
+    del body["republish"]
+    steps = []
+    consumer = durable_name(sidecar, rule.name)
+    if rule.durable and await source.api.consumer_info(rule.stream, consumer):
+        steps.append(
+            f"Remove the position of earlier times, consumer '{consumer}': nats-bridge clean -c FILE {rule.name}."
+            " The sidecar would republish everything since then again."
+        )
+    last = int(info["state"]["last_seq"])
+    return Handoff(
+        body,
+        (
+            *steps,
+            "Stop the publishers for a moment: native republish keeps no position, so nobody could tell whether a"
+            " message that is stored around the update was republished.",
+            f"Send the update to $JS.API.STREAM.UPDATE.{rule.stream}: the server stops republishing.",
+            f"Write start: {{sequence: {last + 1}}} into the rule (the stream's last sequence, {last} now, plus 1) and"
+            " start the sidecar; it republishes from there on, and start counts only this once.",
+            "Start the publishers again.",
+        ),
+    )
+
+
+async def _same_account(source: Link, target: Link) -> bool:
+    accounts, pair = SharedAccounts(), frozenset((source, target))
+    await accounts.ask({pair}, patiently=True)
+    return bool(accounts.answer(pair))
+
+
+def _same(one: Json, other: Json) -> bool:
+    return all((one.get(name) or "") == (other.get(name) or "") for name in ("src", "dest", "headers_only"))
+
+
+async def _steps(rule: RepublishRule, sidecar: str, link: Link) -> list[str]:
+    begun = (
+        f"Send the update to $JS.API.STREAM.UPDATE.{rule.stream}: server {link.server_version} republishes what is"
+        " stored from then on, and nothing that is there already."
+    )
+    other_way = (
+        "Or let this command do it: --apply takes the rule over from the stopped sidecar, sends the update, sees with"
+        " which message the server begins, republishes what is before it, and removes the rule's consumer."
+    )
+    if not rule.durable:
+        return [
+            "Stop the sidecar (SIGTERM). The rule keeps no position (durable: false): what is stored until the update"
+            " is not republished.",
+            begun,
+        ]
+    state = (await link.api.stream_info(rule.stream))["state"]
+    return [
+        "Stop the publishers for a moment; native republish has no position, so exactly one of the two must be there"
+        " for every message.",
+        f"Wait until the sidecar has republished everything (its position, in /status, is {state['last_seq']} or what"
+        " the stream's last sequence is by then), and stop it (SIGTERM).",
+        begun,
+        f"Start the publishers again. nats-bridge clean -c FILE {rule.name} removes the consumer"
+        f" '{durable_name(sidecar, rule.name)}', which kept the rule's position.",
+        other_way,
+    ]

@@ -1,0 +1,96 @@
+"""What a republish rule needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nats_bridge.bridge.client.audit_advisories import AUDIT_SUBJECT
+from nats_bridge.bridge.consuming.rule_consumer import durable_name, marker_name
+from nats_bridge.bridge.kinds.republish.side_effects import CONSUMER_RETENTIONS
+from nats_bridge.bridge.permissions.need import Need, api_subject, listen, write
+from nats_bridge.bridge.permissions.reading import existing, passing_consumers, replays
+from nats_bridge.bridge.permissions.stream_facts import KnownStreams
+from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter
+from nats_bridge.bridge.settings import RepublishRule, Settings
+from nats_bridge.transforms.dialect import Dialect
+from nats_bridge.transforms.republish import compile_republish
+
+__all__ = ["republish_needs"]
+
+
+def republish_needs(rule: RepublishRule, settings: Settings, dialect: Dialect, known: KnownStreams) -> Iterator[Need]:
+    """The needs of one rule."""
+    name, stream, source, target = rule.name, rule.stream, rule.source_connection, rule.target_connection
+    transform = compile_republish(stream, rule.republish.native(), dialect).transform
+    yield write(target, covering_filter(transform), "publishes", rule=name)
+    yield from existing(source, stream, rule=name)
+    yield write(
+        source,
+        api_subject("STREAM.MSG.GET", stream),
+        "finds predecessors on a subject",
+        rule=name,
+    )
+    if rule.durable:
+        yield from replays(source, stream, rule=name)
+        yield from _position(rule, durable_name(settings.name, name))
+    else:
+        facts = known.get((source, stream))
+        direct = facts is not None and facts.retention in CONSUMER_RETENTIONS
+        yield from passing_consumers(source, stream, rule=name, looked_after=not direct)
+    yield listen(
+        source,
+        AUDIT_SUBJECT,
+        "hears of deletes and purges",
+        rule=name,
+        without="Nats-Last-Sequence may name messages that were deleted",
+    )
+    yield from _watching(rule, known)
+    if target != source:
+        yield write(
+            target,
+            api_subject("STREAM.INFO", stream),
+            "sees whether the target's account is the stream's own",
+            rule=name,
+            without="a destination among the stream's own subjects is not refused",
+        )
+
+
+def _position(rule: RepublishRule, consumer: str) -> Iterator[Need]:
+    source, stream = rule.source_connection, rule.stream
+    recreated = "keeps its position while its consumer is recreated"
+    for request, why in (
+        ("CONSUMER.DURABLE.CREATE", "keeps its position"),
+        ("CONSUMER.INFO", "looks after its position"),
+        ("CONSUMER.DELETE", "replaces its consumer when its kind changes"),
+    ):
+        yield write(source, api_subject(request, stream, consumer), why, rule=rule.name)
+        yield write(source, api_subject(request, stream, marker_name(consumer)), recreated, rule=rule.name)
+    if rule.delivery == "at_least_once":
+        yield write(source, f"$JS.ACK.{stream}.{consumer}.>", "moves its position", rule=rule.name)
+
+
+def _watching(rule: RepublishRule, known: KnownStreams) -> Iterator[Need]:
+    """What work-queue and interest streams need: seeing that others take the messages, too."""
+    source, stream = rule.source_connection, rule.stream
+    facts = known.get((source, stream))
+    if facts is None:
+        without = "such a stream is not followed (one with limits retention does not need it)"
+    elif facts.retention in CONSUMER_RETENTIONS:
+        without = ""
+    else:
+        return
+    yield write(
+        source,
+        api_subject("CONSUMER.LIST", stream),
+        f"sees whether others consume {stream}, if it is a work-queue or interest stream",
+        rule=rule.name,
+        without=without,
+    )
+    if not rule.durable:
+        yield listen(
+            source,
+            f"$JS.EVENT.ADVISORY.CONSUMER.DELETED.{stream}.*",
+            f"hears that a consumer of {stream} is gone, if it is a work-queue or interest stream",
+            rule=rule.name,
+            without="side effects of watching such a stream that begin later are not noticed",
+        )

@@ -1,0 +1,244 @@
+"""What a removal leaves of a subject: asked of the server as soon as its advisory comes.
+
+The server looks a predecessor up just before it stores a message. Asked before that message is stored, it says the
+same to us; afterwards the message itself, a rollup or another removal may have taken what it found. So nobody waits
+for the next message with the question. An answer that came too late is counted as uncertain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
+from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.errors import ApiError
+from nats_bridge.bridge.kinds.republish.retention import Purge
+from nats_bridge.transforms.subject import is_valid_literal
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+    from nats_bridge.bridge.client.audit_advisories import Deleted, Purged
+    from nats_bridge.bridge.client.connection import Link
+    from nats_bridge.bridge.kinds.republish.counters import RuleCounters
+    from nats_bridge.bridge.kinds.republish.encoder import RepublishLoop, Suspect
+
+__all__ = ["Predecessors"]
+
+_Answer = TypeVar("_Answer")
+
+_AGAIN = 1.0  # seconds until the next look, when the server cannot tell
+_MOST_AT_ONCE = 64  # deletions that are asked about at a time; of others the predecessor is asked when it is needed
+_MOST_KEPT = 4096  # answers for subjects on which nothing has come since
+_MOMENT_NS = 1_000_000  # at most, usually: from a removal to the time stamp of its advisory
+_EVERYTHING = b">"
+
+
+class _Left(NamedTuple):
+    """The newest message of a subject, 0 if none; and whether nothing newer than what was deleted was there yet."""
+
+    newest: int
+    in_time: bool
+
+
+class Predecessors:
+    """Asks what removals have left of one stream, and answers the loop's suspicions.
+
+    Args:
+        link: the connection that holds the stream.
+        stream: its name.
+        loop: whose model follows the stream.
+        counters: where to count.
+        position: says which sequence the loop was given last.
+        log: the rule's.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        stream: str,
+        loop: RepublishLoop,
+        counters: RuleCounters,
+        position: Callable[[], int],
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._link = link
+        self._stream = stream
+        self._loop = loop
+        self._counters = counters
+        self._position = position
+        self._log = log
+        self._fresh: list[int] = []  # deleted, and not looked for yet
+        self._coming: set[int] = set()  # deleted, and not seen yet
+        self._asked: dict[int, asyncio.Task[_Left | None]] = {}  # by what was deleted
+        self._left: dict[int, bytes] = {}  # the subjects of the answers
+        self._purges: dict[Purge, asyncio.Task[None]] = {}
+
+    async def end(self) -> None:
+        """Ask no more."""
+        await end_tasks(*self._asked.values(), *self._purges.values())
+
+    def forget(self) -> None:
+        """The stream is a new one: its sequences begin anew."""
+        self._fresh.clear()
+        self._coming.clear()
+        self._asked.clear()
+        self._left.clear()
+
+    def deleted(self, removal: Deleted) -> None:
+        """A message was deleted."""
+        retention, sequence = self._loop.retention, removal.sequence
+        retention.after(removal.time_ns, lambda _: retention.removed(sequence))
+        if not retention.asks_for_deleted:
+            self._counters.removals += 1
+            return
+        self._fresh.append(sequence)
+        if len(self._fresh) == 1:
+            # One search for all that one read of the socket tells.
+            asyncio.get_running_loop().call_soon(self._search)
+
+    def purged(self, removal: Purged) -> None:
+        """Messages were purged."""
+        subject_filter = removal.subject_filter.encode()
+        retention, purge = self._loop.retention, Purge(subject_filter or _EVERYTHING)
+        if removal.keep and is_valid_literal(subject_filter) and not retention.limits.max_msgs:
+            self._count()
+            return  # the newest message of a subject is among those that are kept
+
+        def apply(coming: int) -> None:
+            purge.begin(min(removal.below or coming, coming) - 1)
+            retention.purged(purge)
+
+        retention.after(removal.time_ns, apply)
+        self._purges[purge] = asyncio.create_task(self._look_what_is_left(purge, removal.time_ns, self._position()))
+
+    @property
+    def expects(self) -> bool:
+        """Whether a message was deleted that the loop had not seen."""
+        return bool(self._coming)
+
+    def handed_on(self) -> None:
+        """The loop has seen more messages: such a one may have been among them."""
+        if min(self._coming) <= self._position():
+            self._search()
+
+    async def resolve(self, suspect: Suspect) -> None:
+        """Give the loop what it waits for; then it has to be called again."""
+        self._search()
+        retention = self._loop.retention
+        purges = {purge for purge in retention.purges(suspect.subject, suspect.last) if not purge.answered}
+        purges.update(retention.unanswered)
+        if purges:
+            await asyncio.gather(*(asyncio.shield(self._purges[purge]) for purge in purges))
+            return
+        asked = self._asked.get(suspect.last)
+        left = await asyncio.shield(asked) if asked is not None else None
+        if left is None:
+            left = _Left(await self._newest(suspect), in_time=False)
+        if not left.in_time:
+            self._counters.last_sequence_uncertain += 1
+        self._loop.answer(suspect, left.newest, may_be_gone=left.in_time)
+
+    # -- deletions ---------------------------------------------------------------------------------------------------
+
+    def _search(self) -> None:
+        """Find the subjects whose last message was deleted, and ask what is left of them."""
+        fresh, self._fresh = self._fresh, []
+        position = self._position()
+        seen = [sequence for sequence in self._coming if sequence <= position]
+        self._coming.difference_update(seen)
+        self._coming.update(sequence for sequence in fresh if sequence > position)
+        sequences = [sequence for sequence in (*fresh, *seen) if sequence <= position or sequence in self._left]
+        found = {sequence: self._left[sequence] for sequence in sequences if sequence in self._left}
+        found |= self._loop.subjects_of(sequences[:_MOST_AT_ONCE])
+        for sequence, subject in found.items():
+            self._asked[sequence] = asyncio.create_task(self._ask(subject, sequence))
+        for sequence in fresh:
+            if sequence in found:
+                self._asked[sequence].add_done_callback(self._count)
+            else:
+                self._count()
+        while len(self._asked) > _MOST_KEPT:
+            del self._asked[next(iter(self._asked))]
+        while len(self._left) > _MOST_KEPT:
+            del self._left[next(iter(self._left))]
+
+    def _count(self, _: object = None) -> None:
+        self._counters.removals += 1
+
+    async def _ask(self, subject: bytes, deleted: int) -> _Left | None:
+        api, stream = self._link.api, self._stream
+        try:
+            name = subject.decode()
+            found = await api.last_message(stream, name)
+            newest = found.sequence if found is not None else 0
+            if newest > deleted:
+                # Something newer is there: it may have taken the place of what its predecessor was.
+                return _Left(await self._newest_below(name, deleted), in_time=False)
+            if not newest:
+                # Up to 2.12.4 that may mean that the server has lost sight of the older ones.
+                newest = await self._newest_below(name, deleted)
+                if newest and await api.next_message(stream, name, deleted):
+                    return _Left(newest, in_time=False)
+        except (ApiError, UnicodeDecodeError):
+            return None  # then it is asked when it is needed
+        if newest:
+            self._left[newest] = subject
+        return _Left(newest, in_time=True)
+
+    async def _newest_below(self, subject: str, sequence: int) -> int:
+        floor = max(self._loop.retention.floor, 1)
+        return await self._link.api.newest_before(self._stream, subject, floor, sequence - 1)
+
+    async def _newest(self, suspect: Suspect) -> int:
+        try:
+            subject = suspect.subject.decode()
+        except UnicodeDecodeError:
+            return 0
+        return await self._patiently(lambda: self._newest_below(subject, suspect.last + 1)) or 0
+
+    # -- purges ------------------------------------------------------------------------------------------------------
+
+    async def _look_what_is_left(self, purge: Purge, time_ns: int, handled: int) -> None:
+        retention, found = self._loop.retention, None
+        state: Json = {"first_seq": 0, "last_seq": 0}
+        subject_filter = purge.subject_filter.decode()
+        try:
+            found = await self._patiently(lambda: self._link.api.next_message(self._stream, subject_filter, 1))
+            # Read after that: what is stored later has met what is left.
+            state = await self._patiently(self._state) or state
+        except ApiError as error:
+            self._log.warning("rule.stream_not_seen", reason=str(error))
+        first, stored_ns = found or (0, 0)
+        lowest, last = int(state["first_seq"]), int(state["last_seq"])
+        retention.answer(purge, first, last)
+        if 0 < first <= handled and stored_ns > time_ns - _MOMENT_NS:
+            # It was stored behind the purge, and had gone on with what was purged before we were told.
+            self._counters.last_sequence_uncertain += 1
+        if retention.limits.max_msgs:
+            deleted = state.get("deleted") or ()
+            retention.after(time_ns, lambda coming: retention.left_from(min(lowest, coming), deleted))
+            retention.seen_to = last
+        self._count()
+        del self._purges[purge]
+
+    async def _state(self) -> Json:
+        deleted = bool(self._loop.retention.limits.max_msgs)
+        state: Json = (await self._link.api.stream_info(self._stream, deleted=deleted))["state"]
+        return state
+
+    async def _patiently(self, request: Callable[[], Awaitable[_Answer]]) -> _Answer | None:
+        """The answer, however long it takes; None if the stream is deleted."""
+        while True:
+            await self._link.connected()
+            try:
+                return await request()
+            except ApiError as error:
+                if error.err_code == STREAM_NOT_FOUND:
+                    return None
+                if not error.passing:
+                    raise
+                self._log.warning("rule.predecessor_not_seen", reason=str(error))
+                await asyncio.sleep(_AGAIN)

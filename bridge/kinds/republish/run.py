@@ -1,0 +1,585 @@
+"""A republish rule at work: from its stream's state at the start to its last message at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import structlog
+
+from nats_bridge.bridge.client.audit_advisories import AUDIT_SUBJECT, Changed, Deleted, Purged, Removal
+from nats_bridge.bridge.client.jetstream_api import Json
+from nats_bridge.bridge.client.permission_violations import refused_publication, refused_subscription
+from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.consuming.ack_reply import AckReply
+from nats_bridge.bridge.consuming.lag import LagWatch
+from nats_bridge.bridge.consuming.missing_streams import existing_stream
+from nats_bridge.bridge.consuming.ordered_reader import Intake
+from nats_bridge.bridge.consuming.replay import Replay
+from nats_bridge.bridge.consuming.rule_consumer import ConsumerPlan, RuleConsumer, consumer_owner, durable_name
+from nats_bridge.bridge.errors import ApiError, BridgeError, ConfigError, RuleRefusedError
+from nats_bridge.bridge.kinds.republish.counters import RuleCounters
+from nats_bridge.bridge.kinds.republish.encoder import RepublishLoop
+from nats_bridge.bridge.kinds.republish.predecessors import Predecessors
+from nats_bridge.bridge.kinds.republish.retention import Retention, StreamLimits
+from nats_bridge.bridge.kinds.republish.seeding import Seeding
+from nats_bridge.bridge.kinds.republish.side_effects import CONSUMER_RETENTIONS, reason_against_watching
+from nats_bridge.bridge.rules.delivery import Delivery
+from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter, is_within_one
+from nats_bridge.bridge.rules.run import FailingRun, RunState
+from nats_bridge.transforms.errors import EngineError
+from nats_bridge.transforms.republish import Republish, compile_republish
+from nats_bridge.transforms.subject import collide, is_subset, is_valid_filter, matches
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
+
+    from nats_bridge.bridge.client.connection import Link
+    from nats_bridge.bridge.client.wire import Delivered
+    from nats_bridge.bridge.rules.context import RuleContext
+    from nats_bridge.bridge.settings import RepublishRule
+
+__all__ = ["RepublishRun"]
+
+_log = structlog.get_logger("bridge.rule")
+
+_REFRESH = 1.0  # seconds between two looks at the first sequence, where limits cannot be computed from outside
+
+_GAP_PAUSE = 0.1  # seconds between two looks at the stream's end, while sequences are missing
+
+_WARNING_PAUSE = 10.0  # seconds between two warnings of the same kind
+
+
+class RepublishRun(FailingRun):
+    """One republish rule.
+
+    Args:
+        rule: the rule.
+        source: the connection that holds the stream.
+        target: the connection that is published to.
+        context: the rule's surroundings.
+    """
+
+    def __init__(self, rule: RepublishRule, source: Link, target: Link, context: RuleContext) -> None:
+        self.rule = rule
+        self.counters = RuleCounters()
+        self.state: RunState = "starting"
+        self.error: BaseException | None = None
+        self._context = context
+        self._durable_name = durable_name(context.sidecar, rule.name)
+        self._durable_owner = consumer_owner(context.sidecar, rule.name)
+        self._source = source
+        self._target = target
+        self._failed = context.failed
+        self._tasks: list[asyncio.Task[None]] = []
+        self._subscriptions: list[Subscription] = []
+        self._looks: asyncio.Queue[int] = asyncio.Queue()  # times of what only a look at the stream can tell
+        self._gap = asyncio.Event()  # sequences never came, and may matter until the stream's end is known
+        self._info: Json = {}
+        self._intake: Intake | None = None
+        self._warned_too_large = 0
+        self._next_warning = 0.0
+        self._log = _log.bind(rule=rule.name, stream=rule.stream)
+
+    # -- start -------------------------------------------------------------------------------------------------------
+
+    async def check(self) -> None:
+        """Look at the stream and refuse what must not run; nothing is created on a server.
+
+        Raises:
+            StreamMissingError: there is no such stream.
+            RuleRefusedError: the rule would loop or change what its stream holds.
+            ConfigError: the dialect does not know the transform.
+        """
+        rule = self.rule
+        place = f"rule '{rule.name}': stream '{rule.stream}'"
+        self._info = await existing_stream(self._source, rule.name, rule.stream)
+        config = self._info["config"]
+        try:
+            self._republish = compile_republish(
+                rule.stream, rule.republish.native(), self._context.dialect_at(self._source)
+            )
+        except EngineError as error:
+            raise ConfigError(f"rule '{rule.name}': republish: {error}") from None
+        limits = StreamLimits.of(config)
+        self._limits = limits
+        subjects = [subject.encode() for subject in config.get("subjects") or ()]
+        self._same_account = await self._publishes_to_own_account()
+        destination = rule.republish.dest.encode()
+        if self._same_account and any(collide(destination, subject) for subject in subjects):
+            raise RuleRefusedError(
+                f"{place}: republish destination '{rule.republish.dest}' forms a cycle with the stream's subjects"
+                f" {', '.join(config.get('subjects') or ())}: choose one outside of them"
+            )
+        self._filter = self._filter_subject(limits)
+        reason = reason_against_watching(
+            config,
+            await self._source.api.consumers(rule.stream) if config.get("retention") in CONSUMER_RETENTIONS else (),
+            self._filter,
+            durable=rule.durable,
+            at_least_once=rule.delivery == "at_least_once",
+        )
+        if reason and not rule.allow_side_effects:
+            raise RuleRefusedError(f"{place} {reason} (or accept it with allow_side_effects: true)")
+        self._side_effects = reason
+        if config.get("retention") == "workqueue" and rule.durable:
+            raise RuleRefusedError(
+                f"{place} is a work-queue stream: it takes no second consumer, so no position can be kept;"
+                " say durable: false"
+            )
+
+    async def start(self) -> None:
+        """Find the starting point, learn the last sequences before it, begin to republish. After `check`."""
+        rule, config = self.rule, self._info["config"]
+        retention = Retention(self._limits)
+        self._loop = self.loop(retention)
+        self._predecessors = Predecessors(
+            self._source, rule.stream, self._loop, self.counters, lambda: self.position, self._log
+        )
+        at_least_once = rule.delivery == "at_least_once"
+        position: Literal["none", "sent", "confirmed"] = "none"
+        if rule.durable:
+            position = "confirmed" if at_least_once else "sent"
+        plan = ConsumerPlan(
+            stream=rule.stream,
+            filters=(self._filter,) if self._filter else (),
+            headers_only=rule.republish.headers_only,
+            position=position,
+            durable_name=self._durable_name,
+            owner=self._durable_owner,
+            rule=rule.name,
+            description=f" republish to {rule.republish.dest}",
+            direct=config.get("retention") in CONSUMER_RETENTIONS and not rule.durable,
+        )
+        gate = self._context.gate
+        consumer = RuleConsumer(self._source.api, plan, gate)
+        self._intake = Intake(self._source, consumer, self, self.counters, self._fail, gate)
+        acknowledge = self._acknowledge if at_least_once else None
+        delivery = self._delivery = Delivery(self._target, self.counters, acknowledge, self.measures, gate)
+        self.measures.follow(rule.kind, self.counters, lambda: delivery.in_flight)
+        self._backlog = self.measures.backlog()
+        self._delivery.start()
+        self._source.on_reconnect(self._delivery.acknowledge_again)
+        self._target.on_reconnect(self._target_is_back)
+        self._source.on_refusal(self._refused)
+        if self._target is not self._source:
+            self._target.on_refusal(self._refused)
+        await self._follow_removals(direct=plan.direct)
+        resumed = await consumer.position()
+        replay = Replay(self._source.api, rule.stream, plan.filters, headers_only=True, direct=plan.direct)
+        seeding = Seeding(self._source.api, replay, self._loop, self.counters)
+        handled = await seeding.seed(self._info, rule.start, resumed)
+        await self._learn_removed(handled)
+        await self._intake.open(handled, self._info["created"])
+        self._tasks.append(asyncio.create_task(self._look_behind_gaps()))
+        self._tasks.append(asyncio.create_task(LagWatch(self._source, self._intake, self._backlog).run()))
+        self._say_side_effects()
+        if at_least_once and rule.durable and int(config.get("max_msgs_per_subject", -1)) > 0:
+            self._log.warning(
+                "rule.position_can_jump",
+                max_msgs_per_subject=config["max_msgs_per_subject"],
+                meaning="if the sidecar is killed while a message that it has in hand is pushed out by a newer one, the"
+                " server counts those before it as acknowledged (kd/messages/removed-in-hand)",
+            )
+        if retention.limits.uncertain:
+            self._log.warning(
+                "rule.last_sequence_inexact",
+                because=", ".join(retention.limits.uncertain),
+                meaning="Nats-Last-Sequence names the newest predecessor that is seen to exist",
+            )
+            self._tasks.append(asyncio.create_task(self._refresh_floor()))
+        if self.error is not None:
+            return  # a message on the way ended it already
+        self.state = "ready"
+        self._log.info(
+            "rule.ready",
+            src=rule.republish.src,
+            dest=rule.republish.dest,
+            after_sequence=handled,
+            position="resumed" if resumed is not None else rule.start.policy,
+            delivery=str(rule.delivery),
+            dialect=self._republish.dialect.name,
+            known_subjects=len(self._loop.last_sequences),
+        )
+
+    @property
+    def republish(self) -> Republish:
+        """The compiled rule; after `check`."""
+        return self._republish
+
+    def loop(self, retention: Retention) -> RepublishLoop:
+        """What makes the rule's messages, before it has seen any; after `check`.
+
+        Args:
+            retention: the model of what the stream removes.
+        """
+        return RepublishLoop(
+            self._republish,
+            retention,
+            self.counters,
+            own_subjects=self._own_subjects(self._info["config"]),
+            exclude=[pattern.encode() for pattern in self.rule.exclude],
+            max_payload=self._target.client.max_payload,
+        )
+
+    async def stop(self) -> None:
+        """Stop the intake, publish what is in hand, have it confirmed, leave nothing ephemeral behind."""
+        if self._intake is None:
+            self.state = "stopped"
+            return
+        failed = self.state == "failed"
+        self.state = "draining"
+        await end_tasks(*self._tasks)
+        await self._unsubscribe()
+        try:
+            if failed:
+                await self._intake.abandon(held=self._delivery.held)
+            else:
+                await self._intake.close()
+                await self._delivery.settled()
+                if self._delivery.acknowledged and self._context.gate.is_open:
+                    # Acknowledgements have no answer by themselves; the next start must not find an older position.
+                    await self._source.api.acknowledge(self._delivery.acknowledged)
+            await self._source.flush()
+        except (BridgeError, OSError) as error:
+            self._log.error("rule.drain_incomplete", reason=str(error))
+        await self._delivery.stop()
+        await self._stop_listening()
+        self.state = "failed" if failed else "stopped"
+        self._log.info("rule.stopped", **self._counted())
+
+    async def abandon(self) -> None:
+        """End a `stop` that was cancelled because it took too long: what is in hand stays for the next start."""
+        if self._intake is None or self.state == "stopped":
+            return
+        try:
+            await self._intake.abandon(held=self._delivery.held)
+            await self._source.flush()
+        except (BridgeError, OSError) as error:
+            self._log.error("rule.abandon_incomplete", reason=str(error))
+        await self._delivery.stop()
+        await self._stop_listening()
+        self.state = "stopped"
+        self._log.error("rule.abandoned", **self._counted())
+
+    async def end_at_once(self) -> None:
+        """Leave consumer and position to whoever works on the rule now; see `RuleRun`."""
+        if self._intake is not None:
+            await self._intake.end_at_once()
+            await self._delivery.stop()
+            await self._stop_listening()
+            await end_tasks(*self._tasks)
+            await self._unsubscribe()
+        self.state = "stopped"
+        self._log.warning("rule.ended_at_once", **self._counted())
+
+    async def _stop_listening(self) -> None:
+        await self._predecessors.end()
+        self._source.forget(self._delivery.acknowledge_again, self._refused)
+        self._target.forget(self._target_is_back, self._refused)
+
+    async def _unsubscribe(self) -> None:
+        await self._source.removals.leave(self.rule.stream, self._on_removal)
+        while self._subscriptions:
+            subscription = self._subscriptions.pop()
+            if not self._source.client.is_closed:
+                await subscription.unsubscribe()
+
+    @property
+    def filtered(self) -> bool:
+        """Whether the server leaves out subjects that the rule does not mean."""
+        return self._filter is not None
+
+    @property
+    def ready(self) -> bool:
+        """Whether the rule has its starting point, its consumer, and a server to publish to, at this moment."""
+        attached = self._intake is not None and self._intake.attached
+        return self.state == "ready" and attached and self._target.client.is_connected
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """The connections of stream and target."""
+        return (self._source,) if self._target is self._source else (self._source, self._target)
+
+    def _waits_for(self) -> str | None:
+        if self._intake is None:
+            return f"its starting point in stream '{self.rule.stream}'"
+        if not self._intake.attached or self._intake.waits_for:
+            return self._intake.waits_for or f"its consumer on stream '{self.rule.stream}'"
+        return self._delivery.waiting_for
+
+    @property
+    def has_work(self) -> bool:
+        """Whether messages are in hand; see `RuleRun`."""
+        return self._intake is not None and (self._intake.has_work or self._delivery.has_work)
+
+    def status(self) -> dict[str, Any]:
+        """The stream, and the sequence of the last message taken; see `RuleRun`."""
+        return {"stream": self.rule.stream, "position": self.position}
+
+    @property
+    def position(self) -> int:
+        """Stream sequence of the last message taken."""
+        return self._intake.handled if self._intake is not None else 0
+
+    # -- batches (BatchSink) -----------------------------------------------------------------------------------------
+
+    def accept(self, batch: list[Delivered], gap_after: int | None) -> Awaitable[None] | None:
+        """Republish a batch; see `BatchSink`."""
+        if gap_after is not None:
+            self._skip(batch, gap_after)
+        tracing = self._context.tracing
+        if tracing is not None:
+            return tracing.around(batch, partial(self._accept, batch))
+        return self._accept(batch)
+
+    def _accept(self, batch: list[Delivered]) -> Awaitable[None] | None:
+        oldest_ns = self.measures.took(batch, self._backlog)
+        out: list[bytes] = []
+        done = self._loop.run(batch, out)
+        if self.counters.too_large != self._warned_too_large:
+            self._warn_too_large()
+        if done < len(batch):
+            return self._resolve(batch[done:], out, batch[-1][1], oldest_ns)
+        if self._predecessors.expects:
+            self._predecessors.handed_on()
+        return self._delivery.send(out, batch[-1][1], oldest_ns)
+
+    def _skip(self, batch: list[Delivered], seen: int) -> None:
+        """Tell the model which sequences never came before or within a batch."""
+        for _, reply, _, _ in batch:
+            sequence = AckReply.parse(reply).stream_sequence
+            if sequence > seen + 1:
+                self._loop.retention.skip(seen + 1, sequence - 1)
+            seen = sequence
+        self._gap.set()
+
+    def vanished(self, messages: int) -> None:
+        """Count what was gone before the consumer reached it; see `BatchSink`."""
+        self.counters.vanished += messages
+
+    def confirm(self, reply: bytes) -> Awaitable[None] | None:
+        """Acknowledge once everything before is confirmed; see `BatchSink`."""
+        return self._delivery.send([], reply)
+
+    async def settled(self) -> None:
+        """Wait for confirmations; see `BatchSink`."""
+        await self._delivery.settled()
+
+    async def stream_recreated(self, info: Json) -> None:
+        """Forget the old stream; see `BatchSink`."""
+        self._info = info
+        self._loop.forget()
+        self._predecessors.forget()
+        self._limits = StreamLimits.of(info["config"])
+        state = info["state"]
+        self._loop.retention = Retention(
+            self._limits, floor=int(state["first_seq"] or 1), followed_from=int(state["last_seq"])
+        )
+        self._loop.own_subjects = self._own_subjects(info["config"])
+
+    def _warn_too_large(self) -> None:
+        self._warned_too_large = self.counters.too_large
+        now = asyncio.get_running_loop().time()
+        if now < self._next_warning:
+            return
+        self._next_warning = now + _WARNING_PAUSE
+        self._log.warning(
+            "rule.message_too_large",
+            max_payload=self._loop.max_payload,
+            so_far=self.counters.too_large,
+            meaning="with the republish headers it exceeds what the target accepts, so it was not republished",
+        )
+
+    def _target_is_back(self) -> None:
+        self._loop.max_payload = self._target.client.max_payload
+
+    async def _resolve(self, rest: list[Delivered], out: list[bytes], reply: bytes, oldest_ns: int) -> None:
+        while True:
+            suspect = self._loop.suspect
+            assert suspect is not None
+            await self._predecessors.resolve(suspect)
+            done = self._loop.run(rest, out)
+            rest = rest[done:]
+            if not rest:
+                break
+        waiting = self._delivery.send(out, reply, oldest_ns)
+        if waiting is not None:
+            await waiting
+
+    def _acknowledge(self, reply: bytes) -> None:
+        if self._source.client.is_connected and self._context.gate.is_open:
+            self._source.client.write_raw(b"PUB %b 4\r\n+ACK\r\n" % reply, self._context.gate)
+
+    # -- the starting point ------------------------------------------------------------------------------------------
+
+    async def _learn_removed(self, handled: int) -> None:
+        """Start the model of removals from the stream's present state."""
+        retention = self._loop.retention
+        state = (await self._source.api.stream_info(self.rule.stream, deleted=bool(self._limits.max_msgs)))["state"]
+        retention.begin(min(int(state["first_seq"]), handled + 1))
+        retention.followed_from = int(state["last_seq"])
+        if self._limits.max_msgs and retention.history is None:
+            for sequence in state.get("deleted") or ():
+                retention.removed(int(sequence))
+
+    # -- what the server says meanwhile ------------------------------------------------------------------------------
+
+    async def _follow_removals(self, *, direct: bool) -> None:
+        self._tasks.append(asyncio.create_task(self._look_where_told()))
+        await self._source.removals.follow(self.rule.stream, self._on_removal)
+        if direct:
+            gone = f"$JS.EVENT.ADVISORY.CONSUMER.DELETED.{self.rule.stream}.*"
+            self._subscriptions.append(await self._source.client.subscribe(gone, cb=self._on_consumer_deleted))
+
+    def _on_removal(self, removal: Removal) -> None:
+        if self.state == "draining":
+            return
+        match removal:
+            case Deleted():
+                self._predecessors.deleted(removal)
+            case Purged():
+                self._predecessors.purged(removal)
+            case Changed():
+                self._looks.put_nowait(removal.time_ns)
+
+    async def _look_where_told(self) -> None:
+        while True:
+            await self._look_at_stream(await self._looks.get())
+            self.counters.removals += 1
+
+    async def _look_at_stream(self, time_ns: int = 0) -> None:
+        """See what is gone, which holds for messages stored after `time_ns`, and whether the stream was changed."""
+        try:
+            # Only max_msgs needs to know how many are gone between the first and the last.
+            info = await self._source.api.stream_info(self.rule.stream, deleted=bool(self._limits.max_msgs and time_ns))
+        except ApiError as error:
+            self._log.warning("rule.stream_not_seen", reason=str(error))
+            return
+        retention = self._loop.retention
+        first, deleted = int(info["state"]["first_seq"]), info["state"].get("deleted") or ()
+
+        if time_ns:
+            retention.after(time_ns, lambda coming: retention.left_from(min(first, coming), deleted))
+        else:
+            retention.raise_floor(first)
+        if info["config"] != self._info["config"] and info["created"] == self._info["created"]:
+            self._info = info
+            limits = StreamLimits.of(info["config"])
+            if limits != self._limits:
+                self._limits = limits
+                self._loop.retention = Retention(limits, floor=first)
+                self._log.warning("rule.limits_changed", uncertain=", ".join(limits.uncertain) or "nothing")
+            self._loop.own_subjects = self._own_subjects(info["config"])
+            self._loop.forget_destinations()
+
+    async def _look_behind_gaps(self) -> None:
+        """Ask for the stream's end once sequences were missing: behind it, they are no predecessors."""
+        while True:
+            await self._gap.wait()
+            self._gap.clear()
+            retention = self._loop.retention
+            newest = retention.skipped[-1][1] if retention.skipped else 0
+            try:
+                state = (await self._source.api.stream_info(self.rule.stream))["state"]
+                retention.gone_at(int(state["last_seq"]), newest)
+            except ApiError as error:
+                self._log.warning("rule.stream_not_seen", reason=str(error))
+                self._gap.set()
+                await asyncio.sleep(_REFRESH)
+                await self._source.connected()
+            await asyncio.sleep(_GAP_PAUSE)
+
+    async def _refresh_floor(self) -> None:
+        while True:
+            await asyncio.sleep(_REFRESH)
+            await self._source.connected()
+            await self._look_at_stream()
+
+    async def _on_consumer_deleted(self, _: Msg) -> None:
+        if self.state != "ready":
+            return
+        reason = reason_against_watching(
+            self._info["config"],
+            await self._source.api.consumers(self.rule.stream),
+            self._filter,
+            durable=False,
+            at_least_once=False,
+        )
+        if reason == self._side_effects:
+            return
+        self._side_effects = reason
+        if self.rule.allow_side_effects:
+            self._say_side_effects()
+            return
+        self._fail(
+            RuleRefusedError(f"rule '{self.rule.name}': stream '{self.rule.stream}' {reason} from now on; stopped")
+        )
+
+    def _say_side_effects(self) -> None:
+        if self._side_effects:
+            self._log.warning("rule.side_effects", meaning=f"the stream {self._side_effects}")
+
+    def _refused(self, text: str) -> None:
+        """A violation of permissions, of whatever is on the connections; the server's text is in lower case."""
+        subject = refused_publication(text)
+        if subject and self._is_ours(subject):
+            self._delivery.refused()
+            self._fail(
+                RuleRefusedError(
+                    f"rule '{self.rule.name}': the server refuses a publication ({text}):"
+                    " allow the user to publish to the rule's destination"
+                )
+            )
+        elif refused_subscription(text) == AUDIT_SUBJECT.lower().encode():
+            self._log.warning(
+                "rule.removals_not_heard",
+                reason=text,
+                meaning="Nats-Last-Sequence may name messages that were deleted or purged",
+            )
+
+    def _is_ours(self, subject: bytes) -> bool:
+        """Whether the rule publishes on a subject, which the server tells in lower case."""
+        if subject.startswith((b"$js.ack.", b"$js.fc.")):
+            return b".%b." % self.rule.stream.lower().encode() in subject
+        return matches(subject, covering_filter(self._republish.transform).lower().encode())
+
+    # -- facts -------------------------------------------------------------------------------------------------------
+
+    def _filter_subject(self, limits: StreamLimits) -> str | None:
+        source = self.rule.republish.src
+        if source in {"", ">"} or limits.needs_every_subject or self._covers_all(source):
+            return None
+        tokens = source.split(".")
+        # A token such as `*x` matches anything in a transform but only itself in a consumer's filter.
+        if any(token.startswith("*") and token != "*" for token in tokens) or not is_valid_filter(source.encode()):
+            return None
+        is_old = tuple(map(int, self._source.server_version.split(".")[:2])) < (2, 10)
+        if is_old and not is_within_one(source.encode(), self._info["config"].get("subjects") or ()):
+            return None
+        return source
+
+    def _covers_all(self, source: str) -> bool:
+        """Whether every message is meant. Then no filter is needed, and without one each missing sequence is seen."""
+        config = self._info["config"]
+        subjects = config.get("subjects")
+        return (
+            bool(subjects)
+            and not config.get("sources")
+            and all(is_subset(subject.encode(), source.encode()) for subject in subjects)
+        )
+
+    def _own_subjects(self, config: Json) -> tuple[bytes, ...]:
+        return tuple(subject.encode() for subject in config.get("subjects") or ()) if self._same_account else ()
+
+    async def _publishes_to_own_account(self) -> bool:
+        if self._target is self._source:
+            return True
+        try:
+            other = await self._target.api.stream_info(self.rule.stream)
+        except ApiError:
+            return False
+        return bool(other["created"] == self._info["created"])

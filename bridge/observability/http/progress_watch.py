@@ -1,0 +1,150 @@
+"""Whether a rule is wedged: it has work in hand, names nothing that it waits for, and still does not get on.
+
+A liveness probe that fails gets the whole process killed, so it must fail for our own faults only. A server that is
+away, full, without a leader or simply frozen is none: restarting the sidecar would not help, and an outage would
+restart every pod at once. So time counts against a rule only while all of this holds, look after look:
+
+* it is at work (`ready`), and was not just started, stopped or replaced;
+* it holds messages that it took and has not passed on (`has_work`);
+* it says of nothing that it waits for it (`waiting_for`);
+* not one of its counters has moved;
+* each of its servers has answered a PING since the last look, on the very connection that the rule uses.
+
+The looks are also the event loop's own heartbeat: how late they come tells how long something held it up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.rules.run import RuleRun
+
+if TYPE_CHECKING:
+    from nats_bridge.bridge.settings import Rule
+
+__all__ = ["ProgressWatch", "WatchedSeat"]
+
+_log = structlog.get_logger("bridge.http")
+
+_LOOK = 1.0  # seconds between two looks
+_REMEMBERED = 60  # looks whose delays are remembered
+
+
+class WatchedSeat(Protocol):
+    """What is looked at."""
+
+    @property
+    def rule(self) -> Rule:
+        """The rule."""
+
+    @property
+    def run(self) -> RuleRun | None:
+        """What runs it at this moment."""
+
+
+@dataclass(slots=True)
+class _Look:
+    """What was seen of a rule, and for how long nothing has changed since."""
+
+    run: RuleRun
+    counted: Mapping[str, int]
+    still: int = 0  # looks without progress that count
+    pings: dict[Link, asyncio.Task[bool]] = field(default_factory=dict)
+
+
+class ProgressWatch:
+    """Looks at rules once a second.
+
+    Args:
+        seats: tells which rules there are.
+        patience: seconds without progress until a rule counts as wedged.
+
+    Attributes:
+        looks: how often it has looked.
+    """
+
+    def __init__(self, seats: Callable[[], Iterable[WatchedSeat]], patience: float) -> None:
+        self.looks = 0
+        self._seats = seats
+        self._patience = patience
+        self._looks: dict[str, _Look] = {}
+        self._delays: deque[float] = deque(maxlen=_REMEMBERED)
+        self._looking: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._looking = asyncio.create_task(self._look_for_ever())
+
+    async def stop(self) -> None:
+        """Look no more."""
+        pings = [ping for look in self._looks.values() for ping in look.pings.values()]
+        await end_tasks(self._looking, *pings)
+
+    def wedged(self) -> dict[str, float]:
+        """The wedged rules, and the seconds for which each has not got on."""
+        stuck = {name: look.still * _LOOK for name, look in self._looks.items()}
+        return {name: seconds for name, seconds in stuck.items() if seconds >= self._patience}
+
+    @property
+    def longest_delay(self) -> float:
+        """Seconds for which something held up the event loop, the longest of the last minute."""
+        return max(self._delays, default=0.0)
+
+    async def _look_for_ever(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + _LOOK
+            await asyncio.sleep(_LOOK)
+            self._delays.append(max(loop.time() - due, 0.0))
+            try:
+                self.look()
+            except Exception as error:
+                # A fault here must not end the looks, nor the process: it would blame rules that are well.
+                _log.error("http.watch_failed", reason=str(error), exc_info=error)
+
+    def look(self) -> None:
+        """Look once at every rule."""
+        self.looks += 1
+        rules = {seat.rule.name: seat.run for seat in self._seats()}
+        for name in self._looks.keys() - rules.keys():
+            self._forget(name)
+        for name, run in rules.items():
+            if run is None or run.state != "ready" or run.waiting_for is not None or not run.has_work:
+                self._forget(name)
+            else:
+                self._look_at(name, run)
+
+    def _look_at(self, name: str, run: RuleRun) -> None:
+        counted = run.counters.as_dict()
+        look = self._looks.get(name)
+        if look is None or look.run is not run or look.counted != counted:
+            self._forget(name)
+            self._looks[name] = _Look(run, counted)
+            return
+        links, pings = set(run.links), look.pings
+        if pings and not all(ping.done() for ping in pings.values()):
+            return  # a server that does not answer: no fault of the rule
+        if pings.keys() == links and all(not ping.cancelled() and ping.result() for ping in pings.values()):
+            look.still += 1
+        look.pings = {link: asyncio.create_task(_answers(link)) for link in links}
+
+    def _forget(self, name: str) -> None:
+        look = self._looks.pop(name, None)
+        if look is not None:
+            for ping in look.pings.values():
+                ping.cancel()
+
+
+async def _answers(link: Link) -> bool:
+    try:
+        return await link.flush()
+    except (OSError, ConnectionError):
+        return False

@@ -1,0 +1,249 @@
+"""Every event that the sidecar logs: its level, what it means, and the fields that it has beside those of its room.
+
+Every line has `event`, `level` and `timestamp`; a rule's lines have `rule`, and `stream` and `origin` where they are
+about one; a connection's have `connection`. Many have `meaning`, which says what follows. A test holds this table and
+the code together, and docs/logs.md to this table: `python -m nats_bridge.bridge.observability.log_events` rewrites its
+part of the page.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+__all__ = ["BOUND_FIELDS", "EVENTS", "Level", "LogEvent", "as_markdown", "with_table"]
+
+Level: TypeAlias = Literal["info", "warning", "error"]
+
+BOUND_FIELDS: Final = frozenset({"rule", "stream", "origin", "connection", "meaning", "exc_info"})
+"""Fields that any event may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogEvent:
+    """An event.
+
+    Attributes:
+        level: how bad it is.
+        meaning: what it says, in one sentence.
+        fields: what it carries, beside the fields that any event may have.
+        always: whether it is logged however often it comes: what begins or ends something.
+    """
+
+    level: Level
+    meaning: str
+    fields: tuple[str, ...] = ()
+    always: bool = False
+
+
+EVENTS: Final[dict[str, LogEvent]] = {
+    # -- the process
+    "sidecar.starting": LogEvent("info", "The process has begun.", ("name", "config", "rules"), always=True),
+    "sidecar.ready": LogEvent(
+        "info",
+        "Every rule was looked at; those that can work do, others wait for a stream or stand by.",
+        ("name", "rules", "waiting", "standby", "http"),
+        always=True,
+    ),
+    "sidecar.draining": LogEvent("info", "The end was asked for; rules finish.", ("reason",), always=True),
+    "sidecar.stopped": LogEvent("info", "Everything in hand was finished.", always=True),
+    "sidecar.ended": LogEvent("error", "The sidecar ends because of an error.", ("reason",), always=True),
+    "sidecar.refused": LogEvent("error", "The sidecar does not start.", ("code", "reason"), always=True),
+    "http.failed": LogEvent("error", "An answer over HTTP met a fault in the program.", ("path", "reason")),
+    "http.watch_failed": LogEvent("error", "The watch for wedged rules met a fault in the program.", ("reason",)),
+    # -- reading the configuration again
+    "reload.begins": LogEvent("info", "The file is read again.", ("asked_by", "config"), always=True),
+    "reload.applied": LogEvent("info", "What it says holds from now on.", ("asked_by", "rules"), always=True),
+    "reload.unchanged": LogEvent("info", "It says what held already.", ("asked_by",), always=True),
+    "reload.refused": LogEvent(
+        "error", "It cannot be taken; what held before goes on.", ("asked_by", "reason"), always=True
+    ),
+    "reload.failed": LogEvent("error", "Taking it met a fault in the program.", ("reason",), always=True),
+    "rule.copied_anew": LogEvent(
+        "warning", "A source was changed so that the target's records do not speak of it.", always=True
+    ),
+    "rule.durable_left": LogEvent(
+        "warning", "A rule's durable consumer stays on the server, and no rule uses it.", ("consumer",), always=True
+    ),
+    # -- connections
+    "connection.lost": LogEvent("warning", "A connection broke; it is tried again for ever."),
+    "connection.back": LogEvent("info", "A connection is back, its subscriptions included.", ("server",)),
+    "connection.closed": LogEvent("error", "The server ended a connection for good.", ("reason",), always=True),
+    "connection.refused": LogEvent(
+        "error", "The server refused a publication, request or subscription of ours.", ("server_says",)
+    ),
+    "connection.not_let_in": LogEvent(
+        "error", "A server does not let us in again: credentials or TLS; tried again for ever.", ("reason",)
+    ),
+    "connection.error": LogEvent("warning", "Something went wrong on a connection.", ("error",)),
+    # -- a rule's life
+    "rule.ready": LogEvent(
+        "info",
+        "A rule is at work.",
+        (
+            "src",
+            "dest",
+            "after_sequence",
+            "position",
+            "delivery",
+            "dialect",
+            "known_subjects",
+            "sources",
+            "attach_message",
+            "stored_by",
+            "queue",
+            "again",
+        ),
+        always=True,
+    ),
+    "rule.waiting": LogEvent("warning", "A stream that the rule needs is not there, or does not take it.", ("reason",)),
+    "rule.start_delayed": LogEvent(
+        "warning", "A server cannot be asked now; the start is tried again.", ("reason", "again_in")
+    ),
+    "rule.failed": LogEvent("error", "A rule ended, and with it the sidecar.", ("reason",), always=True),
+    "rule.stopped": LogEvent("info", "A rule finished; with what it counted.", always=True),
+    "rule.ended_at_once": LogEvent(
+        "warning", "A rule ended without finishing; what was in hand is done by whoever is next.", always=True
+    ),
+    "rule.lead_lost": LogEvent("warning", "Another replica may do the rule's work by now.", always=True),
+    "rule.abandoned": LogEvent("error", "A rule took too long to finish.", ("lost",), always=True),
+    "rule.abandon_incomplete": LogEvent("error", "Its consumer was left as it was.", ("reason",), always=True),
+    "rule.drain_incomplete": LogEvent("error", "A rule could not finish what was in hand.", ("reason",), always=True),
+    "rule.drain_failed": LogEvent("error", "A rule's end went wrong.", ("reason",), always=True),
+    "rule.drain_timeout": LogEvent("error", "A rule was still busy at the end of its time.", ("seconds",), always=True),
+    # -- replicas
+    "leadership.ready": LogEvent("info", "Leases can be read and written.", ("replica", "ttl"), always=True),
+    "leadership.bucket_made": LogEvent("info", "The bucket of the leases was not there.", ("bucket",), always=True),
+    "leadership.few_servers": LogEvent(
+        "info", "The cluster has too few servers for the bucket, as far as they have met.", ("bucket",), always=True
+    ),
+    "leadership.one_server": LogEvent(
+        "warning", "The bucket was made on one server of a cluster.", ("bucket", "reason"), always=True
+    ),
+    "leadership.bucket_gone": LogEvent(
+        "warning", "The bucket of the leases was deleted; it is made again.", ("bucket",)
+    ),
+    "leadership.bucket_missing": LogEvent("warning", "The bucket of the leases cannot be made again.", ("reason",)),
+    "leadership.no_hints": LogEvent("warning", "Writes of leases are not heard, only seen.", ("reason",)),
+    "leadership.no_answer": LogEvent("warning", "The bucket of the leases does not answer.", ("reason",)),
+    "leadership.refused": LogEvent("warning", "The bucket refuses a lease.", ("reason",)),
+    "leadership.leads": LogEvent("info", "This replica leads the rule from now on.", ("term",), always=True),
+    "leadership.lost": LogEvent("warning", "This replica's term is over.", ("term",), always=True),
+    "leadership.given_back": LogEvent("info", "The lease was given back.", ("term", "stored"), always=True),
+    "leadership.failed": LogEvent("error", "The task of a lease ended with a fault.", ("reason",), always=True),
+    # -- what rules meet
+    "rule.last_sequence_inexact": LogEvent(
+        "warning", "The stream's limits cannot be followed from outside: Nats-Last-Sequence can differ.", ("because",)
+    ),
+    "rule.limits_changed": LogEvent("warning", "The stream's limits were changed.", ("uncertain",)),
+    "rule.removals_not_heard": LogEvent("warning", "The user may not hear of deletes and purges.", ("reason",)),
+    "rule.not_ready": LogEvent(
+        "warning", "The rule has not been ready for ten seconds.", ("waiting_for", "for_seconds")
+    ),
+    "rule.message_too_large": LogEvent(
+        "warning", "With its new headers a message exceeds what the server takes.", ("max_payload", "so_far")
+    ),
+    "rule.position_can_jump": LogEvent(
+        "warning",
+        "A crash may lose messages behind which the stream removed one: kd/messages/removed-in-hand.",
+        ("max_msgs_per_subject",),
+    ),
+    "rule.side_effects": LogEvent("warning", "Watching changes what the stream holds, as was allowed."),
+    "rule.predecessor_not_seen": LogEvent(
+        "warning", "A message's predecessor could not be asked for; it waits.", ("reason",)
+    ),
+    "rule.stream_not_seen": LogEvent("warning", "The stream's state could not be asked for.", ("reason",)),
+    "rule.selects_nothing": LogEvent("warning", "The origin has no subject that the rule selects."),
+    "rule.second_transform": LogEvent("warning", "The stream transforms subjects itself, too.", ("native",)),
+    "rule.message_refused": LogEvent("warning", "A publisher's message cannot be passed on.", ("reason", "so_far")),
+    "rule.overloaded": LogEvent("warning", "Messages come faster than the server takes them.", ("so_far",)),
+    "rule.advisories_dropped": LogEvent("warning", "More advisories came than may wait.", ("so_far",)),
+    "rule.own_advisory": LogEvent("warning", "An advisory about the rule's own results was left out.", ("so_far",)),
+    "rule.message_not_readable": LogEvent("warning", "The message of an advisory cannot be read.", ("reason",)),
+    "rule.message_not_seen": LogEvent("warning", "It cannot be read now; tried again.", ("reason",)),
+    "rule.stream_silent": LogEvent("warning", "A stream did not confirm; published again.", ("messages",)),
+    "rule.refused_by_stream": LogEvent("error", "A stream refuses a message for good.", ("reason",)),
+    "rule.target_streams_unknown": LogEvent("warning", "It is not known which streams take the results.", ("reason",)),
+    # -- reading a stream
+    "intake.consumer_away": LogEvent(
+        "warning",
+        "The server of the rule's ephemeral consumer is away or was; another is made.",
+        ("consumer", "reason"),
+    ),
+    "intake.waiting": LogEvent("warning", "The server cannot be asked for a consumer or a range now.", ("reason",)),
+    "intake.recovered": LogEvent(
+        "info", "What was missing between two deliveries was read again.", ("consumer", "messages", "upto")
+    ),
+    "intake.unbound": LogEvent(
+        "warning", "The server takes the consumer's listener for gone; it subscribes again.", ("consumer",)
+    ),
+    "intake.consumer_recreated": LogEvent("warning", "The rule's consumer was gone.", ("consumer", "after")),
+    "intake.stream_recreated": LogEvent("warning", "The stream is a new one of the same name.", ("created",)),
+    "intake.stream_shorter": LogEvent(
+        "warning", "The server lost the end of the stream.", ("position", "last_sequence")
+    ),
+    "consumer.taken_over": LogEvent(
+        "warning",
+        "The durable consumer was recreated, because a subscription matches its inbox: of a process that lost the lead,"
+        " or one such as `>`.",
+        ("consumer", "after"),
+    ),
+    "consumer.stream_shorter": LogEvent(
+        "warning", "The position is behind the stream's end, which the server lost.", ("position", "last_sequence")
+    ),
+    # -- copying
+    "copying.begins": LogEvent("info", "An entry is copied from here on.", ("after_sequence", "already_there")),
+    "copying.begins_at_time": LogEvent("warning", "No copy tells the position; a time does.", ("time",)),
+    "copying.searching_position": LogEvent("info", "The target is read backwards for copies.", ("searched", "left")),
+    "copying.interrupted": LogEvent("warning", "It is not known what was stored; looked up again.", ("reason",)),
+    "copying.incomplete": LogEvent(
+        "warning", "An interruption left copies out; they are made now.", ("missing", "of_lost_messages")
+    ),
+    "copying.assumed_deleted": LogEvent("warning", "Copies are not in the target any more.", ("messages",)),
+    "copying.origin_shorter": LogEvent(
+        "warning", "The server lost the end of the origin.", ("position", "last_sequence")
+    ),
+    "copying.origin_recreated": LogEvent("warning", "The origin is a new stream of the same name.", ("created",)),
+    "copying.renamed_headers": LogEvent(
+        "warning", "The target does not store a counter's or schedule's headers; they have other names."
+    ),
+    "copying.waits": LogEvent("warning", "The target takes nothing at the moment; nothing is lost.", ("server_says",)),
+    "copying.continues": LogEvent("info", "The target takes messages again."),
+    "copying.rejected": LogEvent(
+        "warning", "The target refuses a message for good; on_rejected decides.", ("sequence", "reason", "published_to")
+    ),
+    # -- loops
+    "loops.not_seen": LogEvent("warning", "A part of the accounts could not be looked at for loops.", ("reason",)),
+    "loops.native": LogEvent("warning", "The servers' own configuration has a loop that no rule is in.", ("reason",)),
+    # -- telemetry
+    "telemetry.exports": LogEvent("info", "Metrics or traces are sent by OTLP.", ("metrics", "traces"), always=True),
+    "telemetry.not_exported": LogEvent("warning", "OTLP is asked for, and cannot be done.", ("reason",)),
+    "telemetry.no_traces": LogEvent("warning", "Traces are asked for, and go nowhere.", ("trace",)),
+    "telemetry.export_failed": LogEvent("warning", "What was to be sent by OTLP was not taken.", ("signal",)),
+    "telemetry.last_export_failed": LogEvent("warning", "The last of it was not taken at the end.", ("seconds",)),
+}
+"""By name."""
+
+_BEGIN, _END = "<!-- events: begin -->", "<!-- events: end -->"
+_PAGE = Path(__file__).parent.parent / "docs" / "logs.md"
+
+
+def as_markdown() -> str:
+    """The table of the page about logs."""
+    lines = ["| event | level | meaning | fields |", "|---|---|---|---|"]
+    for name, event in EVENTS.items():
+        fields = ", ".join(f"`{field}`" for field in event.fields)
+        lines.append(f"| `{name}`{'' if event.always else ' ¹'} | {event.level} | {event.meaning} | {fields} |")
+    return "\n".join(lines)
+
+
+def with_table(page: str) -> str:
+    """A page with the table between its two marks."""
+    before, _, rest = page.partition(_BEGIN)
+    _, _, after = rest.partition(_END)
+    return f"{before}{_BEGIN}\n{as_markdown()}\n{_END}{after}"
+
+
+if __name__ == "__main__":
+    _PAGE.write_text(with_table(_PAGE.read_text("utf-8")), "utf-8")

@@ -1,0 +1,73 @@
+"""Keeps storms of the same event out of the log: a few are written, then one now and then, with how many were not.
+
+What begins or ends something (`LogEvent.always`) is always written.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from structlog import DropEvent
+
+from nats_bridge.bridge.observability.log_events import EVENTS
+
+__all__ = ["StormLimit"]
+
+_ABOUT = ("event", "rule", "connection", "stream", "origin")
+"""Lines that differ in one of these are not the same."""
+
+_MOST_KINDS = 10_000  # of lines, remembered
+
+
+@dataclass(slots=True)
+class _Seen:
+    tokens: float
+    at: float
+    suppressed: int = 0
+
+
+class StormLimit:
+    """A processor for structlog.
+
+    Args:
+        burst: lines of the same kind that are written at once.
+        pause: seconds after which one more is.
+        clock: seconds, ever growing.
+    """
+
+    def __init__(self, burst: int = 10, pause: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._burst = burst
+        self._pause = pause
+        self._clock = clock
+        self._seen: OrderedDict[tuple[Any, ...], _Seen] = OrderedDict()
+
+    def __call__(self, _: Any, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        """Pass a line on, with `suppressed` if others of its kind were left out before it.
+
+        Raises:
+            DropEvent: it is left out.
+        """
+        known = EVENTS.get(str(line.get("event")))
+        if known is not None and known.always:
+            return line
+        now = self._clock()
+        kind = tuple(line.get(field) for field in _ABOUT)
+        seen = self._seen.get(kind)
+        if seen is None:
+            seen = self._seen[kind] = _Seen(self._burst, now)
+            if len(self._seen) > _MOST_KINDS:
+                self._seen.popitem(last=False)
+        self._seen.move_to_end(kind)
+        seen.tokens = min(seen.tokens + (now - seen.at) / self._pause, self._burst)
+        seen.at = now
+        if seen.tokens < 1:
+            seen.suppressed += 1
+            raise DropEvent
+        seen.tokens -= 1
+        if seen.suppressed:
+            line["suppressed"], seen.suppressed = seen.suppressed, 0
+        return line

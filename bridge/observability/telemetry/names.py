@@ -1,0 +1,239 @@
+"""Every name that telemetry uses: metrics, their labels, attributes of spans. Nothing else makes up a name.
+
+A metric has two names: one for Prometheus, by its customs (`nats_bridge_`, base units, `_total`), and one for
+OpenTelemetry, that of the semantic conventions for messaging where they have one, and under `messaging.nats.` where
+they do not (they know nothing of NATS yet). No label or attribute of a metric ever holds a subject.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+__all__ = [
+    "ATTRIBUTES",
+    "BATCH_COUNT",
+    "BODY_SIZE",
+    "BUILD_INFO",
+    "CONNECTION_RECONNECTS",
+    "CONNECTION_UP",
+    "DESTINATION",
+    "DROPPED",
+    "END_TO_END",
+    "EVENTS",
+    "FACTS",
+    "IN_FLIGHT",
+    "LAG_MESSAGES",
+    "LAG_SECONDS",
+    "LEADER",
+    "METRICS",
+    "OPERATION",
+    "OPERATIONS",
+    "OPERATION_TYPE",
+    "PROGRESS",
+    "PUBLISH",
+    "READY",
+    "RECEIVED_BYTES",
+    "RECEIVED_MESSAGES",
+    "RELOADS",
+    "RULE",
+    "RULE_READY",
+    "RULE_STATE",
+    "SENT_BYTES",
+    "SENT_MESSAGES",
+    "SEQUENCE",
+    "START_TIME",
+    "SUBJECT",
+    "SYSTEM",
+    "SYSTEM_NATS",
+    "Metric",
+]
+
+SYSTEM, SYSTEM_NATS = "messaging.system", "nats"
+OPERATION = "messaging.operation.name"
+OPERATION_TYPE = "messaging.operation.type"
+DESTINATION = "messaging.destination.name"
+BATCH_COUNT = "messaging.batch.message_count"
+BODY_SIZE = "messaging.message.body.size"
+RULE = "messaging.nats.bridge.rule"
+SEQUENCE = "messaging.nats.stream.sequence"
+SUBJECT = "messaging.nats.subject"
+"""In spans of single messages only."""
+
+OPERATIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "republish": "republish",
+        "sources": "copy",
+        "mirror": "copy",
+        "kv_sources": "copy",
+        "subject_transform": "transform",
+        "advisories": "republish",
+    }
+)
+"""What spans call the work of every kind of rule."""
+
+ATTRIBUTES: Mapping[str, str] = MappingProxyType(
+    {
+        "rule": RULE,
+        "kind": "messaging.nats.bridge.kind",
+        "reason": "messaging.nats.bridge.reason",
+        "event": "messaging.nats.bridge.event",
+        "state": "messaging.nats.bridge.state",
+        "result": "messaging.nats.bridge.result",
+        "connection": "messaging.nats.bridge.connection",
+        "version": "messaging.nats.bridge.version",
+    }
+)
+"""The attribute in OpenTelemetry of every label."""
+
+_Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
+_OURS = "messaging.nats.bridge."
+_BY_RULE = ("rule", "kind")
+_CONVENTIONAL = {
+    "messaging.client.consumed.messages": ("receive", "receive"),
+    "messaging.client.sent.messages": ("publish", "send"),
+    "messaging.client.operation.duration": ("publish", "send"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric.
+
+    Attributes:
+        prometheus: its name, without the `_total` of counters.
+        otel: its name in OpenTelemetry.
+        kind: what it is.
+        unit: as OpenTelemetry writes units.
+        help: what it tells, one sentence.
+        labels: their names; `ATTRIBUTES` has those of OpenTelemetry.
+    """
+
+    prometheus: str
+    otel: str
+    kind: _Kind
+    unit: str
+    help: str
+    labels: tuple[str, ...] = _BY_RULE
+
+    @property
+    def operation(self) -> tuple[str, str] | None:
+        """What the conventions call the operation that it counts, and that operation's type; None for ours."""
+        return _CONVENTIONAL.get(self.otel)
+
+    @property
+    def sample_name(self) -> str:
+        """The name as it is queried; a histogram's has `_bucket`, `_sum` and `_count` behind it."""
+        return f"{self.prometheus}_total" if self.kind == "counter" else self.prometheus
+
+
+def _counter(
+    name: str, text: str, *, otel: str = "", unit: str = "{message}", labels: tuple[str, ...] = _BY_RULE
+) -> Metric:
+    return Metric(f"nats_bridge_{name}", otel or _OURS + name.removesuffix("_messages"), "counter", unit, text, labels)
+
+
+def _gauge(name: str, text: str, *, otel: str = "", unit: str = "1", labels: tuple[str, ...] = _BY_RULE) -> Metric:
+    return Metric(f"nats_bridge_{name}", _OURS + (otel or name), "gauge", unit, text, labels)
+
+
+def _histogram(name: str, text: str, *, otel: str = "") -> Metric:
+    return Metric(f"nats_bridge_{name}_seconds", otel or _OURS + name, "histogram", "s", text)
+
+
+RECEIVED_MESSAGES = _counter(
+    "received_messages", "Messages taken from a stream or from publishers.", otel="messaging.client.consumed.messages"
+)
+SENT_MESSAGES = _counter(
+    "sent_messages",
+    "Messages that went on, each once: written to the target, or stored in it where copies are made.",
+    otel="messaging.client.sent.messages",
+)
+RECEIVED_BYTES = _counter("received_bytes", "Header blocks and payloads of the messages taken.", unit="By")
+SENT_BYTES = _counter("sent_bytes", "Bytes written to the target, protocol lines and repetitions included.", unit="By")
+DROPPED = _counter(
+    "dropped_messages", "Messages that were taken and did not go on, by reason.", labels=(*_BY_RULE, "reason")
+)
+
+FACTS: Mapping[str, Metric] = MappingProxyType(
+    {
+        "duplicate": _counter("duplicate_messages", "Messages that the target had already, so that nothing doubled."),
+        "redelivered": _counter("redelivered_messages", "Messages that the server delivered again; dropped."),
+        "resent": _counter("resent_messages", "Messages written again, because nobody confirmed the first time."),
+        "lost": _counter("lost_messages", "Deliveries that went missing and that the stream no longer held."),
+        "in_doubt": _counter(
+            "in_doubt_messages", "Messages written once when the connection broke, unknown whether they arrived."
+        ),
+        "recovered": _counter("recovered_messages", "Deliveries that went missing and were read again."),
+        "vanished": _counter(
+            "vanished_messages", "Sequences that the stream had removed before the rule came to them."
+        ),
+        "out_of_order": _counter(
+            "out_of_order_messages", "Copies stored behind later ones, because the target left them out at first."
+        ),
+        "headers_stripped": _counter(
+            "headers_stripped_messages", "Messages that lost a header which the target would refuse."
+        ),
+        "source_recreated": _counter(
+            "source_recreated", "Times that the source was another stream of the same name.", unit="{stream}"
+        ),
+        "consumer_recreated": _counter(
+            "consumer_recreated", "Times that the rule's consumer was gone and made anew.", unit="{consumer}"
+        ),
+        "resumed": _counter("resumed", "Times that the rule went on after a lost connection.", unit="{time}"),
+    }
+)
+"""By the short names of `bridge.observability.counter_meanings`."""
+
+EVENTS = _counter("events", "Everything else that rules count, by name.", unit="{event}", labels=(*_BY_RULE, "event"))
+LAG_MESSAGES = _gauge(
+    "lag_messages",
+    "Messages that wait in the rule's streams and were not taken; absent while that is unknown.",
+    otel="lag.messages",
+    unit="{message}",
+)
+LAG_SECONDS = _gauge("lag_seconds", "How old the oldest message can be that is not done.", otel="lag.time", unit="s")
+PROGRESS = _gauge(
+    "progress_timestamp_seconds",
+    "When something was last confirmed or dropped, in seconds since 1970; the start while nothing was.",
+    otel="progress_timestamp",
+    unit="s",
+)
+IN_FLIGHT = _gauge(
+    "in_flight_messages", "Messages taken, and neither confirmed nor dropped.", otel="in_flight", unit="{message}"
+)
+RULE_READY = _gauge("rule_ready", "1 while the rule does its work, or stands by for another replica that does.")
+RULE_STATE = _gauge("rule_state", "1 for the state that the rule is in.", labels=(*_BY_RULE, "state"))
+LEADER = _gauge("leader", "1 where this replica runs the rule, 0 where it stands by; absent without leadership.")
+PUBLISH = _histogram(
+    "publish_duration",
+    "From writing to the server's confirmation; one per confirmation.",
+    otel="messaging.client.operation.duration",
+)
+END_TO_END = _histogram(
+    "end_to_end_latency",
+    "From the time that a batch's oldest message was stored until it was written, or confirmed where that is promised;"
+    " one per batch.",
+)
+
+READY = _gauge("ready", "1 while the sidecar is ready, as /readyz says.", labels=())
+START_TIME = _gauge(
+    "start_time_seconds", "When the sidecar started, in seconds since 1970.", otel="start_time", unit="s", labels=()
+)
+BUILD_INFO = _gauge("build_info", "Always 1; the label tells the version.", labels=("version",))
+CONNECTION_UP = _gauge("connection_up", "1 while the connection is up.", labels=("connection",))
+CONNECTION_RECONNECTS = _counter(
+    "connection_reconnects", "Times that the connection was back after a loss.", unit="{time}", labels=("connection",)
+)
+RELOADS = _counter(
+    "config_reloads", "Times that the configuration was read again, by result.", unit="{time}", labels=("result",)
+)
+
+METRICS: tuple[Metric, ...] = (
+    *(RECEIVED_MESSAGES, SENT_MESSAGES, RECEIVED_BYTES, SENT_BYTES, DROPPED, *FACTS.values(), EVENTS),
+    *(LAG_MESSAGES, LAG_SECONDS, PROGRESS, IN_FLIGHT, RULE_READY, RULE_STATE, LEADER, PUBLISH, END_TO_END),
+    *(READY, START_TIME, BUILD_INFO, CONNECTION_UP, CONNECTION_RECONNECTS, RELOADS),
+)
+"""All of them, in the order of the documentation."""

@@ -1,0 +1,148 @@
+"""Telemetry of a running sidecar: samples for the history, every metric, OTLP where the environment asks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+from threading import Thread
+from typing import TYPE_CHECKING
+
+import structlog
+
+from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.observability.rule_metrics import SAMPLE_INTERVAL
+from nats_bridge.bridge.observability.telemetry import names
+from nats_bridge.bridge.observability.telemetry.environment import wanted
+from nats_bridge.bridge.observability.telemetry.observing import Observed, facts_of
+from nats_bridge.bridge.observability.telemetry.readings import Facts, Reading, readings
+from nats_bridge.bridge.settings import AdvisoriesRule, RepublishRule, Rule, Settings, SubjectTransformRule
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+
+    from nats_bridge.bridge.observability.telemetry.tracing import RuleTracing
+
+__all__ = ["Telemetry"]
+
+_log = structlog.get_logger("bridge.telemetry")
+
+_LAST_EXPORT = 3.0  # seconds for what is left to be exported at the end
+
+
+class Telemetry:
+    """What a sidecar tells of itself.
+
+    Args:
+        settings: the configuration.
+        sidecar: what is told of.
+        environment: where OpenTelemetry's variables are.
+
+    Attributes:
+        last_export: exports what is left at the end, if there is an exporter.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        sidecar: Observed,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        self._settings = settings
+        self._sidecar = sidecar
+        self._wanted = wanted(environment)
+        self._shutdowns: list[Callable[[], None]] = []
+        self._spans: TracerProvider | None = None
+        self._sampling: asyncio.Task[None] | None = None
+        self.last_export: Thread | None = None
+
+    def start(self) -> None:
+        """Begin; before any rule does, so that the first one finds its tracing."""
+        for remark in self._wanted.remarks:
+            _log.warning("telemetry.not_exported", reason=remark)
+        trace = self._settings.telemetry.trace
+        traces = self._wanted.traces and trace != "passthrough"
+        if trace != "passthrough" and not traces:
+            _log.warning(
+                "telemetry.no_traces",
+                trace=trace,
+                meaning="nobody is named who takes spans (OTEL_EXPORTER_OTLP_ENDPOINT), so none are made",
+            )
+        if self._wanted.metrics or traces:
+            self._export(traces=traces)
+        self._sampling = asyncio.create_task(self._sample())
+
+    async def stop(self) -> None:
+        """Export what is left, if somebody takes it soon; no longer than a few seconds."""
+        await end_tasks(self._sampling)
+        ended = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def shut_down() -> None:
+            for shutdown in self._shutdowns:
+                shutdown()
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(ended.set)
+
+        if not self._shutdowns:
+            return
+        # A thread that nobody waits for at the end of the process, whatever becomes of the export.
+        self.last_export = Thread(target=shut_down, daemon=True)
+        self.last_export.start()
+        try:
+            async with asyncio.timeout(_LAST_EXPORT):
+                await ended.wait()
+        except TimeoutError:
+            _log.warning("telemetry.last_export_failed", seconds=_LAST_EXPORT)
+        self._shutdowns = []
+
+    def tracing_of(self, rule: Rule) -> RuleTracing | None:
+        """What makes the rule's spans; None where there shall be none."""
+        mode = self._settings.telemetry.trace
+        if self._spans is None or mode == "passthrough":
+            return None
+        from nats_bridge.bridge.observability.telemetry.tracing import RuleTracing
+
+        tracer = self._spans.get_tracer("nats-bridge")
+        return RuleTracing(tracer, mode, rule.name, names.OPERATIONS[rule.kind], _place_of(rule))
+
+    def _export(self, *, traces: bool) -> None:
+        # Only now: loading all of this takes a while.
+        from nats_bridge.bridge.observability.telemetry.resource import resource_of
+
+        resource = resource_of(self._settings.name, self._facts().version)
+        if self._wanted.metrics:
+            from nats_bridge.bridge.observability.telemetry.otlp_metrics import export_metrics
+
+            self._shutdowns.append(export_metrics(self._facts, resource).shutdown)
+        if traces:
+            from nats_bridge.bridge.observability.telemetry.tracing import start_tracing
+
+            self._spans = start_tracing(resource)
+            self._shutdowns.append(self._spans.shutdown)
+        _log.info("telemetry.exports", metrics=self._wanted.metrics, traces=traces)
+
+    def readings(self) -> list[Reading]:
+        """Every metric that has a value at this moment."""
+        return list(readings(self._facts()))
+
+    def _facts(self) -> Facts:
+        return facts_of(self._sidecar)
+
+    async def _sample(self) -> None:
+        while True:
+            await asyncio.sleep(SAMPLE_INTERVAL)
+            for seat in self._sidecar.seats:
+                seat.measures.sample()
+
+
+def _place_of(rule: Rule) -> str:
+    """What a rule's spans are about: a stream, or the pattern that it listens to; never a message's subject."""
+    match rule:
+        case RepublishRule() | SubjectTransformRule():
+            return rule.stream
+        case AdvisoriesRule():
+            return rule.republish.src
+        case _:
+            return rule.target_stream

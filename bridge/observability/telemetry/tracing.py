@@ -1,0 +1,189 @@
+"""Traces: spans of what a rule does, in the traces of those who published.
+
+The producer's `traceparent` stays in the message as it is; nothing of a message is ever changed for a trace.
+
+* `link`: a span per batch that holds messages of sampled traces, with links to them, as many as a span may have.
+* `continue`: a span per message of a sampled trace, in that trace, below the producer's span.
+
+A span lasts from taking a batch until it is written (or waits in a full socket no longer). Where the configuration says
+`passthrough`, nothing of this is loaded.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Literal, TypeAlias
+
+import structlog
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    SpanKind,
+    TraceFlags,
+    Tracer,
+    TraceState,
+    set_span_in_context,
+)
+
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.observability.telemetry import names
+from nats_bridge.bridge.observability.telemetry.collector_session import collector_session
+
+__all__ = ["RuleTracing", "TraceMode", "end", "start_tracing"]
+
+_log = structlog.get_logger("bridge.telemetry")
+
+TraceMode: TypeAlias = Literal["link", "continue"]
+
+_MOST_LINKS = 128  # what a span holds by default (OTEL_SPAN_LINK_COUNT_LIMIT)
+_WARNING_PAUSE = 60.0  # seconds between two warnings that nobody takes what is exported
+_PARENT = re.compile(
+    rb"\n(?i:traceparent):[ \t]*([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-[^\r\n]*)?[ \t]*\r"
+)
+_STATE = re.compile(rb"\n(?i:tracestate):[ \t]*([^\r\n]*)\r")
+_SAMPLED = 1
+
+
+def start_tracing(resource: Resource) -> TracerProvider:
+    """Begin to export spans, as the standard variables say (sampler included); ends with `shutdown`."""
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(_Exporter(session=collector_session())))
+    return provider
+
+
+class _Exporter(OTLPSpanExporter):
+    """Says when nobody takes what is exported."""
+
+    _next_warning = 0.0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        result = super().export(spans)
+        now = time.monotonic()
+        if result is not SpanExportResult.SUCCESS and now >= self._next_warning:
+            self._next_warning = now + _WARNING_PAUSE
+            _log.warning("telemetry.export_failed", signal="traces", meaning="these spans are lost")
+        return result
+
+
+class RuleTracing:
+    """Makes one rule's spans.
+
+    Args:
+        tracer: makes spans.
+        mode: which ones.
+        rule: the rule's name.
+        operation: what it does, such as `republish`.
+        destination: the stream or pattern that it acts on; no subject of a message.
+    """
+
+    def __init__(self, tracer: Tracer, mode: TraceMode, rule: str, operation: str, destination: str) -> None:
+        self._tracer = tracer
+        self._mode = mode
+        self._name = f"{operation} {destination}"
+        self._attributes = {
+            names.SYSTEM: names.SYSTEM_NATS,
+            names.OPERATION: operation,
+            names.OPERATION_TYPE: "process",
+            names.DESTINATION: destination,
+            names.RULE: rule,
+        }
+
+    def around(
+        self, batch: Sequence[Delivered], handle: Callable[[], Awaitable[None] | None]
+    ) -> Awaitable[None] | None:
+        """Handle a batch within its spans; returns what `handle` does."""
+        spans = self.begin(batch)
+        if not spans:
+            return handle()
+        waiting = handle()
+        if waiting is not None:
+            return _finish(waiting, spans)
+        end(spans)
+        return None
+
+    def begin(self, batch: Sequence[Delivered]) -> list[Span]:
+        """The spans that a batch asks for, begun; `end` them."""
+        return self._linked(batch) if self._mode == "link" else self._continued(batch)
+
+    def _linked(self, batch: Sequence[Delivered]) -> list[Span]:
+        links = [Link(context) for context, _ in _first(_sampled(batch), _MOST_LINKS)]
+        if not links:
+            return []
+        attributes = self._attributes | {names.BATCH_COUNT: len(batch)}
+        return [
+            self._tracer.start_span(
+                self._name, context=Context(), kind=SpanKind.CONSUMER, attributes=attributes, links=links
+            )
+        ]
+
+    def _continued(self, batch: Sequence[Delivered]) -> list[Span]:
+        spans = []
+        for context, (subject, reply, _, payload) in _sampled(batch):
+            attributes: dict[str, str | int] = {
+                **self._attributes,
+                names.BODY_SIZE: len(payload),
+                names.SUBJECT: subject.decode("utf-8", "replace"),
+            }
+            if reply.startswith(b"$JS.ACK."):
+                tokens = reply.split(b".")
+                attributes[names.SEQUENCE] = int(tokens[5 if len(tokens) == 9 else 7])
+            parent = set_span_in_context(NonRecordingSpan(context), Context())
+            spans.append(
+                self._tracer.start_span(self._name, context=parent, kind=SpanKind.CONSUMER, attributes=attributes)
+            )
+        return spans
+
+
+def end(spans: Sequence[Span]) -> None:
+    """What they stand for is done."""
+    for span in spans:
+        span.end()
+
+
+async def _finish(waiting: Awaitable[None], spans: Sequence[Span]) -> None:
+    try:
+        await waiting
+    finally:
+        end(spans)
+
+
+def _context_of(found: re.Match[bytes], block: bytes) -> SpanContext | None:
+    """The producer's context in a raw header block, by W3C's rules; None if what was found is not valid."""
+    version, trace, span, flags = (int(part, 16) for part in found.groups()[:4])
+    # What comes after version 0 may have more behind the flags.
+    if version == 0xFF or not trace or not span or (version == 0 and found.group(5)):
+        return None
+    state = _STATE.search(block)
+    return SpanContext(
+        trace,
+        span,
+        is_remote=True,
+        trace_flags=TraceFlags(flags),
+        trace_state=TraceState.from_header([state.group(1).decode("ascii", "replace")]) if state else None,
+    )
+
+
+def _sampled(batch: Sequence[Delivered]) -> Iterator[tuple[SpanContext, Delivered]]:
+    search = _PARENT.search
+    for message in batch:
+        block = message[2]
+        # Most messages are of no sampled trace; for these nothing more than this is done.
+        if not block or (found := search(block)) is None or not int(found[4], 16) & _SAMPLED:
+            continue
+        context = _context_of(found, block)
+        if context is not None:
+            yield context, message
+
+
+def _first(found: Iterator[tuple[SpanContext, Delivered]], most: int) -> Iterator[tuple[SpanContext, Delivered]]:
+    for _, pair in zip(range(most), found, strict=False):
+        yield pair

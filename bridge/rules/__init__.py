@@ -1,0 +1,1 @@
+"""What all kinds of rules share: their life, leadership among replicas, counters, loop checks."""

@@ -1,0 +1,47 @@
+"""What a rule at work is given by whoever runs it, whatever its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, Gate
+from nats_bridge.bridge.observability.rule_metrics import Measures
+from nats_bridge.transforms.dialect import Dialect, dialect
+
+if TYPE_CHECKING:
+    from nats_bridge.bridge.client.connection import Link
+    from nats_bridge.bridge.observability.telemetry.tracing import RuleTracing
+
+__all__ = ["RuleContext"]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleContext:
+    """A rule's surroundings.
+
+    Attributes:
+        sidecar: the sidecar's name.
+        dialect: the dialect asked for, or `native`.
+        failed: called with the run when it cannot go on.
+        gate: asked before anything is written.
+        measures: told what the rule does; outlives a run that another one of the same rule replaces.
+        tracing: makes spans around batches; None where there shall be none.
+    """
+
+    sidecar: str
+    dialect: str
+    failed: Callable[[Any], None]
+    gate: Gate = ALWAYS_OPEN
+    measures: Measures = field(default_factory=Measures)
+    tracing: RuleTracing | None = None
+
+    def dialect_at(self, link: Link) -> Dialect:
+        """The dialect that the rule asks for; `native` is that of the server on this connection."""
+        return dialect(link.server_version if self.dialect == "native" else self.dialect)
+
+    @property
+    def has_lease(self) -> bool:
+        """Whether the rule works under a lease: whatever another replica left on a server may be taken from it."""
+        return self.gate is not ALWAYS_OPEN

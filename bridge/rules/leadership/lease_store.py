@@ -1,0 +1,338 @@
+"""Leases in a key-value bucket: one key per rule, read and written with raw requests.
+
+A key-value bucket is a stream; its newest message of a key's subject is the key's value, and a publication that names
+the sequence which it expects there is a compare and set. Every server from 2.9 on has both. The bucket's leader
+answers reads, so that what it answers is no older than what it has confirmed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal, TypeAlias
+
+import structlog
+from tenacity import AsyncRetrying, retry_if_result, wait_fixed
+
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.jetstream_api import MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, Json
+from nats_bridge.bridge.client.permission_violations import refused_publication, refused_subscription
+from nats_bridge.bridge.client.raw_requests import RawRequests
+from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
+from nats_bridge.bridge.errors import ApiError, ConfigError, NotPermittedError
+from nats_bridge.bridge.rules.leadership import clock
+from nats_bridge.bridge.rules.leadership.lease import Record, Sighting, Write
+from nats_bridge.bridge.rules.leadership.timing import Timing
+
+__all__ = ["Bucket", "Hint", "LeaseStore", "Outcome", "lease_subject"]
+
+_log = structlog.get_logger("bridge.leadership")
+
+_WRONG_SEQUENCE = (10071, 10164)
+_NAME_IN_USE = 10058
+_NO_CLUSTER = 10074
+_TOO_FEW_SERVERS = 10005  # of those that the cluster has met so far: in its first seconds, that is not all of them
+_BEYOND = 2**62  # a sequence that no stream reaches
+_LONGEST_TTL = 3600.0  # seconds that a record may ask the others to wait
+_MOST_AGES = 10  # times the lease's time that the bucket must at least keep a record
+GATHERING = 10.0
+"""Seconds that a cluster is given to have as many servers as the bucket wants; nobody can ask how many it will have."""
+_ASK_AGAIN = 0.25
+
+
+def lease_subject(bucket: str, sidecar: str, rule: str) -> str:
+    """Where a rule's lease is; `*` for the rule stands for all of a sidecar's."""
+    return f"$KV.{bucket}.lease.{sidecar}.{rule}"
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Which bucket, and what may be done to it.
+
+    Attributes:
+        name: its name.
+        create: make it if it is not there.
+        replicas: how many servers of a cluster are to hold it; None for three, or one where there are not as many.
+    """
+
+    name: str
+    create: bool = True
+    replicas: int | None = None
+
+    @property
+    def stream(self) -> str:
+        """The stream behind it."""
+        return f"KV_{self.name}"
+
+    def config(self, replicas: int) -> Json:
+        """The stream's configuration, as clients make buckets."""
+        return {
+            "name": self.stream,
+            "subjects": [f"$KV.{self.name}.>"],
+            "max_msgs_per_subject": 1,
+            "discard": "new",
+            "storage": "file",
+            "num_replicas": replicas,
+            "allow_rollup_hdrs": True,
+            "deny_delete": True,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a write.
+
+    Attributes:
+        kind: `stored`; `conflict`: the revision was another one; `refused`: for another reason; `unanswered`: nobody
+            knows.
+        revision: of what was stored.
+        reason: the server's words.
+    """
+
+    kind: Literal["stored", "conflict", "refused", "unanswered"]
+    revision: int = 0
+    reason: str = ""
+
+
+Hint: TypeAlias = Callable[[str, bool], None]
+"""Called with a rule, and whether its lease was given back, when somebody writes a lease, before it is stored."""
+
+
+class LeaseStore:
+    """The leases of one sidecar's rules.
+
+    Args:
+        link: a connection of its own, so that nothing else delays it.
+        sidecar: the sidecar's name.
+        bucket: where the leases are.
+        timing: how long to wait for answers.
+        hint: told of what others write.
+    """
+
+    def __init__(self, link: Link, sidecar: str, bucket: Bucket, timing: Timing, hint: Hint) -> None:
+        self._link = link
+        self._sidecar = sidecar
+        self._bucket = bucket
+        self._timing = timing
+        self._hint = hint
+        self._requests = RawRequests(link)
+        self._subscription: BatchSubscription | None = None
+        self._refusal = ""
+        self._refused = asyncio.Event()
+        self._get = f"$JS.API.STREAM.MSG.GET.{bucket.stream}".encode()
+        self._too_few_since: float | None = None
+
+    async def open(self, rule: str) -> None:
+        """Make sure that leases can be read and written; `rule` is one of those that need one.
+
+        Raises:
+            ConfigError: the bucket cannot be used for leases, or is not there and must not be made.
+            NotPermittedError: the user may not use it.
+            ApiError: the server cannot be asked.
+        """
+        self._link.on_refusal(self._on_refusal)
+        await self._requests.open()
+        await AsyncRetrying(retry=retry_if_result(lambda there: not there), wait=wait_fixed(_ASK_AGAIN))(
+            self._ensure, check=True
+        )
+        subject = lease_subject(self._bucket.name, self._sidecar, "*")
+        self._subscription = await self._link.client.subscribe_batches(subject, self._on_batch, lambda *_: None)
+        await self._link.flush()
+        if refused_subscription(self._refusal):
+            _log.warning("leadership.no_hints", reason=self._refusal, meaning="a clean stop is noticed a little later")
+        self._refusal = ""
+        self._refused.clear()
+        await self._probe(rule)
+
+    async def close(self) -> None:
+        """Ask no more."""
+        self._link.forget(self._on_refusal)
+        await self._requests.close()
+        if self._subscription is not None:
+            await self._subscription.release()
+
+    async def read(self, rule: str) -> Sighting | None:
+        """The rule's lease as the bucket's leader has it; None without an answer.
+
+        Raises:
+            ApiError: the bucket is gone and cannot be made again.
+        """
+        subject = lease_subject(self._bucket.name, self._sidecar, rule)
+        answer = await self._ask(self._get, b"", json.dumps({"last_by_subj": subject}).encode())
+        if answer is None:
+            return None
+        error = answer.get("error")
+        if error is None:
+            return _sighting(answer["message"])
+        if error.get("err_code") == MESSAGE_NOT_FOUND:
+            return Sighting(0, None)
+        if error.get("err_code") == STREAM_NOT_FOUND and self._bucket.create:
+            _log.warning("leadership.bucket_gone", bucket=self._bucket.name, meaning="it is made again")
+            await self._ensure(check=False)
+        return None
+
+    async def write(self, rule: str, write: Write) -> Outcome:
+        """Write a lease over the revision that is expected."""
+        record = write.record
+        block = b"NATS/1.0\r\nNats-Expected-Last-Subject-Sequence: %d\r\n\r\n" % write.expected
+        payload = {
+            "holder": record.holder,
+            "term": record.term,
+            "beat": record.beat,
+            "ttl": record.ttl,
+            "released": record.released,
+            "at": datetime.now(UTC).isoformat(timespec="milliseconds"),  # for people; nobody counts with it
+        }
+        subject = lease_subject(self._bucket.name, self._sidecar, rule)
+        return _outcome(await self._ask(subject.encode(), block, json.dumps(payload).encode()))
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    async def _ask(self, subject: bytes, block: bytes, payload: bytes) -> Json | None:
+        if not self._link.client.is_connected:
+            return None
+        answer = self._requests.send(subject, block, payload)
+        await asyncio.wait([answer], timeout=self._timing.answer_within)
+        if not answer.done():
+            answer.cancel()
+            return None
+        message = answer.result()
+        if message is None:
+            return None
+        try:
+            found = json.loads(message[3])
+        except ValueError:
+            return None
+        return found if isinstance(found, dict) else None
+
+    async def _probe(self, rule: str) -> None:
+        """Read, and write what cannot be stored, to hear whether the user may."""
+        refused = asyncio.create_task(self._refused.wait())
+        asked = asyncio.create_task(self._read_and_write(rule))
+        await asyncio.wait({asked, refused}, return_when=asyncio.FIRST_COMPLETED)
+        subject = refused_publication(self._refusal).decode()
+        await end_tasks(asked, refused)
+        if subject:
+            raise NotPermittedError(f"leadership: connection '{self._link.name}'", self._in_its_case(subject))
+
+    async def _read_and_write(self, rule: str) -> None:
+        await self.read(rule)
+        await self.write(rule, Write(Record("", 0, 0, 0.0), _BEYOND))
+
+    def _in_its_case(self, subject: str) -> str:
+        """A subject as it is written, which the client's text of a refusal has in lower case."""
+        own = lease_subject(self._bucket.name, self._sidecar, "*")
+        return own if subject.startswith("$kv.") else self._get.decode()
+
+    async def _ensure(self, *, check: bool) -> bool:
+        """Make the bucket if it is not there; False if that is to be tried again."""
+        api, bucket = self._link.api, self._bucket
+        try:
+            info = await api.stream_info(bucket.stream)
+        except ApiError as error:
+            if error.err_code != STREAM_NOT_FOUND:
+                raise
+            if not bucket.create:
+                raise ConfigError(
+                    f"leadership: there is no bucket '{bucket.name}' on connection '{self._link.name}':"
+                    " make it, or set leadership.create: true"
+                ) from None
+            return await self._create()
+        if check:
+            self._refuse_unfit(info["config"])
+        return True
+
+    async def _create(self) -> bool:
+        bucket = self._bucket
+        try:
+            await self._request(bucket.replicas or 3)
+        except ApiError as error:
+            if error.err_code == _TOO_FEW_SERVERS and self._gathering():
+                return False
+            if bucket.replicas is not None or error.err_code not in (_NO_CLUSTER, _TOO_FEW_SERVERS):
+                raise
+            await self._request(1)
+            if error.err_code == _TOO_FEW_SERVERS:
+                meaning = (
+                    f"without that one nobody leads: set num_replicas of stream {bucket.stream} to 3 when it can be"
+                )
+                _log.warning("leadership.one_server", bucket=bucket.name, reason=error.description, meaning=meaning)
+        self._too_few_since = None
+        return True
+
+    async def _request(self, replicas: int) -> None:
+        try:
+            await self._link.api.request(f"STREAM.CREATE.{self._bucket.stream}", self._bucket.config(replicas))
+        except ApiError as error:
+            if error.err_code != _NAME_IN_USE:  # then another replica was faster, with another number of servers
+                raise
+        else:
+            _log.info("leadership.bucket_made", bucket=self._bucket.name)
+
+    def _gathering(self) -> bool:
+        """Whether the cluster may be one whose servers have not all met yet."""
+        now = clock.now()
+        if self._too_few_since is None:
+            self._too_few_since = now
+            meaning = f"it is made when the cluster has enough; after {GATHERING:g} s, on one server"
+            _log.info("leadership.few_servers", bucket=self._bucket.name, meaning=meaning)
+        return now - self._too_few_since < GATHERING
+
+    def _refuse_unfit(self, config: dict[str, Any]) -> None:
+        reason = ""
+        if config.get("mirror"):
+            reason = "is a mirror, which takes no writes"
+        elif 0 < (age := int(config.get("max_age") or 0) / 1e9) < self._timing.ttl * _MOST_AGES:
+            reason = f"forgets its values after {age:g} s, so a lease could vanish while it is held"
+        elif f"$KV.{self._bucket.name}.>" not in (config.get("subjects") or ()):
+            reason = f"does not store '$KV.{self._bucket.name}.>'"
+        if reason:
+            raise ConfigError(
+                f"leadership: bucket '{self._bucket.name}' {reason}: name another one, which the sidecar makes itself"
+            )
+
+    def _on_batch(self, batch: list[Delivered]) -> None:
+        for subject, _, _, payload in batch:
+            try:
+                said = json.loads(payload)
+                rule, released = subject.decode().rpartition(".")[2], bool(said["released"])
+            except (ValueError, KeyError, TypeError):
+                continue
+            self._hint(rule, released)
+
+    def _on_refusal(self, text: str) -> None:
+        self._refusal = text
+        self._refused.set()
+
+
+def _sighting(message: Json) -> Sighting:
+    try:
+        said = json.loads(base64.b64decode(message.get("data") or ""))
+        record = Record(
+            holder=str(said["holder"]),
+            term=int(said["term"]),
+            beat=int(said["beat"]),
+            ttl=min(max(float(said["ttl"]), 0.0), _LONGEST_TTL),
+            released=bool(said["released"]),
+        )
+    except (ValueError, KeyError, TypeError):
+        return Sighting(int(message["seq"]), None)  # deleted by somebody, or written by somebody else
+    return Sighting(int(message["seq"]), record)
+
+
+def _outcome(answer: Json | None) -> Outcome:
+    if answer is None:
+        return Outcome("unanswered")
+    error = answer.get("error")
+    if error is None:
+        return Outcome("stored", int(answer["seq"]))
+    if error.get("err_code") in _WRONG_SEQUENCE:
+        return Outcome("conflict")
+    if error.get("code") == 503:
+        return Outcome("unanswered", reason=str(error.get("description")))
+    return Outcome("refused", reason=str(error.get("description")))

@@ -1,0 +1,304 @@
+"""The leadership of replicas: one lease per rule, all in one bucket, over one connection of its own.
+
+A rule whose seat wants to lead it has a holding: a task that asks its `Lease` what to do, does it, and tells the
+lease what became of it. While the seat has a term, the same task renews the lease. Holdings of different rules do not
+wait for each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import socket
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import structlog
+
+from nats_bridge.bridge.client.connection import Link, open_link
+from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.errors import ApiError
+from nats_bridge.bridge.observability.log_throttle import Pace
+from nats_bridge.bridge.rules.leadership import clock
+from nats_bridge.bridge.rules.leadership.lease import Lease, Look, Rest, Write
+from nats_bridge.bridge.rules.leadership.lease_store import Bucket, LeaseStore
+from nats_bridge.bridge.rules.leadership.timing import Timing
+from nats_bridge.bridge.settings.connect_options import connect_options
+
+if TYPE_CHECKING:
+    from nats_bridge.bridge.client.write_fence import Gate
+    from nats_bridge.bridge.settings import LeadershipSettings, Rule, Settings
+
+__all__ = ["Leases", "open_leases", "replica_name"]
+
+_log = structlog.get_logger("bridge.leadership")
+
+
+async def open_leases(settings: Settings, wanted: LeadershipSettings) -> Leases:
+    """Connect, and be ready to lead rules.
+
+    Args:
+        settings: the configuration, which has at least one rule.
+        wanted: its section about leadership.
+
+    Raises:
+        BridgeError: what is in the way; nothing is left open.
+    """
+    options = connect_options(settings.connections[wanted.connection], wanted.connection)
+    # One of its own: messages of rules on their way must not delay renewals.
+    link = await open_link(wanted.connection, options, client_name=settings.name)
+    leases = Leases(link, settings.name, Bucket(wanted.bucket, wanted.create, wanted.replicas), wanted.ttl)
+    try:
+        await leases.open(settings.rules[0].name)
+    except BaseException:
+        await leases.close()
+        raise
+    return leases
+
+
+def replica_name() -> str:
+    """What this process is called among its replicas; no other one is, on whatever machine and whenever."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+class Leases:
+    """Who leads which rule, decided by leases (see `bridge.rules.leadership.term.Leadership`).
+
+    Args:
+        link: a connection that nobody else uses; closed by `close`.
+        sidecar: the sidecar's name, the same in all replicas.
+        bucket: where the leases are.
+        ttl: seconds without a renewal after which another replica takes over.
+    """
+
+    shared = True
+
+    def __init__(self, link: Link, sidecar: str, bucket: Bucket, ttl: float) -> None:
+        self.me = replica_name()
+        self._link = link
+        self._timing = Timing(ttl)
+        self._store = LeaseStore(link, sidecar, bucket, self._timing, self._hinted)
+        self._holdings: dict[str, _Holding] = {}
+
+    async def open(self, rule: str) -> None:
+        """Find the bucket, or make it; `rule` is one of those that need a lease.
+
+        Raises:
+            ConfigError, NotPermittedError, ApiError: as `LeaseStore.open`; the connection is left open.
+        """
+        await self._store.open(rule)
+        _log.info("leadership.ready", replica=self.me, ttl=self._timing.ttl)
+
+    async def lead(self, rule: Rule) -> _HeldTerm:
+        """Wait until this replica leads the rule; see `Leadership`."""
+        holding = self._holdings.get(rule.name)
+        if holding is None:
+            holding = self._holdings[rule.name] = _Holding(rule.name, self.me, self._store, self._timing)
+        return await holding.win()
+
+    def on_end(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` with the reason when the connection of the leases ends for good, and not by us."""
+        self._link.on_end(listener)
+
+    def holder(self, rule: str) -> str:
+        """Which replica leads the rule, as far as this one knows; empty if it does not."""
+        holding = self._holdings.get(rule)
+        return holding.lease.holder if holding is not None else ""
+
+    async def close(self) -> None:
+        """Give back what is held, and close the connection; see `Leadership`."""
+        await asyncio.gather(*(holding.end() for holding in self._holdings.values()))
+        await self._store.close()
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(self._timing.ttl):
+                await self._link.close()
+
+    def _hinted(self, rule: str, released: bool) -> None:
+        if (holding := self._holdings.get(rule)) is not None:
+            holding.hinted(released=released)
+
+
+class _HeldGate:
+    """Open while nobody else can hold the lease."""
+
+    def __init__(self, lease: Lease, unsent_for: float) -> None:
+        self.unsent_for = unsent_for
+        self.over = False
+        self.finished = False  # nothing is left that could leave the process
+        self._lease = lease
+        self._renewed = asyncio.Event()
+
+    @property
+    def is_open(self) -> bool:
+        return not self.over and self._lease.is_open(clock.now())
+
+    @property
+    def holds_back(self) -> bool:
+        return not self.finished and not self.is_open
+
+    async def opened(self) -> None:
+        while not self.is_open:
+            self._renewed.clear()
+            await self._renewed.wait()
+
+    def renewed(self) -> None:
+        """Somebody who waits may look again."""
+        self._renewed.set()
+
+
+class _HeldTerm:
+    """A term of one rule (see `bridge.rules.leadership.term.Term`)."""
+
+    gate: Gate
+
+    def __init__(self, lease: Lease, unsent_for: float, end: Callable[[], Awaitable[None]]) -> None:
+        self.gate = self.held_gate = _HeldGate(lease, unsent_for)
+        self.number = lease.term
+        self.lost = asyncio.Event()
+        self._end = end
+
+    async def end(self, *, finished: bool = True) -> None:
+        """Give it back; see `Term`."""
+        self.held_gate.over = True
+        self.held_gate.finished = finished
+        if not self.lost.is_set():
+            await self._end()
+
+
+class _Holding:
+    """One rule's lease at work: wanted, held, or neither."""
+
+    def __init__(self, rule: str, me: str, store: LeaseStore, timing: Timing) -> None:
+        # One for the life of the process, so that it knows every write of its own again.
+        self.lease = Lease(me, timing)
+        self._rule = rule
+        self._store = store
+        self._timing = timing
+        self._wake = asyncio.Event()
+        self._ending = False
+        self._task: asyncio.Task[None] | None = None
+        self._won: asyncio.Future[_HeldTerm] | None = None
+        self._term: _HeldTerm | None = None
+        self._pace = Pace()
+        self._log = _log.bind(rule=rule)
+
+    async def win(self) -> _HeldTerm:
+        """Wait for a term; nobody else waits for one at the same time, nor is there one."""
+        self._ending = False
+        self._won = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._campaign())
+        try:
+            return await self._won
+        except asyncio.CancelledError:
+            await self.end()
+            raise
+
+    async def end(self) -> None:
+        """Give back what is held, want nothing any more."""
+        self._ending = True
+        self._wake.set()
+        task = self._task
+        if task is not None:
+            try:
+                await asyncio.shield(task)
+            except asyncio.CancelledError:
+                await end_tasks(task)
+                raise
+
+    def hinted(self, *, released: bool) -> None:
+        """Somebody writes the lease."""
+        self.lease.hinted(clock.now(), released=released)
+        self._wake.set()
+
+    # -- the task ----------------------------------------------------------------------------------------------------
+
+    async def _campaign(self) -> None:
+        try:
+            while not self._ending:
+                await self._do(self.lease.step(clock.now()))
+                self._tell()
+                if self._term is not None and self._term.lost.is_set():
+                    return
+            await self._give_back()
+        except Exception as error:
+            self.lease.lose()
+            self._tell()
+            if self._won is None or self._won.done():
+                self._log.error("leadership.failed", reason=str(error) or type(error).__name__, exc_info=error)
+                return
+            self._won.set_exception(error)
+        finally:
+            self._term = self._task = None
+
+    async def _do(self, step: Look | Write | Rest) -> None:
+        match step:
+            case Rest(until=until):
+                await self._rest(until - clock.now())
+            case Look():
+                await self._look()
+            case Write():
+                await self._write(step)
+
+    async def _rest(self, seconds: float) -> None:
+        self._wake.clear()
+        if self._ending:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(seconds, 0.0)):
+                await self._wake.wait()
+
+    async def _look(self) -> None:
+        try:
+            sighting = await self._store.read(self._rule)
+        except ApiError as error:
+            self._warn("leadership.bucket_missing", str(error))
+            sighting = None
+        if sighting is None:
+            self.lease.unanswered(clock.now())
+            self._warn("leadership.no_answer", "the bucket of the leases does not answer")
+        else:
+            self.lease.looked(sighting, clock.now())
+
+    async def _write(self, write: Write) -> None:
+        self.lease.sent(write, clock.now())
+        outcome = await self._store.write(self._rule, write)
+        match outcome.kind:
+            case "stored":
+                self.lease.stored(write, outcome.revision)
+            case "conflict":
+                self.lease.conflict(write)
+            case "refused":
+                self.lease.refused(write, clock.now())
+                self._warn("leadership.refused", outcome.reason)
+            case "unanswered":
+                self.lease.unanswered(clock.now())
+                self._warn("leadership.no_answer", outcome.reason or "the bucket of the leases does not answer")
+
+    async def _give_back(self) -> None:
+        write = self.lease.give_back()
+        unfinished = self._term is not None and self._term.held_gate.over and not self._term.held_gate.finished
+        if write is None or unfinished:
+            return
+        outcome = await self._store.write(self._rule, write)
+        self._log.info("leadership.given_back", term=write.record.term, stored=outcome.kind == "stored")
+
+    def _tell(self) -> None:
+        """Tell the seat what has become of the lease."""
+        lease, term = self.lease, self._term
+        if term is None:
+            if lease.is_open(clock.now()) and self._won is not None and not self._won.done():
+                self._term = _HeldTerm(lease, self._timing.unsent_for, self.end)
+                self._log.info("leadership.leads", term=lease.term)
+                self._won.set_result(self._term)
+        elif not lease.held:
+            term.held_gate.over = True
+            term.lost.set()
+            self._log.warning("leadership.lost", term=term.number, meaning="another replica may lead the rule by now")
+        elif term.gate.is_open:
+            term.held_gate.renewed()
+
+    def _warn(self, event: str, reason: str) -> None:
+        if self._pace.due():
+            self._log.warning(event, reason=reason)

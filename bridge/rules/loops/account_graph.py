@@ -1,0 +1,164 @@
+"""Looking at the accounts that the connections reach: their streams, and with the rules whether messages would loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+
+from nats_bridge.bridge.client.account_identity import Pair, SharedAccounts
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.jetstream_api import NOT_ENABLED, Json
+from nats_bridge.bridge.errors import ApiError, NotPermittedError
+from nats_bridge.bridge.rules.loops.moves import Reach
+from nats_bridge.bridge.rules.loops.search import Loop, find_loops
+from nats_bridge.bridge.settings import AdvisoriesRule, RepublishRule, Rule, Settings, SubjectTransformRule
+from nats_bridge.transforms.dialect import NEWEST, Dialect, dialect
+from nats_bridge.transforms.errors import UnknownDialectError
+
+__all__ = ["AccountGraph", "Outlook"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What was seen.
+
+    Attributes:
+        loops: as `find_loops` gives them.
+        unseen: what could not be looked at, one line each: loops through that are not found.
+    """
+
+    loops: tuple[Loop, ...]
+    unseen: tuple[str, ...]
+
+    def of(self, rule: str) -> Loop | None:
+        """The loop that a rule takes part in, if it does."""
+        return next((loop for loop in self.loops if loop.rule == rule), None)
+
+    @property
+    def native(self) -> tuple[Loop, ...]:
+        """The loops that no rule takes part in."""
+        return tuple(loop for loop in self.loops if loop.rule is None)
+
+
+class AccountGraph:
+    """The streams and rules of one configuration, looked at as often as wanted.
+
+    What a user may not ask does not change while a connection is open, so it is asked once: a running rule treats a
+    refused publication as its own.
+
+    Args:
+        settings: the configuration.
+        links: its open connections by name.
+        earlier: the same for another configuration; what it knows of connections that both use still holds.
+        patiently: wait for late answers about accounts, see `SharedAccounts.ask`.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        links: Mapping[str, Link],
+        earlier: AccountGraph | None = None,
+        *,
+        patiently: bool = False,
+    ) -> None:
+        self._settings = settings
+        self._links = links
+        self._patiently = patiently
+        self.shared: SharedAccounts = SharedAccounts() if earlier is None else earlier.shared
+        self._forbidden: dict[str, str] = {}
+        if earlier is not None:
+            kept = {name for name, link in links.items() if earlier._links.get(name) is link}
+            self._forbidden = {name: reason for name, reason in earlier._forbidden.items() if name in kept}
+
+    async def look(self) -> Outlook:
+        """Read all streams and look for loops; nothing is created or changed on a server."""
+        listed: dict[str, list[Json]] = {}
+        unseen: list[str] = []
+        for name, link in self._links.items():
+            listed[name], reasons = await self._streams(link)
+            unseen += reasons
+        spaces, undecided = await self._find_spaces(listed)
+        reaches = {name: Reach(spaces[name], listed[name], _dialect_of(link)) for name, link in self._links.items()}
+        # Rules may be at work meanwhile, and an account may have thousands of streams.
+        loops = await asyncio.to_thread(find_loops, self._settings, reaches)
+        return Outlook(tuple(loops), (*unseen, *undecided))
+
+    async def _find_spaces(self, listed: Mapping[str, list[Json]]) -> tuple[dict[str, str], list[str]]:
+        """By connection, the first one that reaches the same subjects; and what could not be found out."""
+        # The same name alone says nothing; created at the same nanosecond, it is the same stream.
+        streams = {
+            self._links[name]: {(info["config"]["name"], info["created"]) for info in infos}
+            for name, infos in listed.items()
+        }
+        pairs: dict[Pair, bool] = {
+            frozenset((one, other)): not streams[one].isdisjoint(streams[other])
+            for one, other in combinations(streams, 2)
+        }
+        await self.shared.ask((pair for pair, alike in pairs.items() if not alike), patiently=self._patiently)
+        spaces: dict[str, str] = {}
+        undecided: list[str] = []
+        for name, link in self._links.items():
+            spaces[name] = name
+            for first in sorted(set(spaces.values()) - {name}):
+                pair = frozenset((self._links[first], link))
+                same = pairs[pair] or self.shared.answer(pair)
+                if same is None:
+                    undecided.append(
+                        f"connections '{first}' and '{name}': neither user may publish to the other's inbox, so it is"
+                        " not known whether they reach the same account; loops through both are not found"
+                    )
+                if same:
+                    spaces[name] = first
+                    break
+        return spaces, undecided
+
+    async def _streams(self, link: Link) -> tuple[list[Json], list[str]]:
+        """The streams of a connection's account, and what could not be seen of them."""
+        place = f"connection '{link.name}'"
+        if link.name not in self._forbidden:
+            try:
+                streams, silent = await link.api.streams()
+            except NotPermittedError as error:
+                self._forbidden[link.name] = f"{error}; loops through streams that no rule names are not found"
+            except ApiError as error:
+                if error.err_code == NOT_ENABLED:
+                    return [], []  # nothing is stored there
+                return [], [f"{error}; loops through its streams are not found"]
+            else:
+                names = ", ".join(sorted(silent))
+                return streams, [f"{place}: no answer from {names}: loops through them are not found"] if silent else []
+        return await self._named_streams(link), [self._forbidden[link.name]]
+
+    async def _named_streams(self, link: Link) -> list[Json]:
+        found = []
+        for stream in sorted({stream for rule in self._settings.rules for stream in _named_by(rule, link.name)}):
+            try:
+                found.append(await link.api.stream_info(stream))
+            except ApiError:
+                continue  # the rule's own check says what is wrong with it
+        return found
+
+
+def _named_by(rule: Rule, connection: str) -> Iterator[str]:
+    """The streams that a rule names on a connection."""
+    match rule:
+        case AdvisoriesRule():
+            return
+        case RepublishRule():
+            named = [(rule.source_connection, rule.stream)]
+        case SubjectTransformRule():
+            named = [(rule.connection, rule.stream)]
+        case _:
+            named = [(rule.target_connection, rule.target_stream)]
+            named += [(entry.connection, entry.name) for entry in rule.entries]
+    yield from (stream for where, stream in named if where == connection)
+
+
+def _dialect_of(link: Link) -> Dialect:
+    """How a connection's server reads its configurations."""
+    try:
+        return dialect(link.server_version)
+    except UnknownDialectError:
+        return NEWEST  # a newer one; what its streams hold that is not known stands for anything

@@ -1,0 +1,57 @@
+"""Refusing rules whose messages would loop for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Set
+from typing import Self
+
+import structlog
+
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.errors import RuleRefusedError
+from nats_bridge.bridge.rules.loops.account_graph import AccountGraph
+from nats_bridge.bridge.settings import Settings
+
+__all__ = ["LoopCheck"]
+
+_log = structlog.get_logger("bridge.sidecar")
+
+
+class LoopCheck:
+    """Looks at the accounts and at all rules of a configuration together.
+
+    Args:
+        settings: the configuration.
+        links: its open connections by name.
+        earlier: the same for another configuration.
+    """
+
+    def __init__(self, settings: Settings, links: Mapping[str, Link], earlier: AccountGraph | None = None) -> None:
+        self._accounts = AccountGraph(settings, links, earlier)
+
+    async def refuse(self, rules: Set[str]) -> None:
+        """Look now.
+
+        Raises:
+            RuleRefusedError: one of the named rules takes part in a loop.
+        """
+        outlook = await self._accounts.look()
+        for reason in outlook.unseen:
+            _log.warning("loops.not_seen", reason=reason)
+        for loop in outlook.native:
+            _log.warning("loops.native", reason=str(loop))
+        for loop in outlook.loops:
+            if loop.rule in rules:
+                raise RuleRefusedError(str(loop))
+
+    def following(self, settings: Settings, links: Mapping[str, Link]) -> Self:
+        """The same for another configuration; what is known of connections that are used on still holds."""
+        return type(self)(settings, links, self._accounts)
+
+    def on_change(self, listener: Callable[[], Awaitable[None]]) -> None:
+        """Await `listener` when connections turn out to reach the same account after a look: look again then."""
+        self._accounts.shared.on_late = listener
+
+    async def close(self) -> None:
+        """Stop finding that out."""
+        await self._accounts.shared.close()

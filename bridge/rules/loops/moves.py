@@ -1,0 +1,311 @@
+"""What moves messages from a place to another: streams, their native features, and the rules. Pure.
+
+Theory of operation: a message is at one of three kinds of place: on its way in a space of subjects (an account, seen
+from the connections that reach it), at the door of a stream, or stored in it. Whatever takes messages from one place
+and puts them to another is a `Move`, which says for a pattern of subjects what comes out of it:
+
+* a stream's subjects take from the space to its door; its ingress `subject_transform` acts between door and store,
+* native `republish` takes from a store to the space, native `sources` and `mirror` from a store to another's door,
+* rules publish as any client does: to the space, from where any stream may take it, also one that is not meant.
+
+Not looked at, because no API tells: account mappings, imports and exports, and clients that publish what they receive.
+What an advisory is *about* does not count as its way: storing a message moves no advisory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final, Literal, TypeAlias, assert_never
+
+from nats_bridge.bridge.client.jetstream_api import Json
+from nats_bridge.bridge.rules.loops.subject_patterns import EVERYTHING, Pattern
+from nats_bridge.bridge.settings import (
+    AdvisoriesRule,
+    KvSourcesRule,
+    MirrorRule,
+    RepublishRule,
+    Rule,
+    Settings,
+    SourcesRule,
+    SubjectTransformRule,
+)
+from nats_bridge.bridge.settings.models import NATIVE_DIALECT
+from nats_bridge.transforms.dialect import Dialect, dialect
+from nats_bridge.transforms.errors import TransformError
+from nats_bridge.transforms.transform import Transform, compile_transform
+
+__all__ = ["Move", "Place", "Reach", "moves_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What a connection reaches.
+
+    Attributes:
+        space: names the space of subjects; connections of which one hears what the other publishes have the same.
+        streams: the streams that its JetStream API lists, each as `STREAM.INFO` gives it.
+        dialect: that of its server.
+    """
+
+    space: str
+    streams: Sequence[Json]
+    dialect: Dialect
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a message can be.
+
+    Attributes:
+        kind: in the space, at a stream's door (before its ingress transform), or stored.
+        space: the space of subjects.
+        stream: the stream's name; empty for the space itself.
+        created: when the stream was created, which tells it from another of that name in the same space.
+    """
+
+    kind: Literal["space", "door", "store"]
+    space: str
+    stream: str = ""
+    created: str = ""
+
+
+_Outcome: TypeAlias = Transform | Pattern | None
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Something that takes messages from a place and puts them to another.
+
+    Attributes:
+        text: what it is, for a person; empty where the places say it all.
+        rule: the name of the rule that does it; None if the server does.
+        takes: where from.
+        puts: where to.
+        selects: which subjects it takes; of those it leaves out what is in `leaves` entirely.
+        becomes: the transform, or a pattern for whatever comes out; None if subjects stay.
+    """
+
+    text: str
+    rule: str | None
+    takes: Place
+    puts: Place
+    selects: Pattern = EVERYTHING
+    leaves: tuple[Pattern, ...] = ()
+    becomes: _Outcome = None
+
+    def carry(self, pattern: Pattern) -> Pattern | None:
+        """The subjects that messages with these ones have afterwards; None if it takes none of them."""
+        taken = pattern.meet(self.selects)
+        if taken is None or any(taken.within(left) for left in self.leaves):
+            return None
+        if isinstance(self.becomes, Transform):
+            return taken.through(self.becomes)
+        return self.becomes or taken
+
+    @property
+    def depth(self) -> int:
+        """The longest row of tokens that it looks at or makes."""
+        made = 0
+        if isinstance(self.becomes, Transform):
+            made = max(self.becomes.pattern.count(b"."), self.becomes.destination.count(b".")) + 1
+        elif self.becomes is not None:
+            made = len(self.becomes.tokens)
+        return max(made, len(self.selects.tokens), *(len(left.tokens) for left in self.leaves), 0)
+
+
+def moves_of(settings: Settings, reaches: Mapping[str, Reach]) -> list[Move]:
+    """Everything that moves messages.
+
+    Args:
+        settings: the configuration, for its rules.
+        reaches: what its connections reach, by name.
+    """
+    return _Landscape(reaches).moves(settings)
+
+
+class _Landscape:
+    """Streams by the connection that reaches them."""
+
+    def __init__(self, reaches: Mapping[str, Reach]) -> None:
+        self._reaches = reaches
+
+    def moves(self, settings: Settings) -> list[Move]:
+        found: list[Move] = []
+        seen: set[Place] = set()
+        for reach in self._reaches.values():
+            for info in reach.streams:
+                store = _place("store", reach, info)
+                if store not in seen:  # two connections may reach the same stream
+                    seen.add(store)
+                    found += self._of_stream(reach, info)
+        for rule in settings.rules:
+            if all(name in self._reaches for name in rule.connections):
+                found += self._of_rule(rule, settings.dialect_of(rule))
+        return found
+
+    # -- what servers do ---------------------------------------------------------------------------------------------
+
+    def _of_stream(self, reach: Reach, info: Json) -> Iterator[Move]:
+        config = info["config"]
+        if config.get("sealed"):
+            return  # takes nothing any more
+        space, door, store = Place("space", reach.space), _place("door", reach, info), _place("store", reach, info)
+        for subject in config.get("subjects") or ():
+            yield Move("", None, space, door, Pattern.of(subject))
+        yield from _ingress(config.get("subject_transform") or {}, reach.dialect, door, store)
+        republish = config.get("republish") or {}
+        if republish.get("dest"):
+            source, destination = republish.get("src") or ">", republish["dest"]
+            text = f"native republish {source} to {destination}"
+            outcome = _native(source, destination, reach.dialect)
+            yield Move(text, None, store, space, Pattern.of_source(source), (), outcome)
+        entries = [("source", entry) for entry in config.get("sources") or ()]
+        if config.get("mirror"):
+            entries.append(("mirror", config["mirror"]))
+        for what, entry in entries:
+            for origin in self._native_origins(reach, entry):
+                for part in _parts(entry, (), reach.dialect, _native):
+                    yield Move(f"native {what} {part.text}", None, origin, door, *part.how)
+
+    def _native_origins(self, reach: Reach, entry: Json) -> Iterable[Place]:
+        """The stores that a native source or mirror takes from, as far as they can be seen."""
+        if not entry.get("external"):
+            return self._named(reach, entry.get("name"))
+        # Which account or domain an API prefix leads to, no server tells: any other one has to do.
+        own = self._named(reach, entry.get("name"))
+        named = chain.from_iterable(self._named(other, entry.get("name")) for other in self._reaches.values())
+        return [place for place in dict.fromkeys(named) if place not in own]
+
+    def _named(self, reach: Reach, stream: object) -> list[Place]:
+        return [_place("store", reach, info) for info in reach.streams if info["config"]["name"] == stream]
+
+    # -- what rules do -----------------------------------------------------------------------------------------------
+
+    def _of_rule(self, rule: Rule, version: str) -> Iterator[Move]:
+        place = f"rule '{rule.name}'"
+        match rule:
+            case RepublishRule() | AdvisoriesRule():
+                source, target = self._reaches[rule.source_connection], self._reaches[rule.target_connection]
+                how = rule.republish.src or ">", rule.republish.dest
+                outcome = _compiled(*how, _dialect(version, source))
+                if isinstance(outcome, _Impossible):
+                    return  # the rule's own check says so
+                if isinstance(rule, RepublishRule):
+                    origins, what = self._named(source, rule.stream), "republishes"
+                    leaves = tuple(map(Pattern.of, rule.exclude))
+                else:
+                    origins, what, leaves = [Place("space", source.space)], "republishes the advisories", ()
+                text = f"{place} {what} {how[0]} to {how[1]}"
+                selects = Pattern.of_source(how[0])
+                for origin in origins:
+                    yield Move(text, rule.name, origin, Place("space", target.space), selects, leaves, outcome)
+            case SourcesRule() | MirrorRule() | KvSourcesRule():
+                yield from self._of_copying(rule, version)
+            case SubjectTransformRule():
+                reach = self._reaches[rule.connection]
+                space = Place("space", reach.space)
+                how = rule.subject_transform.src or ">", rule.subject_transform.dest
+                outcome = _compiled(*how, _dialect(version, reach))
+                if how[1] and not isinstance(outcome, _Impossible):
+                    text = f"{place} transforms {how[0]} to {how[1]}"
+                    yield Move(text, rule.name, space, space, Pattern.of_source(how[0]), (), outcome)
+            case _:
+                assert_never(rule)
+
+    def _of_copying(self, rule: SourcesRule | MirrorRule | KvSourcesRule, version: str) -> Iterator[Move]:
+        target = self._reaches[rule.target_connection]
+        space = Place("space", target.space)
+        place = f"rule '{rule.name}'"
+        for entry in rule.entries:
+            excluded = tuple(map(Pattern.of, entry.exclude))
+            parts = list(_parts(entry.native(), excluded, _dialect(version, target), _compiled))
+            for origin in self._named(self._reaches[entry.connection], entry.name):
+                for part in parts:
+                    yield Move(f"{place} copies {part.text}", rule.name, origin, space, *part.how)
+                    if rule.on_rejected.skip:
+                        text = f"{place} puts what is rejected on {rule.on_rejected.skip}"
+                        dead_letter = Pattern.of(rule.on_rejected.skip)
+                        yield Move(text, rule.name, origin, space, part.selects, part.leaves, dead_letter)
+                if isinstance(rule, MirrorRule) and rule.keep_sequence and rule.filler_subject:
+                    filler = Pattern.of(rule.filler_subject)
+                    copied = tuple(part.selects for part in parts)
+                    text = f"{place} fills gaps with {rule.filler_subject}"
+                    yield Move(text, rule.name, origin, space, EVERYTHING, copied, filler)
+
+
+class _Impossible:
+    """A transform that cannot be built."""
+
+
+_IMPOSSIBLE: Final = _Impossible()
+_Build: TypeAlias = Callable[[str, str, Dialect], _Outcome | _Impossible]
+
+
+def _compiled(source: str, destination: str, version: Dialect) -> _Outcome | _Impossible:
+    """A rule's transform."""
+    try:
+        return compile_transform(_bytes(source), _bytes(destination), version)
+    except TransformError:
+        return _IMPOSSIBLE
+
+
+def _native(source: str, destination: str, version: Dialect) -> _Outcome:
+    """A transform that a server has accepted; of a newer one it may hold what we do not know."""
+    outcome = _compiled(source, destination, version)
+    return Pattern.of_destination(destination) if isinstance(outcome, _Impossible) else outcome
+
+
+def _ingress(transform: Json, version: Dialect, door: Place, store: Place) -> Iterator[Move]:
+    source, destination = transform.get("src") or ">", transform.get("dest") or ""
+    if not destination:
+        yield Move("", None, door, store)
+        return
+    matching = Pattern.of_source(source)
+    text = f"native subject_transform {source} to {destination}"
+    yield Move(text, None, door, store, matching, (), _native(source, destination, version))
+    yield Move("", None, door, store, EVERYTHING, (matching,))
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One of the ways in which an entry of sources gives a subject to its copies."""
+
+    text: str
+    selects: Pattern
+    leaves: tuple[Pattern, ...]
+    becomes: _Outcome
+
+    @property
+    def how(self) -> tuple[Pattern, tuple[Pattern, ...], _Outcome]:
+        return self.selects, self.leaves, self.becomes
+
+
+def _parts(entry: Json, excluded: tuple[Pattern, ...], version: Dialect, build: _Build) -> Iterator[_Part]:
+    """An entry of `sources`, or `mirror`: the first transform that matches counts."""
+    transforms = entry.get("subject_transforms") or ()
+    if not transforms:
+        filter_subject = entry.get("filter_subject") or ">"
+        yield _Part(filter_subject, Pattern.of(filter_subject), excluded, None)
+    earlier: tuple[Pattern, ...] = ()
+    for transform in transforms:
+        source, destination = transform.get("src") or ">", transform.get("dest") or ""
+        outcome = build(source, destination, version)
+        selects = Pattern.of(source)
+        if not isinstance(outcome, _Impossible):
+            text = f"{source} to {destination}" if destination else source
+            yield _Part(text, selects, (*excluded, *earlier), outcome)
+        earlier = (*earlier, selects)
+
+
+def _place(kind: Literal["door", "store"], reach: Reach, info: Json) -> Place:
+    return Place(kind, reach.space, info["config"]["name"], str(info.get("created", "")))
+
+
+def _dialect(version: str, reach: Reach) -> Dialect:
+    return reach.dialect if version == NATIVE_DIALECT else dialect(version)
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")

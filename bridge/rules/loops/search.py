@@ -1,0 +1,208 @@
+"""Loops: ways on which messages would come round for ever, through streams, native features and rules. Pure.
+
+Theory of operation: a state is a place and the pattern of subjects that messages can have there; every move leads
+from states to states. A message that comes round for ever goes on an endless way through states, and since there are
+finitely many of them that way goes round, too. So: take the moves that can be part of a round at all, whatever the
+subjects; let messages with any subject begin everywhere; see which states come up, and look for rounds among them.
+
+A way on which the subjects come to an end (`orders.raw.>` becomes `work.>`, that `orders.done.>`, which the first rule
+does not take) is no loop, however often it passes the same stream. Patterns may stand for more than can occur
+(functions whose results are not known, subjects that grow or shrink at every turn): then a loop may be seen where
+messages would only pass several times, never the other way round.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from nats_bridge.bridge.rules.loops.moves import Move, Place, Reach, moves_of
+from nats_bridge.bridge.rules.loops.subject_patterns import EVERYTHING, Pattern
+from nats_bridge.bridge.settings import Settings
+
+__all__ = ["Loop", "find_loops"]
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A loop.
+
+    Attributes:
+        rule: the name of a rule that takes part in it; None if none does, and servers loop by themselves.
+        path: the way round, from a place to itself.
+    """
+
+    rule: str | None
+    path: str
+
+    def __str__(self) -> str:
+        if self.rule is None:
+            return f"native loop, which no rule takes part in: {self.path}"
+        return f"rule '{self.rule}': loop: {self.path}: choose a destination outside"
+
+
+def find_loops(settings: Settings, reaches: Mapping[str, Reach]) -> list[Loop]:
+    """The loops that rules take part in, one for each such rule, and those of the servers alone.
+
+    Args:
+        settings: the configuration.
+        reaches: what its connections reach, by name. A rule with a connection that is not there is left out.
+    """
+    moves = moves_of(settings, reaches)
+    tell = _Teller({reach.space for reach in reaches.values()})
+    found = []
+    steps = _steps(moves)
+    for rule in settings.rules:
+        turn = _shortest_turn([step for step in steps if step.move.rule == rule.name], steps)
+        if turn:
+            found.append(Loop(rule.name, tell.path(turn)))
+    native = _steps([move for move in moves if move.rule is None])
+    told: set[Move] = set()
+    for step in native:
+        if step.move not in told and (turn := _shortest_turn([step], native)):
+            told |= {each.move for each in turn}
+            found.append(Loop(None, tell.path(turn)))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    place: Place
+    pattern: Pattern
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A move made by messages with certain subjects."""
+
+    move: Move
+    before: _State
+    after: _State
+
+
+class _Exits:
+    """The moves that take from one place; an account can have thousands of streams, so not all are tried each time."""
+
+    def __init__(self) -> None:
+        self._all: list[Move] = []
+        self._by_first: dict[bytes | None, list[Move]] = defaultdict(list)
+
+    def add(self, move: Move) -> None:
+        self._all.append(move)
+        self._by_first[move.selects.first].append(move)
+
+    def for_subjects(self, pattern: Pattern) -> list[Move]:
+        """Those that may take some of these subjects."""
+        if pattern.first is None:
+            return self._all
+        return self._by_first.get(pattern.first, []) + self._by_first.get(None, [])
+
+
+def _steps(all_moves: Sequence[Move]) -> list[_Step]:
+    """All steps that messages can make which have any subject at first; only those that can be part of a round."""
+    moves = _in_rounds(all_moves, lambda move: (move.takes, move.puts))
+    exits: dict[Place, _Exits] = defaultdict(_Exits)
+    for move in moves:
+        exits[move.takes].add(move)
+    # Beyond what anything looks at, tokens make no difference; so subjects that grow come to the same pattern again.
+    depth = max((move.depth for move in moves), default=0) + 1
+    most = 64 + 16 * len(moves)
+    states = {_State(place, EVERYTHING) for place in exits}
+    steps: list[_Step] = []
+    waiting = deque(sorted(states, key=str))
+    patterns: dict[Place, int] = defaultdict(int)
+    while waiting:
+        state = waiting.popleft()
+        for move in exits[state.place].for_subjects(state.pattern):
+            carried = move.carry(state.pattern)
+            if carried is None:
+                continue
+            after = _State(move.puts, carried.shortened(depth))
+            if after not in states:
+                patterns[move.puts] += 1
+                if patterns[move.puts] > most:
+                    # Too many to follow one by one; whatever they are, they are not left out.
+                    after = _State(move.puts, EVERYTHING)
+            if after not in states:
+                states.add(after)
+                waiting.append(after)
+            steps.append(_Step(move, state, after))
+    return _in_rounds(steps, lambda step: (step.before, step.after))
+
+
+_Edge = TypeVar("_Edge")
+_Node = TypeVar("_Node", bound=Hashable)
+
+
+def _in_rounds(edges: Iterable[_Edge], ends: Callable[[_Edge], tuple[_Node, _Node]]) -> list[_Edge]:
+    """The edges without those that can be part of no round: nothing leads to them, or on from them."""
+    kept = list(edges)
+    while True:
+        begins = {ends(edge)[0] for edge in kept}
+        reached = {ends(edge)[1] for edge in kept}
+        fewer = [edge for edge in kept if ends(edge)[0] in reached and ends(edge)[1] in begins]
+        if len(fewer) == len(kept):
+            return kept
+        kept = fewer
+
+
+def _shortest_turn(through: Iterable[_Step], steps: Sequence[_Step]) -> list[_Step]:
+    """The shortest way round that begins with one of some steps; empty if there is none."""
+    leaving: dict[_State, list[_Step]] = defaultdict(list)
+    for step in steps:
+        leaving[step.before].append(step)
+    turns = [turn for step in through if (turn := _way_back(step, leaving))]
+    return min(turns, key=len, default=[])
+
+
+def _way_back(first: _Step, leaving: Mapping[_State, Sequence[_Step]]) -> list[_Step]:
+    came: dict[_State, _Step] = {first.after: first}
+    waiting = deque([first.after])
+    while waiting and first.before not in came:
+        state = waiting.popleft()
+        for step in leaving.get(state, ()):
+            if step.after not in came:
+                came[step.after] = step
+                waiting.append(step.after)
+    if first.before not in came:
+        return []
+    way = [came[first.before]]
+    while way[-1] is not first:
+        way.append(came[way[-1].before])
+    return _once(way[::-1])
+
+
+def _once(way: list[_Step]) -> list[_Step]:
+    """One turn, where the same moves are made again and again until the subjects are the same as well."""
+    moves = [step.move for step in way]
+    for length in range(1, len(way)):
+        if len(way) % length == 0 and moves == moves[:length] * (len(way) // length):
+            return way[:length]
+    return way
+
+
+class _Teller:
+    """Says a way for a person.
+
+    Args:
+        spaces: all that there are; if more than one, streams are told with theirs.
+    """
+
+    def __init__(self, spaces: set[str]) -> None:
+        self._several = len(spaces) > 1
+
+    def path(self, way: Sequence[_Step]) -> str:
+        first = next(number for number, step in enumerate(way) if self._place(step))
+        turned = [*way[first:], *way[:first], way[first]]
+        said = [text for step in turned for text in (self._place(step), step.move.text) if text]
+        return " → ".join(said[:-1])  # ends with the place that it began with
+
+    def _place(self, step: _Step) -> str:
+        place = step.before.place
+        where = f" on '{place.space}'" if self._several else ""
+        if place.kind == "store":
+            return f"stream {place.stream}{where}"
+        # A stream that takes what is on its way names the place itself.
+        return f"subjects {step.move.selects}{where}" if place.kind == "space" and step.move.text else ""

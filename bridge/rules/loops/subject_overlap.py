@@ -1,0 +1,57 @@
+"""Where the results of a transform may land, and what a filter selects, among the subjects that a stream has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nats_bridge.transforms.destination import CUTTING, Kind
+from nats_bridge.transforms.part import Part
+from nats_bridge.transforms.subject import ANY, REST, is_subset, tokens
+from nats_bridge.transforms.transform import Transform
+
+__all__ = ["covering_filter", "first_matching", "is_within_one", "may_land_on"]
+
+
+def may_land_on(transform: Transform, pattern: bytes) -> bool:
+    """Whether `transform` may give a subject that `pattern` stands for.
+
+    A function that gives one token may give any; one that cuts (split, slice) may give any number of them.
+    """
+    return _may([_shape(part) for part in transform.parts], tokens(pattern))
+
+
+def first_matching(transform: Transform, patterns: Sequence[str]) -> str | None:
+    """The first of the patterns on which the transform may land, None if there is none."""
+    return next((pattern for pattern in patterns if may_land_on(transform, pattern.encode())), None)
+
+
+def is_within_one(pattern: bytes, subjects: Sequence[str]) -> bool:
+    """Whether one of a stream's subjects holds all that a filter selects: 2.9 takes no other filters for consumers."""
+    return not subjects or any(is_subset(pattern, subject.encode()) for subject in subjects)
+
+
+def covering_filter(transform: Transform) -> str:
+    """A subject with wildcards that stands for every result of the transform; its source, if it changes nothing."""
+    if not transform.parts:
+        return transform.pattern.decode()
+    shapes = [_shape(part) for part in transform.parts]
+    if REST in shapes:
+        shapes = shapes[: shapes.index(REST) + 1]
+    return b".".join(shapes).decode()
+
+
+def _shape(part: Part) -> bytes:
+    """A literal token as it is, `*` for any one token, `>` for one or more, also in the middle."""
+    if part.kind is Kind.LITERAL:
+        return part.text
+    return REST if part.kind is Kind.REST or part.kind in CUTTING else ANY
+
+
+def _may(made: Sequence[bytes], pattern: Sequence[bytes]) -> bool:
+    if not made or not pattern:
+        return not made and not pattern
+    if pattern[0] == REST:
+        return True  # every part makes at least one token
+    if made[0] == REST:
+        return _may(made[1:], pattern[1:]) or _may(made, pattern[1:])
+    return (made[0] == pattern[0] or ANY in (made[0], pattern[0])) and _may(made[1:], pattern[1:])

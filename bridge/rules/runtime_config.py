@@ -1,0 +1,40 @@
+"""A configuration together with what it needs to run: its open connections, and what sees loops in their accounts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.kinds.registry import make_run
+from nats_bridge.bridge.rules.context import RuleContext
+from nats_bridge.bridge.rules.loops.check import LoopCheck
+from nats_bridge.bridge.rules.run import RuleRun
+from nats_bridge.bridge.settings import Rule, Settings
+
+if TYPE_CHECKING:
+    from nats_bridge.bridge.observability.telemetry.tracing import RuleTracing
+
+__all__ = ["Assembly"]
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """What the rules of one configuration run on.
+
+    Attributes:
+        settings: the configuration.
+        links: its open connections by name.
+        loops: refuses rules whose messages would come round.
+        tracing_of: what makes a rule's spans, None for none.
+    """
+
+    settings: Settings
+    links: Mapping[str, Link]
+    loops: LoopCheck
+    tracing_of: Callable[[Rule], RuleTracing | None] = lambda _: None
+
+    def make_run(self, rule: Rule, context: RuleContext) -> RuleRun:
+        """What runs one of the configuration's rules; nothing happens before its `check`."""
+        return make_run(rule, self.settings, self.links, context)

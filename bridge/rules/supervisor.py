@@ -1,0 +1,396 @@
+"""One rule's place in the sidecar, for as long as the rule is in the configuration.
+
+Theory of operation. A run does a rule's work once, from its start to its end. A seat makes runs, one at a time: when
+the rule's streams are there, when this sidecar leads the rule (see `bridge.rules.leadership`), and again after the lead
+was lost or the configuration changed. Counters and measures belong to the seat, so they continue over runs.
+
+A task brings the run to work and then watches the term. Whoever stops the seat ends that task first, and then the run,
+so that nobody else acts on the run meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
+
+import structlog
+
+from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, Gate
+from nats_bridge.bridge.consuming.missing_streams import appeared
+from nats_bridge.bridge.errors import BridgeError, StreamMissingError
+from nats_bridge.bridge.observability.rule_metrics import Measures
+from nats_bridge.bridge.rules.context import RuleContext
+from nats_bridge.bridge.rules.leadership.term import Leadership, Term
+from nats_bridge.bridge.rules.run import RuleRun
+from nats_bridge.bridge.rules.runtime_config import Assembly
+from nats_bridge.bridge.settings import Rule
+
+__all__ = ["RuleSeat", "SeatState"]
+
+SeatState: TypeAlias = Literal["waiting", "standby", "starting", "ready", "draining", "stopped", "failed"]
+"""`waiting`: a stream that the rule needs is not there; `standby`: another replica leads the rule."""
+
+_log = structlog.get_logger("bridge.seat")
+
+_DRAIN = 22.0  # seconds for a rule to finish; with the rest, within Kubernetes' default grace period of 30
+_LEAVE = 3.0  # seconds for leaving what did not finish
+_PAUSES = (0.25, 0.5, 1.0, 2.0, 5.0)  # seconds before a start that a server's absence prevented is tried again
+
+
+class RuleSeat:
+    """The place of one rule.
+
+    Args:
+        rule: the rule.
+        assembly: the configuration that it belongs to.
+        leadership: says when this sidecar leads the rule.
+        failed: called with the seat when its rule cannot go on; `error` says why.
+
+    Attributes:
+        rule: the rule as it is now.
+        run: what does its work, or did it last; None before the first one.
+        measures: what is measured of its work, over all runs.
+        error: why it cannot go on, None while it can.
+    """
+
+    def __init__(
+        self, rule: Rule, assembly: Assembly, leadership: Leadership, failed: Callable[[RuleSeat], None]
+    ) -> None:
+        self.rule = rule
+        self.run: RuleRun | None = None
+        self.measures = Measures()
+        self.error: BaseException | None = None
+        self._assembly = assembly
+        self._leadership = leadership
+        self._failed = failed
+        self._phase: SeatState = "starting"
+        self._prepared: RuleRun | None = None  # checked, to be started
+        self._missing: StreamMissingError | None = None
+        self._looks_for_loops = False
+        self._term: Term | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._begun: asyncio.Future[None] | None = None
+        self._at_work = False  # whether the run must be ended
+        self._ending: asyncio.Task[None] | None = None
+        self._past: Counter[str] = Counter()  # what runs before this one have counted
+        self._log = _log.bind(rule=rule.name)
+
+    # -- what is told ------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> SeatState:
+        """Where the rule is in its life."""
+        return self.run.state if self.run is not None and self._phase == "ready" else self._phase
+
+    @property
+    def ready(self) -> bool:
+        """Whether the rule does its work at this moment, or stands by for another replica that does."""
+        if self._phase == "standby":
+            return True
+        return self._phase == "ready" and self.run is not None and self.run.ready
+
+    @property
+    def leader(self) -> bool | None:
+        """Whether this sidecar leads the rule, and may write; None where there are no replicas.
+
+        Of one that cannot renew its lease, it is False before any other replica can lead.
+        """
+        if not self._leadership.shared:
+            return None
+        return self._term is not None and not self._term.lost.is_set() and self._term.gate.is_open
+
+    @property
+    def waiting_for(self) -> str | None:
+        """What the rule waits for, in words; None where nothing outside keeps it from its work."""
+        match self._phase:
+            case "waiting":
+                return str(self._missing)
+            case "standby":
+                return "the lead, which another replica has"
+            case "ready" | "draining" if self.run is not None:
+                return self.run.waiting_for
+            case "starting":
+                beginning = self.run.waiting_for if self.run is not None and self._at_work else None
+                return beginning or "its servers to answer what its start asks"
+            case _:
+                return None
+
+    @property
+    def has_work(self) -> bool:
+        """Whether it holds messages that it took and has not passed on, or not had confirmed."""
+        return self._at_work and self.run is not None and self.run.has_work
+
+    def counters(self) -> dict[str, int]:
+        """What all runs have counted together; no number ever falls."""
+        total = Counter(self._past)
+        if self.run is not None:
+            total.update(self.run.counters.as_dict())
+        return dict(total)
+
+    def status(self) -> dict[str, Any]:
+        """What the run tells of where it stands; empty before the first one."""
+        return self.run.status() if self.run is not None else {}
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    async def check(self) -> None:
+        """Look at the servers, before `start`; a stream that is missing is waited for then.
+
+        Raises:
+            BridgeError: what is against the rule.
+        """
+        self._missing = None
+        run = self._new_run(ALWAYS_OPEN)
+        if await self._checked(run):
+            self._prepared = run
+
+    async def start(self) -> None:
+        """Bring the rule to work; returns when it works, waits for a stream, or stands by. After `check`.
+
+        Raises:
+            BridgeError: what is against the rule.
+        """
+        self.error = None
+        self._begun = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._live())
+        await self._begun
+
+    def resume(self) -> None:
+        """Bring the rule back to work after `halt`, as soon as its servers allow it; nobody waits for that."""
+        self.error = None
+        self._begun = None
+        self._task = asyncio.create_task(self._live())
+
+    async def halt(self) -> bool:
+        """End the work and keep the lead, for another version of the rule; whether all in hand was finished."""
+        failed = self._phase == "failed"
+        self._phase = "draining"
+        await end_tasks(self._task)
+        if self._begun is not None:
+            self._begun.cancel()
+        self._task = self._prepared = self._missing = None
+        finished = await self._end_run()
+        self._phase = "failed" if failed else "stopped"
+        return finished
+
+    async def stop(self) -> bool:
+        """End the work and give back the lead; whether all in hand was finished."""
+        finished = await self.halt()
+        await self._end_term(finished=finished)
+        return finished
+
+    def take(self, rule: Rule, assembly: Assembly) -> None:
+        """Another configuration holds from now on; a rule that works differently is at a halt meanwhile."""
+        self.rule = rule
+        self._assembly = assembly
+
+    # -- the way to work ---------------------------------------------------------------------------------------------
+
+    async def _live(self) -> None:
+        try:
+            while True:
+                await self._wait_for_streams()
+                term = await self._lead()
+                if not await self._work(term):
+                    self.error = None  # of a start that is over
+                    continue
+                if self.error is not None:  # of a message that was met on the way
+                    self._ended_by(self.error)
+                    return
+                self._phase = "ready"
+                self._has_begun()
+                await term.lost.wait()
+                if self.error is not None:
+                    return
+                self._log.warning("rule.lead_lost", meaning="another replica may do the rule's work by now")
+                self._phase = "standby"
+                await self._end_run()
+        except Exception as error:
+            self._start_failed(error)
+
+    async def _wait_for_streams(self) -> None:
+        if self._missing is None:
+            return
+        self._phase = "waiting"
+        await self._end_term()
+        self._has_begun()
+        await appeared(self._assembly.links[self._missing.connection], self._missing.stream)
+        self._missing = None
+        # With the stream there may be a way round that was not there before.
+        self._looks_for_loops = True
+
+    async def _lead(self) -> Term:
+        if self._term is None or self._term.lost.is_set():
+            self._term = None
+            if self._leadership.shared:
+                self._phase = "standby"
+                self._has_begun()
+            self._term = await self._leadership.lead(self.rule)
+        return self._term
+
+    async def _work(self, term: Term) -> bool:
+        """Bring a run to work; False if a stream is missing, or the term is over already."""
+        self._phase = "starting"
+        pauses = iter(_PAUSES)
+        while not term.lost.is_set():
+            try:
+                return await self._start_run(term)
+            except BridgeError as error:
+                await self._end_run()
+                if term.lost.is_set():
+                    break  # whoever leads by now may be what was in the way
+                if not error.passing or self._is_awaited:
+                    raise
+                if self._leadership.shared:
+                    await self._end_term()  # another replica may reach what this one cannot
+                self.error = None
+                pause = next(pauses, _PAUSES[-1])
+                self._log.warning("rule.start_delayed", reason=str(error), again_in=pause)
+                await asyncio.sleep(pause)
+                if self._leadership.shared:
+                    return False
+        return False
+
+    async def _start_run(self, term: Term) -> bool:
+        run, self._prepared = self._prepared, None
+        if run is None or self._leadership.shared:
+            run = self._new_run(term.gate)
+            if not await self._checked(run):
+                return False
+        if self._looks_for_loops:
+            await self._assembly.loops.refuse({self.rule.name})
+            self._looks_for_loops = False
+        self._seat(run)
+        # A start may read a long history.
+        starting, lost = asyncio.create_task(run.start()), asyncio.create_task(term.lost.wait())
+        try:
+            await asyncio.wait({starting, lost}, return_when=asyncio.FIRST_COMPLETED)
+            if not starting.done():
+                await end_tasks(starting)
+                await self._end_run()
+                return False
+            await starting
+        finally:
+            await end_tasks(starting, lost)
+        return True
+
+    async def _checked(self, run: RuleRun) -> bool:
+        """Check; False if a stream is missing."""
+        try:
+            await run.check()
+        except StreamMissingError as error:
+            self._missing = error
+            self._phase = "waiting"
+            self._log.warning("rule.waiting", reason=str(error), meaning="starts when it appears")
+            return False
+        return True
+
+    def _new_run(self, gate: Gate) -> RuleRun:
+        settings = self._assembly.settings
+        dialect = settings.dialect_of(self.rule)
+        context = RuleContext(
+            settings.name,
+            dialect,
+            self._run_failed,
+            gate=gate,
+            measures=self.measures,
+            tracing=self._assembly.tracing_of(self.rule),
+        )
+        return self._assembly.make_run(self.rule, context)
+
+    def _seat(self, run: RuleRun) -> None:
+        if self.run is not None:
+            self._past.update(self.run.counters.as_dict())
+        self.run = run
+        self._at_work = True
+
+    # -- the way out -------------------------------------------------------------------------------------------------
+
+    async def _end_run(self) -> bool:
+        """End the run, if there is one at work; whether all in hand was finished."""
+        run = self.run
+        if run is None or not self._at_work:
+            return True
+        if self._term is not None and self._term.lost.is_set():
+            # Of a drain that whoever waited for it has given up.
+            await end_tasks(self._ending)
+            self._ending = None
+            await run.end_at_once()
+            finished = False
+        else:
+            finished = await self._drain(run)
+        self._at_work = False  # only here: where this was cancelled, it is done again
+        self.measures.ended()
+        return finished
+
+    async def _drain(self, run: RuleRun) -> bool:
+        if self._ending is None:
+            self._ending = asyncio.create_task(run.stop())
+        lost = asyncio.create_task(self._term.lost.wait()) if self._term is not None else None
+        try:
+            waits_for = {self._ending} if lost is None else {self._ending, lost}
+            await asyncio.wait(waits_for, timeout=_DRAIN, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await end_tasks(lost)
+        ending, self._ending = self._ending, None
+        if self._term is not None and self._term.lost.is_set() and not ending.done():
+            await end_tasks(ending)
+            await run.end_at_once()
+            return False
+        if ending.done():
+            if error := ending.exception():
+                self._log.error("rule.drain_failed", reason=str(error) or type(error).__name__)
+            return error is None
+        self._log.error("rule.drain_timeout", seconds=_DRAIN)
+        await end_tasks(ending)
+        try:
+            async with asyncio.timeout(_LEAVE):
+                await run.abandon()
+        except TimeoutError:
+            await run.end_at_once()
+        return False
+
+    async def _end_term(self, *, finished: bool = True) -> None:
+        term, self._term = self._term, None
+        if term is not None:
+            await term.end(finished=finished)
+
+    # -- who is told -------------------------------------------------------------------------------------------------
+
+    @property
+    def _is_awaited(self) -> bool:
+        """Whether somebody still waits for how the start goes."""
+        return self._begun is not None and not self._begun.done()
+
+    def _has_begun(self) -> None:
+        if self._begun is not None and not self._begun.done():
+            self._begun.set_result(None)
+
+    def _run_failed(self, run: RuleRun) -> None:
+        """A run says that it cannot go on. What becomes of that is decided where it starts, or ends, just now."""
+        if run is not self.run or run.error is None or self.error is not None:
+            return
+        if self._term is not None and self._term.lost.is_set():
+            return  # it is ended just now, and whoever leads by then may be what was in its way
+        self.error = run.error
+        if self._phase not in ("starting", "draining"):
+            self._phase = "failed"
+            self._failed(self)
+
+    def _start_failed(self, error: BaseException) -> None:
+        """The rule cannot be brought to work: whoever waits for that hears it, otherwise it is as at work."""
+        if self._is_awaited and self._begun is not None:
+            self.error, self._phase = error, "failed"
+            self._begun.set_exception(error)
+            return
+        if self.error is None:  # nobody has said it yet
+            self._log.error("rule.failed", reason=str(error) or type(error).__name__)
+        self._ended_by(error)
+
+    def _ended_by(self, error: BaseException) -> None:
+        self.error, self._phase = error, "failed"
+        self._has_begun()
+        self._failed(self)

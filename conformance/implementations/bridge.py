@@ -1,0 +1,278 @@
+"""Our bridge in front of a server as a subject of test.
+
+Theory of operation: the bridge is what users run, a process with a configuration file. A process costs a good part of
+a second to start, so cases are played in batches: the streams of many cases are made, each in accounts of its own; one
+process runs the rules of all of them; when every rule has done what there is, it is asked to drain and end. A rule that
+is refused or fails must not harm other cases: what cannot be right is found before by ``nats-bridge check``, and where
+a rule ends the sidecar all the same, its case is played again alone, and the others without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+from nats_bridge.conformance.catalogue.case import Case
+from nats_bridge.conformance.errors import SubjectError
+from nats_bridge.conformance.implementations.bridge_plan import Plan, plan
+from nats_bridge.conformance.implementations.bridge_process import Checked, Sidecar, SidecarEndedError, check
+from nats_bridge.conformance.implementations.bridge_stage import BridgeStage
+from nats_bridge.conformance.implementations.identity import Identity
+from nats_bridge.conformance.implementations.native import account_config
+from nats_bridge.conformance.implementations.stage import Stage
+from nats_bridge.conformance.implementations.subject import Answer, CannotPlay
+from nats_bridge.conformance.observation import Observation
+from nats_bridge.conformance.raw_client import Credentials, RawClient
+from nats_bridge.native_servers import NativeServer, ServersError
+from nats_bridge.transforms.dialect import dialect as dialect_of
+
+__all__ = ["BridgeSubject"]
+
+_ACCOUNTS: Final = 6
+"""Accounts that one case may need: one for streams as they are, and one for each that a rule fills."""
+_LANES: Final = 2
+"""Batches that are played beside each other; a sidecar uses one core."""
+_LOOP: Final = "loop: "
+"""In the bridge's words on a rule that takes part in one."""
+
+
+class BridgeSubject:
+    """The bridge, in front of a server of our own.
+
+    Args:
+        server_version: of the server, in full.
+        binary: of the server.
+        directory: for the server's store and log, and the bridge's configurations.
+        dialect: the version that the bridge behaves like, in full; ``native``: that of the server.
+        batch: how many cases one process plays.
+    """
+
+    at_once = 1
+
+    def __init__(
+        self, server_version: str, binary: Path, directory: Path, *, dialect: str = "native", batch: int = 24
+    ) -> None:
+        version = server_version if dialect == "native" else dialect
+        self.identity = Identity("bridge", version, server=server_version)
+        self._batch = batch
+        self._directory = directory / f"bridge-{version}-on-{server_version}"
+        self._server = NativeServer(
+            binary=binary, config=account_config(_LANES * batch * _ACCOUNTS), directory=self._directory / "server"
+        )
+        self._stages: dict[int, Stage] = {}
+        self._files = count()
+
+    async def open(self) -> None:
+        """Start the server."""
+        try:
+            await asyncio.to_thread(self._server.start)
+        except ServersError as error:
+            raise SubjectError(str(error)) from None
+        for number in range(_LANES * self._batch * _ACCOUNTS):
+            (self._directory / f"u{number}").write_text(f"u{number}", "utf-8")
+
+    async def close(self) -> None:
+        """End the server."""
+        for stage in self._stages.values():
+            await stage.client.close()
+        await asyncio.to_thread(self._server.close)
+
+    async def play(self, case: Case) -> Observation:
+        """Play one case, with a process of its own."""
+        async for _, answer in self.play_many([case]):
+            if isinstance(answer, Observation):
+                return answer
+            raise answer
+        raise SubjectError("the case was not played")
+
+    async def play_many(self, cases: Sequence[Case]) -> AsyncIterator[tuple[Case, Answer]]:
+        """Play cases in batches, in any order; every one has exactly one answer."""
+        plans: list[Plan] = []
+        for case in cases:
+            try:
+                plans.append(self._plan(case))
+            except CannotPlay as reason:
+                yield case, reason
+        problems = await self._problems(plans)
+        # Those that are only about decisions need no sidecar at all, if they are by themselves.
+        for about_messages in (False, True):
+            group = [(each, problems[at]) for at, each in enumerate(plans) if each.is_about_messages is about_messages]
+            batches = [group[start : start + self._batch] for start in range(0, len(group), self._batch)]
+            for first in range(0, len(batches), _LANES):
+                beside = batches[first : first + _LANES]
+                for answers in await asyncio.gather(*(self._play_batch(each, at) for at, each in enumerate(beside))):
+                    for played, answer in answers:
+                        yield played.case, answer
+
+    def _plan(self, case: Case) -> Plan:
+        made = plan(case, dialect_of(self.identity.dialect), dialect_of(self.identity.server))
+        if made.size > _ACCOUNTS:
+            raise CannotPlay(f"it needs {made.size} accounts, one for each stream that a rule fills")
+        return made
+
+    # -- what the bridge refuses -------------------------------------------------------------------------------------
+
+    async def _problems(self, plans: Sequence[Plan]) -> list[dict[int, str]]:
+        """What the bridge says to the rules of each plan by themselves: by the number of the rule."""
+        found: list[dict[int, str]] = [{} for _ in plans]
+        rules: list[dict[str, object]] = []
+        places: list[tuple[int, int]] = []
+        names: list[str] = []
+        for at, each in enumerate(plans):
+            connections = [f"c{at}-{account}" for account in range(each.size)]
+            names += connections
+            for number, rule in enumerate(each.rules):
+                # A name of its own for each: two versions of one rule do not meet in one file.
+                rules.append(rule.document(f"r{at}-{number}", connections, self.identity.dialect))
+                places.append((at, number))
+        if not rules:
+            return found
+        checked = await check(self._write(rules, dict.fromkeys(names)), servers=False)
+        if checked.elsewhere:
+            raise SubjectError(f"nats-bridge check: {checked.elsewhere}")
+        for position, text in checked.problems.items():
+            at, number = places[position]
+            found[at][number] = text
+        return found
+
+    def _write(self, rules: Iterable[object], connections: dict[str, int | None]) -> Path:
+        """A configuration file; connections by name, with the number of their user."""
+        file = self._directory / f"sidecar-{next(self._files)}.yaml"
+        made = {
+            "connections": {
+                name: {"servers": [self._server.url]}
+                | ({} if user is None else {"user": f"u{user}", "password_file": f"u{user}"})
+                for name, user in connections.items()
+            },
+            "http": {"listen": "127.0.0.1:0"},
+            "log": {"format": "json"},
+            "rules": list(rules),
+        }
+        file.write_text(json.dumps(made, indent=0), "utf-8")  # JSON is YAML, too
+        return file
+
+    # -- a batch -----------------------------------------------------------------------------------------------------
+
+    async def _play_batch(self, batch: Sequence[tuple[Plan, dict[int, str]]], lane: int) -> list[tuple[Plan, Answer]]:
+        """Play a batch in the accounts of a lane; smaller ones, where a rule ends the sidecar."""
+        first = lane * self._batch
+        stages = [await self._stage(slot, each) for slot, (each, _) in enumerate(batch, first)]
+        try:
+            answers = await self._play_stages(stages, [problems for _, problems in batch])
+            return [(each, answer) for (each, _), answer in zip(batch, answers, strict=True)]
+        except SidecarEndedError as error:
+            culprit = next((at for at, stage in enumerate(stages) if error.rule in stage.rules), None)
+        except SubjectError as error:
+            if len(batch) == 1:
+                return [(batch[0][0], error)]
+            culprit = None
+        finally:
+            await asyncio.gather(*(stage.end() for stage in stages))
+        cut = len(batch) // 2
+        parts = [batch[:cut], batch[cut:]]
+        if culprit is not None:
+            parts = [[batch[culprit]], [*batch[:culprit], *batch[culprit + 1 :]]]
+        return [pair for part in parts for pair in await self._play_batch(part, lane)]
+
+    async def _stage(self, slot: int, made: Plan) -> BridgeStage:
+        users = [slot * _ACCOUNTS + account for account in range(made.size)]
+        for user in users:
+            if user not in self._stages:
+                credentials = Credentials(user=f"u{user}", password=f"u{user}")
+                self._stages[user] = Stage(await RawClient.connect(self._server.url, credentials))
+        return BridgeStage(made, [self._stages[user] for user in users], [f"a{user}" for user in users], f"s{slot}")
+
+    async def _play_stages(
+        self, stages: Sequence[BridgeStage], problems: Sequence[dict[int, str]]
+    ) -> list[Observation | SubjectError]:
+        """Play cases beside one sidecar.
+
+        Raises:
+            SidecarEndedError: it ended, and there is more than one case that may be the reason.
+        """
+        await asyncio.gather(*(_tried(stage, stage.begin()) for stage in stages))
+        for stage, found in zip(stages, problems, strict=True):
+            for number, name in enumerate(stage.rules):
+                if number in found and stage.error is None:
+                    await _tried(stage, stage.refuse(name, found[number]))
+        await self._ask_servers(stages)
+        try:
+            await self._beside_sidecar(stages)
+        except SidecarEndedError as error:
+            if len(stages) > 1:
+                raise
+            stages[0].tell("sidecar", str(error))
+        answers: list[Observation | SubjectError] = []
+        for stage in stages:
+            seen: Observation | None = None
+            if stage.error is None:
+                try:
+                    seen = await stage.see()
+                except SubjectError as error:
+                    stage.error = error
+            answers.append(stage.error or seen or SubjectError("nothing was seen"))
+        return answers
+
+    async def _ask_servers(self, stages: Sequence[BridgeStage]) -> None:
+        """Have the bridge look at the streams as they are now; what it refuses is taken out."""
+        file = self._configuration(stages)
+        if file is None:
+            return
+        checked: Checked = await check(file, servers=True)
+        if checked.elsewhere or checked.problems:
+            raise SubjectError(f"nats-bridge check: {checked.elsewhere or next(iter(checked.problems.values()))}")
+        for stage in stages:
+            refused = {name: checked.refused[name] for name in stage.running() if name in checked.refused}
+            loops = sorted(
+                (name for name, text in refused.items() if _LOOP in text),
+                key=lambda name: stage.rules[name].decision or 0,
+            )
+            for name in loops[:-1]:
+                del refused[name]  # every rule of a loop is refused; natively only the one that would close it
+            for name, text in refused.items():
+                await _tried(stage, stage.refuse(name, text, by_servers=True))
+
+    def _configuration(self, stages: Sequence[BridgeStage]) -> Path | None:
+        rules: list[object] = []
+        connections: dict[str, int | None] = {}
+        for stage in stages:
+            for name, rule in stage.running().items():
+                rules.append(stage.document(name, self.identity.dialect))
+                for account in (rule.account, rule.target, *(account for _, account in rule.origins)):
+                    connection = stage.connections[account]
+                    connections[connection] = int(connection[1:])
+        return self._write(rules, connections) if rules else None
+
+    async def _beside_sidecar(self, stages: Sequence[BridgeStage]) -> None:
+        needed = [stage for stage in stages if stage.plan.is_about_messages and stage.running()]
+        file = self._configuration(needed)
+        sidecar = None if file is None else await Sidecar.start(file)
+        try:
+            results = await asyncio.gather(
+                *(
+                    _tried(stage, stage.go_on(sidecar if stage in needed else None))
+                    for stage in stages
+                    if stage.error is None
+                ),
+                return_exceptions=True,
+            )
+            for error in results:
+                if isinstance(error, BaseException):
+                    raise error
+            if sidecar is not None:
+                await sidecar.stop()
+        finally:
+            if sidecar is not None:
+                await sidecar.kill()
+
+
+async def _tried(stage: BridgeStage, work: Awaitable[None]) -> None:
+    """Let a case that cannot be played keep its error to itself."""
+    try:
+        await work
+    except SubjectError as error:
+        stage.error = error

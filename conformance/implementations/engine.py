@@ -1,0 +1,49 @@
+"""The engine of ``transforms`` as a subject of test: it plays cases against a model of a stream account."""
+
+from __future__ import annotations
+
+from nats_bridge.conformance.catalogue.case import Case
+from nats_bridge.conformance.implementations.account_model import AccountModel
+from nats_bridge.conformance.implementations.engine_operations import EngineOperations, TransformsEngine
+from nats_bridge.conformance.implementations.identity import Identity
+from nats_bridge.conformance.implementations.subject import CannotPlay
+from nats_bridge.conformance.observation import Observation
+from nats_bridge.transforms.dialect import Version, dialect
+
+__all__ = ["EngineSubject", "refuse_unplayable"]
+
+
+class EngineSubject:
+    """An engine in the dialect of a version.
+
+    Args:
+        version: full, such as ``2.10.27``.
+        engine: another engine than that of ``transforms``.
+    """
+
+    def __init__(self, version: str, engine: EngineOperations | None = None) -> None:
+        self._dialect = dialect(version)
+        self._engine = engine or TransformsEngine(self._dialect)
+        self.identity = Identity("engine", self._dialect.name)
+        self.at_once = 1
+
+    async def open(self) -> None:
+        """Nothing is to be started."""
+
+    async def play(self, case: Case) -> Observation:
+        """Play a case on an account of its own."""
+        refuse_unplayable(case, self._dialect.version)
+        return await AccountModel(self._engine, self._dialect).play(case)
+
+    async def close(self) -> None:
+        """Nothing is to be ended."""
+
+
+def refuse_unplayable(case: Case, version: Version) -> None:
+    """Raise CannotPlay for what only a server can show."""
+    if case.scenario is not None:
+        raise CannotPlay("a scenario needs servers")
+    if "store" in case.needs:
+        raise CannotPlay("what a stream keeps decides, which an engine does not know")
+    if case.harms_server(version):
+        raise CannotPlay("what becomes of the server decides, and an engine is none")

@@ -1,0 +1,73 @@
+"""Who is tested, as histories and reports name it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from nats_bridge.transforms.dialect import NEWEST, Version, dialect
+
+__all__ = ["Identity", "Kind"]
+
+Kind: TypeAlias = Literal["native", "engine", "bridge", "library", "history"]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A subject of test.
+
+    Attributes:
+        kind: a native server, our engine, our bridge, somebody's library behind the JSON-lines protocol, or a history
+            that was compared with another one (``nats-bridge diff``), which has no version.
+        dialect: the full version whose behaviour is expected, such as ``2.10.27``.
+        name: what a library calls itself, and which history it is; empty for the others.
+        server: the version of the server that the bridge stands in front of.
+        command: what compares a history again; empty for the others.
+    """
+
+    kind: Kind
+    dialect: str
+    name: str = ""
+    server: str = ""
+    command: str = ""
+
+    @property
+    def version(self) -> Version:
+        """The dialect as three numbers."""
+        if self.kind == "history":
+            return NEWEST.version
+        return dialect(self.dialect).version
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether it reproduces a server's behaviour from outside, so that known divergences are possible."""
+        return self.kind == "bridge"
+
+    @property
+    def label(self) -> str:
+        """Unique within a run, short enough for the head of a column."""
+        match self.kind:
+            case "bridge" if self.server != self.dialect:
+                return f"bridge {self.dialect} on {self.server}"
+            case "library":
+                return f"{self.name} {self.dialect}"
+            case "history":
+                return self.name
+            case _:
+                return f"{self.kind} {self.dialect}"
+
+    def as_json(self) -> dict[str, Any]:
+        """As plain values."""
+        found = {
+            "kind": self.kind,
+            "dialect": self.dialect,
+            "name": self.name,
+            "server": self.server,
+            "command": self.command,
+        }
+        return {name: value for name, value in found.items() if value or name == "dialect"}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Identity:
+        """The identity that ``as_json`` made this of; raises KeyError or TypeError."""
+        return cls(**value)

@@ -1,0 +1,36 @@
+"""Native servers of chosen versions: getting one, running one or a cluster, and what is at hand.
+
+Nothing else in the project cares where a server came from.
+"""
+
+from nats_bridge.native_servers.cache import ServerCache
+from nats_bridge.native_servers.errors import (
+    InvalidVersionError,
+    PortTakenError,
+    ServerNotFoundError,
+    ServersError,
+    ServerStartError,
+)
+from nats_bridge.native_servers.fetching import FoundServer, available, fetch, resolve
+from nats_bridge.native_servers.native_cluster import NativeCluster
+from nats_bridge.native_servers.native_server import NativeServer, free_port
+from nats_bridge.native_servers.shared_servers import SharedServers
+from nats_bridge.native_servers.versions import TWIN_VERSIONS
+
+__all__ = [
+    "TWIN_VERSIONS",
+    "FoundServer",
+    "InvalidVersionError",
+    "NativeCluster",
+    "NativeServer",
+    "PortTakenError",
+    "ServerCache",
+    "ServerNotFoundError",
+    "ServerStartError",
+    "ServersError",
+    "SharedServers",
+    "available",
+    "fetch",
+    "free_port",
+    "resolve",
+]

@@ -1,0 +1,47 @@
+"""One running server per version, started when first asked for and shared by all who ask."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+from nats_bridge.native_servers.fetching import fetch
+from nats_bridge.native_servers.native_server import NativeServer
+from nats_bridge.native_servers.processes import Report
+
+__all__ = ["SharedServers"]
+
+
+class SharedServers:
+    """Lazily started servers by version; ``close`` ends them all.
+
+    Whoever shares a server keeps to streams and subjects of their own. ``directory`` holds stores and logs.
+    """
+
+    def __init__(self, directory: Path, report: Report = lambda _: None) -> None:
+        self._directory = directory
+        self._report = report
+        self._servers: dict[str, NativeServer] = {}
+        self._lock = threading.Lock()
+
+    def __getitem__(self, version: str) -> NativeServer:
+        """The running server of ``version``, full or minor; raises ServersError when none can be had."""
+        with self._lock:
+            if version not in self._servers:
+                binary = fetch(version, report=self._report)
+                server = NativeServer(binary=binary, directory=self._directory / version)
+                self._servers[version] = server.start()
+            return self._servers[version]
+
+    async def url(self, version: str) -> str:
+        """The address of the running server of ``version``; the event loop runs on while it starts."""
+        server = await asyncio.to_thread(self.__getitem__, version)
+        return server.url
+
+    def close(self) -> None:
+        """End every server started here."""
+        with self._lock:
+            for server in self._servers.values():
+                server.close()
+            self._servers.clear()
