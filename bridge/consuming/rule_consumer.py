@@ -127,8 +127,9 @@ class RuleConsumer:
         if info is None:
             return await self._marked_position()
         self._refuse_foreign(info)
-        # A process that was killed after it had recreated the consumer leaves its marker.
-        await api.delete_consumer(plan.stream, marker_name(plan.durable_name), gate=self._gate)
+        if await api.consumer_info(plan.stream, marker_name(plan.durable_name)) is not None:
+            # Of a process that was killed after it had recreated the consumer.
+            await api.delete_consumer(plan.stream, marker_name(plan.durable_name), gate=self._gate)
         position = _position_of(info)
         last = int((await settled_stream(api, plan.stream, position))["state"]["last_seq"])
         if position > last:

@@ -21,7 +21,7 @@ __all__ = ["Checked", "Sidecar", "SidecarEndedError", "check"]
 
 LIMIT: Final = 60.0
 """Seconds until a process that does not do what it is asked counts as stuck; generous, as machines can be busy."""
-_COMMAND: Final = (sys.executable, "-m", "bridge")
+_COMMAND: Final = (sys.executable, "-m", "nats_bridge")
 _LOOK: Final = 0.01
 _PROBLEM: Final = re.compile(r"\brules\[([0-9]+)\]")
 _RULE: Final = re.compile(r"rule '([A-Za-z0-9_-]+)'")
