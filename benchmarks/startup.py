@@ -25,7 +25,7 @@ http: {{listen: "{listen}"}}
 rules:
   - {{name: startup, kind: republish, stream: ORDERS, republish: {{src: "orders.>", dest: "monitor.>"}}}}
 """
-_BRIDGE = (sys.executable, "-m", "bridge")
+_BRIDGE = (sys.executable, "-m", "nats_bridge")
 _LIMIT = 60.0  # seconds until a process has connected, or ended
 
 

@@ -83,7 +83,7 @@ class _Replica:
 
 async def _replica(config: Path) -> _Replica:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bridge", "run", "-c", str(config)), stderr=asyncio.subprocess.PIPE
+        *(sys.executable, "-m", "nats_bridge", "run", "-c", str(config)), stderr=asyncio.subprocess.PIPE
     )
     replica = _Replica(process)
     await replica.said("sidecar.ready")

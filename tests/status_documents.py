@@ -40,6 +40,7 @@ def rule(name: str, rate: float = 1200.0, **more: Any) -> dict[str, Any]:
     return {
         "name": name,
         "kind": "republish",
+        "reads_stream": True,
         "state": "ready",
         "ready": True,
         "condition": "ready",
@@ -166,7 +167,7 @@ def trouble() -> dict[str, Any]:
         waiting(),
         failed(),
         standing_by(),
-        rule("dead-letters", 0.2, kind="advisories", stream=None, leader=True),
+        rule("dead-letters", 0.2, kind="advisories", reads_stream=False, stream=None, leader=True),
         connections=[connection(), connection("west", connected=False)],
     )
     found["config"]["last_reload"] = reload

@@ -29,7 +29,7 @@ def run_job(folder: Path, cores: int, *words: str, exits: tuple[int, ...] = (0,)
     Raises:
         BenchmarkError: it failed.
     """
-    command = [sys.executable, "-m", "bridge", *words, "--json", "--quiet", "--master", f"local[{cores}]"]
+    command = [sys.executable, "-m", "nats_bridge", *words, "--json", "--quiet", "--master", f"local[{cores}]"]
     with peak_of_tree() as peak:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode not in exits:

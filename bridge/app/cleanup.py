@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from nats_bridge.bridge.client.connection_pool import close_links, open_links
 from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, JetStreamApi
-from nats_bridge.bridge.consuming.rule_consumer import consumer_owner, durable_name, marker_name
+from nats_bridge.bridge.consuming.rule_consumer import Durable, marker_name
 from nats_bridge.bridge.errors import ApiError, ConfigError
+from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.rules.leadership.lease_store import Bucket, lease_subject
-from nats_bridge.bridge.settings import RepublishRule, Settings
+from nats_bridge.bridge.settings import Settings
 
 __all__ = ["clean"]
 
@@ -34,7 +35,8 @@ async def clean(settings: Settings, rules: Sequence[str]) -> list[str]:
             raise ConfigError(f"rule '{name}': not in the configuration; there are {', '.join(known) or 'none'}")
     chosen = [known[name] for name in (rules or known)]
     leases = settings.leadership
-    names = {rule.source_connection for rule in chosen if isinstance(rule, RepublishRule)}
+    durables = {rule.name: kind_of(rule).durables(rule, settings.name) for rule in chosen}
+    names = {durable.connection for each in durables.values() for durable in each}
     links = await open_links(settings, names | ({leases.connection} if leases is not None else set()))
     try:
         lines = []
@@ -44,27 +46,25 @@ async def clean(settings: Settings, rules: Sequence[str]) -> list[str]:
                 what = await _remove_lease(api, leases.bucket, settings.name, rule.name)
                 lines.append(f"rule '{rule.name}': {what} lease in bucket '{leases.bucket}'")
         for rule in chosen:
-            if not isinstance(rule, RepublishRule):
-                lines.append(f"rule '{rule.name}': nothing to remove: rules of kind {rule.kind} leave nothing behind")
-                continue
-            consumer = durable_name(settings.name, rule.name)
-            owner = consumer_owner(settings.name, rule.name)
-            what = await _remove(links[rule.source_connection].api, rule.stream, consumer, owner)
-            lines.append(f"rule '{rule.name}': {what} consumer '{consumer}' of stream '{rule.stream}'")
+            if not durables[rule.name]:
+                lines.append(f"rule '{rule.name}': nothing to remove: it leaves nothing behind")
+            for durable in durables[rule.name]:
+                what = await _remove(links[durable.connection].api, durable)
+                lines.append(f"rule '{rule.name}': {what} consumer '{durable.name}' of stream '{durable.stream}'")
         return lines
     finally:
         await close_links(links.values())
 
 
-async def _remove(api: JetStreamApi, stream: str, consumer: str, owner: str) -> str:
+async def _remove(api: JetStreamApi, durable: Durable) -> str:
     try:
-        info = await api.consumer_info(stream, consumer)
+        info = await api.consumer_info(durable.stream, durable.name)
         if info is None:
             return "nothing to remove:"
-        if not str(info["config"].get("description", "")).startswith(owner):
+        if not str(info["config"].get("description", "")).startswith(durable.owner):
             return "left alone, because it is not this rule's:"
-        await api.delete_consumer(stream, marker_name(consumer))
-        await api.delete_consumer(stream, consumer)
+        await api.delete_consumer(durable.stream, marker_name(durable.name))
+        await api.delete_consumer(durable.stream, durable.name)
     except ApiError as error:
         if error.err_code != STREAM_NOT_FOUND:
             raise

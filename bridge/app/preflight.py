@@ -8,7 +8,7 @@ from typing import TypeVar
 from nats_bridge.bridge.client.connection import Link
 from nats_bridge.bridge.client.connection_pool import close_links, connections_of, open_links
 from nats_bridge.bridge.errors import BridgeError
-from nats_bridge.bridge.kinds.registry import make_run
+from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.rules.context import RuleContext
 from nats_bridge.bridge.rules.finding import Finding
 from nats_bridge.bridge.rules.loops.account_graph import AccountGraph
@@ -67,7 +67,7 @@ async def _findings(settings: Settings, links: dict[str, Link]) -> list[Finding]
             findings.append(Finding(rule.name, False, "loop", str(loop)))
             continue
         context = RuleContext(settings.name, settings.dialect_of(rule), lambda _: None)
-        run = make_run(rule, settings, links, context)
+        run = kind_of(rule).run(rule, settings, links, context)
         try:
             await run.check()
         except BridgeError as error:

@@ -229,8 +229,9 @@ class Sidecar:
                 rule=left.rule,
                 stream=left.stream,
                 connection=left.connection,
-                consumer=left.consumer,
-                meaning=left.remedy,
+                consumer=left.name,
+                meaning="the rule's position stays on the server; with a configuration that still has the rule,"
+                f" `nats-bridge clean -c FILE {left.rule}` removes it",
             )
         return Taken("unchanged" if plan.is_empty else "applied", plan.touched)
 

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
+from typing import Final
 
-__all__ = ["IntakeCounters"]
+__all__ = ["READING_FACTS", "IntakeCounters"]
+
+READING_FACTS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "repeated": "redelivered",
+        "lost": "lost",
+        "recovered": "recovered",
+        "recreated_streams": "source_recreated",
+        "recreated_consumers": "consumer_recreated",
+        "reconnects": "resumed",
+    }
+)
+"""Which of them have a metric of their own, with its short name; see `bridge.kinds.kind.Meanings`."""
 
 
 @dataclass(slots=True)

@@ -28,7 +28,7 @@ from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, Gate
 from nats_bridge.bridge.consuming import replay
 from nats_bridge.bridge.errors import ApiError, RuleRefusedError
 
-__all__ = ["TAKEOVER", "ConsumerPlan", "RuleConsumer", "consumer_owner", "durable_name", "marker_name"]
+__all__ = ["TAKEOVER", "ConsumerPlan", "Durable", "RuleConsumer", "consumer_owner", "durable_name", "marker_name"]
 
 _log = structlog.get_logger("bridge.rule_consumer")
 
@@ -53,6 +53,25 @@ def consumer_owner(sidecar: str, rule: str) -> str:
 def marker_name(durable: str) -> str:
     """The name of the consumer that keeps a durable consumer's position while that one is recreated."""
     return f"{durable}_moving"
+
+
+@dataclass(frozen=True, slots=True)
+class Durable:
+    """A durable consumer that keeps a rule's position. It stays on its server when the rule is gone.
+
+    Attributes:
+        rule: the rule that it was created for.
+        stream: the stream that it reads.
+        connection: the connection that holds the stream.
+        name: its name.
+        owner: how its description begins.
+    """
+
+    rule: str
+    stream: str
+    connection: str
+    name: str
+    owner: str
 
 
 @dataclass(frozen=True, slots=True)

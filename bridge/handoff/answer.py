@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from nats_bridge.bridge.client.jetstream_api import Json
 
-__all__ = ["Handoff", "refused"]
+__all__ = ["Handoff", "Wish", "refused"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How to hand over.
+
+    Attributes:
+        back: from the server to the bridge.
+        after: per origin, the last sequence that was copied, where the target cannot tell.
+        apply: send the update.
+    """
+
+    back: bool = False
+    after: Mapping[str, int] = field(default_factory=dict)
+    apply: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,60 +1,42 @@
-"""From a rule to what runs it: one table of the kinds."""
+"""The kinds of rules there are: a new one is a package beside this module and a line here."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
-from typing import assert_never
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
-from nats_bridge.bridge.client.connection import Link, open_link
-from nats_bridge.bridge.kinds.republish.run import RepublishRun
-from nats_bridge.bridge.rules.context import RuleContext
-from nats_bridge.bridge.rules.run import RuleRun
-from nats_bridge.bridge.settings import (
-    AdvisoriesRule,
-    KvSourcesRule,
-    MirrorRule,
-    RepublishRule,
-    Rule,
-    Settings,
-    SourcesRule,
-    SubjectTransformRule,
+from nats_bridge.bridge.kinds.kind import RuleKind
+
+if TYPE_CHECKING:
+    from nats_bridge.bridge.settings import Rule
+
+__all__ = ["KINDS", "kind_named", "kind_of"]
+
+# The packages as text: a sidecar loads the kinds that its configuration has.
+KINDS: Final = MappingProxyType(
+    {
+        "republish": "republish",
+        "sources": "copying",
+        "mirror": "copying",
+        "kv_sources": "copying",
+        "subject_transform": "ingress",
+        "advisories": "advisories",
+    }
 )
-from nats_bridge.bridge.settings.connect_options import connect_options
-
-__all__ = ["make_run"]
+"""By the `kind` of a rule, the package whose module `kind` has its `KIND`."""
 
 
-def make_run(rule: Rule, settings: Settings, links: Mapping[str, Link], context: RuleContext) -> RuleRun:
-    """What runs a rule; nothing happens before its `check`.
+def kind_of(rule: Rule) -> RuleKind:
+    """A rule's kind."""
+    return kind_named(rule.kind)
 
-    Args:
-        rule: one of the rules of `settings`.
-        settings: the configuration.
-        links: the open connections by name.
-        context: what the run is given beside that.
+
+def kind_named(name: str) -> RuleKind:
+    """A kind by the `kind` of its rules.
+
+    Raises:
+        KeyError: there is none.
     """
-    match rule:
-        case RepublishRule():
-            source, target = links[rule.source_connection], links[rule.target_connection]
-            return RepublishRun(rule, source, target, context)
-        case SourcesRule() | MirrorRule() | KvSourcesRule():
-            from nats_bridge.bridge.kinds.copying.run import CopyRun
-
-            open_target = partial(_open_without_echo, settings, rule.target_connection)
-            return CopyRun(rule, links, open_target, context)
-        case SubjectTransformRule():
-            from nats_bridge.bridge.kinds.ingress.run import IngressRun
-
-            return IngressRun(rule, links[rule.connection], context)
-        case AdvisoriesRule():
-            from nats_bridge.bridge.kinds.advisories.run import AdvisoriesRun
-
-            source, target = links[rule.source_connection], links[rule.target_connection]
-            return AdvisoriesRun(rule, source, target, context)
-    assert_never(rule)
-
-
-async def _open_without_echo(settings: Settings, name: str) -> Link:
-    options = connect_options(settings.connections[name], name)
-    return await open_link(name, {**options, "no_echo": True}, client_name=settings.name)
+    kind: RuleKind = import_module(f"{__package__}.{KINDS[name]}.kind").KIND
+    return kind

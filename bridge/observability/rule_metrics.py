@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from nats_bridge.bridge.observability.counter_meanings import MEANINGS, RECEIVED
+from nats_bridge.bridge.kinds.kind import RECEIVED
+from nats_bridge.bridge.kinds.registry import kind_named
 from nats_bridge.bridge.observability.latency import Latencies, quantile
 
 if TYPE_CHECKING:
@@ -269,7 +270,7 @@ class Measures:
 
     def _now(self) -> _Sample:
         totals = self.totals()
-        meanings = MEANINGS.get(self._kind)
+        meanings = kind_named(self._kind).meanings if self._kind else None
         return _Sample(
             time.monotonic(),
             totals.get(RECEIVED, 0),

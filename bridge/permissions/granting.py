@@ -5,23 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from nats_bridge.bridge.kinds.advisories.permissions import advisories_needs
-from nats_bridge.bridge.kinds.copying.permissions import copying_needs
-from nats_bridge.bridge.kinds.ingress.permissions import ingress_needs
-from nats_bridge.bridge.kinds.republish.permissions import republish_needs
+from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.permissions.account import account_needs
 from nats_bridge.bridge.permissions.leases import lease_needs
 from nats_bridge.bridge.permissions.need import Need, Way
 from nats_bridge.bridge.permissions.stream_facts import KnownStreams
 from nats_bridge.bridge.settings import (
-    AdvisoriesRule,
-    KvSourcesRule,
-    MirrorRule,
-    RepublishRule,
     Rule,
     Settings,
-    SourcesRule,
-    SubjectTransformRule,
 )
 from nats_bridge.bridge.settings.connect_options import connect_options
 from nats_bridge.bridge.settings.models import NATIVE_DIALECT
@@ -103,15 +94,7 @@ def _needs_of(rule: Rule, settings: Settings, known: KnownStreams) -> Iterator[N
     text = settings.dialect_of(rule)
     # What a destination can become is the same in all dialects, as far as permissions can tell it.
     version = NEWEST if text == NATIVE_DIALECT else dialect(text)
-    match rule:
-        case RepublishRule():
-            yield from republish_needs(rule, settings, version, known)
-        case SourcesRule() | MirrorRule() | KvSourcesRule():
-            yield from copying_needs(rule, version, known)
-        case SubjectTransformRule():
-            yield from ingress_needs(rule, version, leased=settings.leadership is not None)
-        case AdvisoriesRule():
-            yield from advisories_needs(rule, version, leased=settings.leadership is not None)
+    return kind_of(rule).needs(rule, settings, version, known)
 
 
 def _granted(needs: list[Need]) -> Iterator[Grant]:

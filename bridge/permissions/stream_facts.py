@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from nats_bridge.bridge.client.connection import Link
 from nats_bridge.bridge.errors import ApiError
-from nats_bridge.bridge.settings import AdvisoriesRule, RepublishRule, Settings, SubjectTransformRule
+from nats_bridge.bridge.settings import Settings
 
 __all__ = ["KnownStreams", "StreamFacts", "look_up"]
 
@@ -38,7 +38,7 @@ async def look_up(settings: Settings, links: Mapping[str, Link]) -> dict[tuple[s
     from nats_bridge.bridge.kinds.copying.target import Target
 
     known: dict[tuple[str, str], StreamFacts] = {}
-    for connection, stream in sorted(_named(settings)):
+    for connection, stream in sorted({named for rule in settings.rules for named in rule.streams}):
         link = links[connection]
         try:
             info = await link.api.stream_info(stream)
@@ -51,19 +51,3 @@ async def look_up(settings: Settings, links: Mapping[str, Link]) -> dict[tuple[s
             target.counts_copies,
         )
     return known
-
-
-def _named(settings: Settings) -> set[tuple[str, str]]:
-    named: set[tuple[str, str]] = set()
-    for rule in settings.rules:
-        match rule:
-            case AdvisoriesRule():
-                continue
-            case RepublishRule():
-                named.add((rule.source_connection, rule.stream))
-            case SubjectTransformRule():
-                named.add((rule.connection, rule.stream))
-            case _:
-                named.add((rule.target_connection, rule.target_stream))
-                named |= {(entry.connection, entry.name) for entry in rule.entries}
-    return named

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nats_bridge.bridge.client.connection import Link
-from nats_bridge.bridge.kinds.registry import make_run
+from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.rules.context import RuleContext
 from nats_bridge.bridge.rules.loops.check import LoopCheck
 from nats_bridge.bridge.rules.run import RuleRun
@@ -37,4 +37,4 @@ class Assembly:
 
     def make_run(self, rule: Rule, context: RuleContext) -> RuleRun:
         """What runs one of the configuration's rules; nothing happens before its `check`."""
-        return make_run(rule, self.settings, self.links, context)
+        return kind_of(rule).run(rule, self.settings, self.links, context)

@@ -94,6 +94,16 @@ class RepublishRule(Part):
     dialect: str | None = Field(default=None, description=_DIALECT)
 
     @property
+    def streams(self) -> tuple[tuple[str, str], ...]:
+        """The streams that the rule names: each with its connection."""
+        return ((self.source_connection, self.stream),)
+
+    @property
+    def about(self) -> str:
+        """What the rule works on, for a person: its stream."""
+        return self.stream
+
+    @property
     def connections(self) -> tuple[str, ...]:
         """The names of the connections that the rule uses."""
         return self.source_connection, self.target_connection
@@ -196,6 +206,16 @@ class CopyingRule(Part):
     @abstractmethod
     def entries(self) -> tuple[Source, ...]:
         """What is copied, as entries of `sources`."""
+
+    @property
+    def streams(self) -> tuple[tuple[str, str], ...]:
+        """The streams that the rule names: each with its connection."""
+        return ((self.target_connection, self.target_stream), *((each.connection, each.name) for each in self.entries))
+
+    @property
+    def about(self) -> str:
+        """What the rule works on, for a person: the stream that it copies into."""
+        return self.target_stream
 
     @property
     def connections(self) -> tuple[str, ...]:
@@ -306,6 +326,16 @@ class SubjectTransformRule(Part):
     dialect: str | None = Field(default=None, description=_DIALECT)
 
     @property
+    def streams(self) -> tuple[tuple[str, str], ...]:
+        """The streams that the rule names: each with its connection."""
+        return ((self.connection, self.stream),)
+
+    @property
+    def about(self) -> str:
+        """What the rule works on, for a person: its stream."""
+        return self.stream
+
+    @property
     def connections(self) -> tuple[str, ...]:
         """The names of the connections that the rule uses."""
         return (self.connection,)
@@ -323,6 +353,16 @@ class AdvisoriesRule(Part):
     source_connection: str = Field(default="default", alias="from", description="connection that hears the advisories")
     target_connection: str = Field(default="default", alias="to", description="connection that is published to")
     dialect: str | None = Field(default=None, description=_DIALECT)
+
+    @property
+    def streams(self) -> tuple[tuple[str, str], ...]:
+        """The streams that the rule names: each with its connection."""
+        return ()
+
+    @property
+    def about(self) -> str:
+        """What the rule works on, for a person: the pattern of advisories."""
+        return self.republish.src
 
     @property
     def connections(self) -> tuple[str, ...]:

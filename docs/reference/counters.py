@@ -7,11 +7,8 @@ import re
 from typing import Final
 
 from docs.reference.markdown import code, table
-from nats_bridge.bridge.kinds.advisories.counters import AdvisoriesCounters
-from nats_bridge.bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.bridge.kinds.ingress.encoder import IngressCounters
-from nats_bridge.bridge.kinds.republish.counters import RuleCounters
-from nats_bridge.bridge.observability.counter_meanings import MEANINGS, RECEIVED, Meanings
+from nats_bridge.bridge.kinds.kind import RECEIVED, Meanings
+from nats_bridge.bridge.kinds.registry import KINDS, kind_named
 from nats_bridge.bridge.observability.telemetry.names import (
     DROPPED,
     EVENTS,
@@ -25,12 +22,6 @@ from nats_bridge.bridge.observability.telemetry.names import (
 
 __all__ = ["page"]
 
-_KINDS: Final = {
-    "republish": (RuleCounters, ("republish",)),
-    "sources, mirror, kv_sources": (CopyCounters, ("sources", "mirror", "kv_sources")),
-    "subject_transform": (IngressCounters, ("subject_transform",)),
-    "advisories": (AdvisoriesCounters, ("advisories",)),
-}
 _ATTRIBUTE: Final = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 _HEAD: Final = """\
 # Counters
@@ -46,12 +37,12 @@ since the process started, over all restarts of the rule. The metrics themselves
 def page() -> str:
     """The page's text."""
     parts = [_HEAD]
-    for heading, (counters, kinds) in _KINDS.items():
-        meanings = MEANINGS[kinds[0]]
-        if any(MEANINGS[kind] != meanings for kind in kinds):
-            raise ValueError(f"docs/reference/counters.py tells {heading} as one, and they differ")
-        parts.append(f"## {heading}\n")
-        rows = ((code(name), told, _metric(name, meanings)) for name, told in _attributes(counters).items())
+    for package in dict.fromkeys(KINDS.values()):
+        names = [name for name in KINDS if KINDS[name] == package]
+        kind = kind_named(names[0])
+        parts.append(f"## {', '.join(names)}\n")
+        attributes = _attributes(type(kind.counters()))
+        rows = ((code(name), told, _metric(name, kind.meanings)) for name, told in attributes.items())
         parts.append(table(("counter", "what is counted", "metric"), rows))
     return "\n".join(parts)
 

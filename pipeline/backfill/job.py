@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, TypeAlias, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from nats_bridge.bridge.client.connection import Link
 from nats_bridge.bridge.client.connection_pool import close_links, open_links
+from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.settings import (
-    AdvisoriesRule,
+    CopyingRule,
     KvSourcesRule,
     MirrorRule,
     RepublishRule,
     Rule,
     Settings,
     SourcesRule,
-    SubjectTransformRule,
 )
 from nats_bridge.pipeline.backfill.copy_planning import entry_backfill, entry_plans
 from nats_bridge.pipeline.backfill.copying import Copying
@@ -35,10 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["backfill", "rule_of"]
 
-_WithHistory: TypeAlias = RepublishRule | SourcesRule | MirrorRule | KvSourcesRule
 
-
-def rule_of(settings: Settings, name: str) -> _WithHistory:
+def rule_of(settings: Settings, name: str) -> RepublishRule | SourcesRule | MirrorRule | KvSourcesRule:
     """A rule whose history can be copied.
 
     Raises:
@@ -48,15 +46,9 @@ def rule_of(settings: Settings, name: str) -> _WithHistory:
     if rule is None:
         known = ", ".join(rule.name for rule in settings.rules) or "none"
         raise OptionError(f"rule '{name}': not in the configuration; there are {known}")
-    if isinstance(rule, SubjectTransformRule):
-        raise OptionError(
-            f"rule '{name}' is of kind subject_transform: it changes messages before they are stored, so there is no"
-            " history to put through it. Copy what the stream holds with a rule of kind sources that has this transform"
-        )
-    if isinstance(rule, AdvisoriesRule):
-        raise OptionError(
-            f"rule '{name}' is of kind advisories: servers send these and keep none, so there is no history of them"
-        )
+    if reason := kind_of(rule).no_history:
+        raise OptionError(f"rule '{name}' is of kind {rule.kind}: {reason}")
+    assert isinstance(rule, (RepublishRule, CopyingRule))
     return rule
 
 

@@ -114,7 +114,7 @@ def test_a_lag_that_nobody_knows_is_no_nought(page: StatusPage) -> None:
     held, known = samples.waiting("held"), samples.waiting("known")
     held["measures"] |= {"in_flight": 3}
     known["measures"] |= {"in_flight": 3, "lag_messages": 39}
-    ingress = samples.rule("ingress", kind="subject_transform")
+    ingress = samples.rule("ingress", kind="subject_transform", reads_stream=False)
     ingress["measures"] |= {"lag_messages": None}
     page.show(samples.document(held, known, ingress))
     assert [page.part(name, ".measure:has(.spark.lag) .value") for name in ("held", "known", "ingress")] == [

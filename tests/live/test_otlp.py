@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.observability.latency import BOUNDS
 from nats_bridge.bridge.observability.telemetry import service
 from nats_bridge.bridge.observability.telemetry.names import (
@@ -17,7 +18,6 @@ from nats_bridge.bridge.observability.telemetry.names import (
     LAG_SECONDS,
     LEADER,
     METRICS,
-    OPERATIONS,
 )
 from nats_bridge.native_servers import SharedServers
 from tests.live.every_kind import EveryKind
@@ -151,7 +151,7 @@ async def test_every_kind_of_rule_makes_spans(
     async with running(settings_for(url, *here.rules, telemetry={"trace": trace})) as bridge:
         await here.traffic(MESSAGES, block)
         await here.done(bridge.seats, MESSAGES)
-        operations = {seat.rule.name: OPERATIONS[seat.rule.kind] for seat in bridge.seats}
+        operations = {seat.rule.name: kind_of(seat.rule).operation for seat in bridge.seats}
     spans: dict[str, list[dict[str, Any]]] = {}
     for span in receiver.spans:
         found = attributes(span.attributes)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.app.reload.plan import LeftBehind, ReloadPlan, plan_reload
+from nats_bridge.bridge.app.reload.plan import ReloadPlan, plan_reload
+from nats_bridge.bridge.consuming.rule_consumer import Durable
 from nats_bridge.bridge.settings import Settings
 
 A: dict[str, Any] = {"name": "a", "kind": "republish", "stream": "S", "republish": {"src": "s.>", "dest": "a.>"}}
@@ -52,20 +53,20 @@ def test_added_and_removed() -> None:
     found = plan(settings(A), settings(B))
     assert (found.added, found.removed, found.touched) == (("b",), ("a",), ("b", "a"))
     assert found.opened == ("west",)
-    assert found.left_behind == (LeftBehind("a", "S", "default", "nats-bridge_a"),)
+    assert found.left_behind == (Durable("a", "S", "default", "nats-bridge_a", "nats-bridge nats-bridge/a:"),)
 
 
 def test_a_new_name_is_a_new_rule() -> None:
     found = plan(settings(A), settings(A | {"name": "z"}))
     assert (found.added, found.removed) == (("z",), ("a",))
-    assert [left.consumer for left in found.left_behind] == ["nats-bridge_a"]
+    assert [left.name for left in found.left_behind] == ["nats-bridge_a"]
 
 
 def test_another_kind_is_another_rule() -> None:
     other = {"name": "a", "kind": "mirror", "stream": "T", "mirror": {"name": "S"}}
     found = plan(settings(A, B), settings(other, B))
     assert (found.added, found.removed, found.changed, found.touched) == (("a",), ("a",), (), ("a",))
-    assert [left.consumer for left in found.left_behind] == ["nats-bridge_a"]
+    assert [left.name for left in found.left_behind] == ["nats-bridge_a"]
 
 
 @pytest.mark.parametrize(
@@ -101,12 +102,6 @@ def test_a_source_of_which_the_target_knows_nothing(change: dict[str, Any], anew
     assert list(found.copied_anew) == anew
     more = plan(settings(B), settings(B | {"sources": [*B["sources"], {"name": "S2"}]}))
     assert more.copied_anew == (("b", "S2"),)
-
-
-def test_what_is_left_behind_comes_with_a_remedy() -> None:
-    (left,) = plan(settings(A, B), settings(B)).left_behind
-    assert left.consumer == "nats-bridge_a"
-    assert "nats-bridge clean -c FILE a" in left.remedy
 
 
 def test_rules_of_a_connection_that_leads_elsewhere_are_changed() -> None:

@@ -85,7 +85,7 @@ def test_with_a_rule_that_cannot_get_on_what_it_has_in_hand_is_behind_too_and_wh
     assert behind(lag_messages=None, in_flight=3) == ">=3 (30 s)"
     assert behind(samples.rule("busy"), lag_messages=40, in_flight=2) == "40 (30 s)"
     assert behind(samples.rule("busy"), lag_messages=None) == "?"
-    assert behind(samples.rule("ingress") | {"kind": "subject_transform"}, lag_messages=None) == "-"
+    assert behind(samples.rule("ingress") | {"reads_stream": False}, lag_messages=None) == "-"
 
 
 def test_an_error_is_not_told_twice() -> None:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from nats_bridge.bridge.observability.counter_meanings import MEANINGS
+from nats_bridge.bridge.kinds.registry import KINDS, kind_named
 from nats_bridge.bridge.observability.telemetry.names import ATTRIBUTES, METRICS
 
+MEANINGS = [kind_named(name).meanings for name in KINDS]
 PAGE = (Path(__file__).parents[2] / "docs" / "telemetry.md").read_text("utf-8")
 
 
 def test_the_tables_of_reasons_and_events() -> None:
     _, reasons, events = PAGE.split("| reason |")[0], *PAGE.split("| reason |")[1].split("| event |")
     named = re.compile(r"^\| `(\w+)` \|", re.MULTILINE)
-    assert set(named.findall(reasons)) == {
-        reason for meanings in MEANINGS.values() for reason in meanings.dropped.values()
-    }
-    assert set(named.findall(events)) == {event for meanings in MEANINGS.values() for event in meanings.events}
+    assert set(named.findall(reasons)) == {reason for meanings in MEANINGS for reason in meanings.dropped.values()}
+    assert set(named.findall(events)) == {event for meanings in MEANINGS for event in meanings.events}
 
 
 def test_names_keep_the_customs() -> None:

@@ -6,38 +6,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from nats_bridge.bridge.client.connection_pool import connections_of
-from nats_bridge.bridge.consuming.rule_consumer import durable_name
-from nats_bridge.bridge.settings import CopyingRule, MirrorRule, RepublishRule, Rule, Settings, Source
+from nats_bridge.bridge.consuming.rule_consumer import Durable
+from nats_bridge.bridge.kinds.registry import kind_of
+from nats_bridge.bridge.settings import CopyingRule, MirrorRule, Rule, Settings, Source
 
-__all__ = ["LeftBehind", "ReloadPlan", "plan_reload"]
+__all__ = ["ReloadPlan", "plan_reload"]
 
 _TAKEN_AT_ONCE: Final = frozenset({"connections", "dialect", "log", "reload", "rules"})
 """Sections that may change while the sidecar runs; whatever else is in the configuration may not."""
-
-
-@dataclass(frozen=True, slots=True)
-class LeftBehind:
-    """A durable consumer that no rule uses any more. It stays on its server, with the position that it keeps.
-
-    Attributes:
-        rule: the rule that it was made for.
-        stream: the stream that it reads.
-        connection: the connection that holds the stream.
-        consumer: its name.
-    """
-
-    rule: str
-    stream: str
-    connection: str
-    consumer: str
-
-    @property
-    def remedy(self) -> str:
-        """What to do about it."""
-        return (
-            "the rule's position stays on the server; with a configuration that still has the rule,"
-            f" `nats-bridge clean -c FILE {self.rule}` removes it"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +38,7 @@ class ReloadPlan:
     added: tuple[str, ...]
     removed: tuple[str, ...]
     opened: tuple[str, ...]
-    left_behind: tuple[LeftBehind, ...]
+    left_behind: tuple[Durable, ...]
     copied_anew: tuple[tuple[str, str], ...]
     restart: tuple[str, ...]
     logging: bool
@@ -162,20 +138,16 @@ def _identity(entry: Source) -> tuple[object, ...]:
     return entry.name, entry.filter_subject, entry.subject_transforms, entry.external
 
 
-def _left_behind(old: Settings, new: Settings) -> tuple[LeftBehind, ...]:
-    kept = {place for rule in new.rules if (place := _durable(rule, new)) is not None}
-    found = []
-    for rule in old.rules:
-        place = _durable(rule, old)
-        if place is not None and place not in kept and isinstance(rule, RepublishRule):
-            name = durable_name(old.name, rule.name)
-            found.append(LeftBehind(rule.name, rule.stream, rule.source_connection, name))
-    return tuple(found)
+def _left_behind(old: Settings, new: Settings) -> tuple[Durable, ...]:
+    kept = {_found_by(durable, new) for durable in _durables(new)}
+    return tuple(durable for durable in _durables(old) if _found_by(durable, old) not in kept)
 
 
-def _durable(rule: Rule, settings: Settings) -> tuple[str, str, object] | None:
-    """What a rule's durable consumer is found by, if it keeps one."""
-    if not isinstance(rule, RepublishRule) or not rule.durable:
-        return None
-    servers = settings.connections[rule.source_connection]
-    return rule.name, rule.stream, (servers.servers, servers.context)
+def _durables(settings: Settings) -> list[Durable]:
+    return [durable for rule in settings.rules for durable in kind_of(rule).durables(rule, settings.name)]
+
+
+def _found_by(durable: Durable, settings: Settings) -> tuple[str, str, object]:
+    """What a durable consumer is found by: a connection may have another name."""
+    servers = settings.connections[durable.connection]
+    return durable.name, durable.stream, (servers.servers, servers.context)

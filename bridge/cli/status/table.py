@@ -16,7 +16,6 @@ __all__ = ["heading_lines", "rule_blocks", "status_lines"]
 
 _COLOURS: Final = {"ready": "green", "standby": "cyan", "failed": "red", "wedged": "red"}
 _AT_WORK = ("ready", "standby")
-_READ_NO_STREAM = ("subject_transform", "advisories")
 _LATE = 60.0  # seconds behind that are marked
 _SPARK = 20  # characters
 _GAP = "  "
@@ -51,7 +50,7 @@ def _behind(rule: Mapping[str, Any]) -> str:
     """How far behind; with a rule that cannot get on, what it has in hand is behind, too."""
     messages, seconds = _measure(rule, "lag_messages"), _measure(rule, "lag_seconds")
     held = 0 if _condition(rule) in _AT_WORK else _measure(rule, "in_flight") or 0
-    has_lag = rule.get("measures") and rule.get("kind") not in _READ_NO_STREAM and _condition(rule) != "standby"
+    has_lag = rule.get("measures") and rule.get("reads_stream", True) and _condition(rule) != "standby"
     if messages is None and not has_lag:
         return "-"
     least = (messages or 0) + held

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from nats_bridge.bridge.kinds.advisories.check import compile_advisories
 from nats_bridge.bridge.permissions.need import ANY_STREAM, Need, api_subject, listen, stream_events, write
+from nats_bridge.bridge.permissions.stream_facts import KnownStreams
 from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter
 from nats_bridge.bridge.rules.queue_group import queue_group
-from nats_bridge.bridge.settings import AdvisoriesRule
+from nats_bridge.bridge.settings import AdvisoriesRule, Settings
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.subject import ANY, REST
 
@@ -18,8 +19,9 @@ _UNCONFIRMED = "what a stream takes of it is not confirmed"
 _STREAM_TOKEN = 5  # in $JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.<stream>.<consumer>
 
 
-def advisories_needs(rule: AdvisoriesRule, dialect: Dialect, *, leased: bool = False) -> Iterator[Need]:
-    """The needs of one rule; `leased`: only who holds its lease listens, without a queue group."""
+def advisories_needs(rule: AdvisoriesRule, settings: Settings, dialect: Dialect, known: KnownStreams) -> Iterator[Need]:
+    """The needs of one rule; see `RuleKind.needs`."""
+    leased = settings.leadership is not None  # only who holds the rule's lease listens, without a queue group
     name, source, target = rule.name, rule.source_connection, rule.target_connection
     transform = compile_advisories(rule, dialect).transform
     yield write(target, covering_filter(transform), "publishes", rule=name)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -27,6 +28,7 @@ from nats_bridge.bridge.observability.log_throttle import Pace
 from nats_bridge.bridge.observability.rule_metrics import InFlight
 from nats_bridge.bridge.rules.queue_group import queue_group
 from nats_bridge.bridge.rules.run import FailingRun, RunState
+from nats_bridge.bridge.settings import Settings
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -36,13 +38,20 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.rules.context import RuleContext
     from nats_bridge.bridge.settings import AdvisoriesRule
 
-__all__ = ["AdvisoriesRun"]
+__all__ = ["AdvisoriesRun", "make_run"]
 
 _log = structlog.get_logger("bridge.rule")
 
 _MOST_WAITING = 10_000  # advisories that may wait
 _WINDOW = 32  # advisories whose messages are fetched and published at a time
 _ADVISORIES = b"$JS.EVENT.ADVISORY."
+
+
+def make_run(
+    rule: AdvisoriesRule, settings: Settings, links: Mapping[str, Link], context: RuleContext
+) -> AdvisoriesRun:
+    """What runs a rule; see `RuleKind.run`."""
+    return AdvisoriesRun(rule, links[rule.source_connection], links[rule.target_connection], context)
 
 
 class AdvisoriesRun(FailingRun):

@@ -8,7 +8,7 @@ from nats_bridge.bridge.kinds.copying.target_subjects import destinations
 from nats_bridge.bridge.permissions.need import Need, api_subject, listen, stream_events, write
 from nats_bridge.bridge.permissions.reading import existing, passing_consumers, replays
 from nats_bridge.bridge.permissions.stream_facts import KnownStreams
-from nats_bridge.bridge.settings import KvSourcesRule, MirrorRule, Source, SourcesRule
+from nats_bridge.bridge.settings import KvSourcesRule, MirrorRule, Settings, Source, SourcesRule
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.sourcing import Sourcing, compile_sourcing
 
@@ -16,9 +16,9 @@ __all__ = ["copying_needs"]
 
 
 def copying_needs(
-    rule: SourcesRule | MirrorRule | KvSourcesRule, dialect: Dialect, known: KnownStreams
+    rule: SourcesRule | MirrorRule | KvSourcesRule, settings: Settings, dialect: Dialect, known: KnownStreams
 ) -> Iterator[Need]:
-    """The needs of one rule."""
+    """The needs of one rule; see `RuleKind.needs`."""
     name, stream, target = rule.name, rule.target_stream, rule.target_connection
     stored: list[str] = []
     for source in rule.entries:

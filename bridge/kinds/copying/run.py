@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import structlog
 
-from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection import Link, open_link
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.client.permission_violations import refused_publication
 from nats_bridge.bridge.client.stream_advisories import StreamEvents
@@ -27,19 +28,35 @@ from nats_bridge.bridge.observability.rule_metrics import InFlight
 from nats_bridge.bridge.rules.context import RuleContext
 from nats_bridge.bridge.rules.loops.subject_overlap import is_within_one
 from nats_bridge.bridge.rules.run import FailingRun, RunState
-from nats_bridge.bridge.settings import OBJECT_STREAM, KvSourcesRule, MirrorRule, Source, SourcesRule
+from nats_bridge.bridge.settings import OBJECT_STREAM, KvSourcesRule, MirrorRule, Settings, Source, SourcesRule
+from nats_bridge.bridge.settings.connect_options import connect_options
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.errors import EngineError
 from nats_bridge.transforms.sourcing import Sourcing, compile_sourcing
 from nats_bridge.transforms.subject import collide, is_subset, matches
 
-__all__ = ["CopyRun"]
+__all__ = ["CopyRun", "make_run"]
 
 _log = structlog.get_logger("bridge.rule")
 
 _MOST_FIRST_FILLERS = 1_000_000  # sequences
 _LOOK = 2.0  # seconds until a look at the target without an advisory
 _CLOSE = 2.0  # seconds for closing the rule's own connection
+
+
+def make_run(
+    rule: SourcesRule | MirrorRule | KvSourcesRule,
+    settings: Settings,
+    links: Mapping[str, Link],
+    context: RuleContext,
+) -> CopyRun:
+    """What runs a rule; see `RuleKind.run`."""
+    return CopyRun(rule, links, partial(_open_without_echo, settings, rule.target_connection), context)
+
+
+async def _open_without_echo(settings: Settings, name: str) -> Link:
+    options = connect_options(settings.connections[name], name)
+    return await open_link(name, {**options, "no_echo": True}, client_name=settings.name)
 
 
 class CopyRun(FailingRun):

@@ -6,27 +6,31 @@ that. While both are there, a message is stored twice: the sidecar must be stopp
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from nats_bridge.bridge.client.connection import Link
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
-from nats_bridge.bridge.handoff.answer import Handoff, refused
+from nats_bridge.bridge.handoff.answer import Handoff, Wish, refused
 from nats_bridge.bridge.handoff.stream_body import body_of, examined, server_dialect
-from nats_bridge.bridge.settings import SubjectTransformRule
+from nats_bridge.bridge.settings import Settings, SubjectTransformRule
 from nats_bridge.transforms.subject import collide, is_subset
 
-__all__ = ["ingress_back", "ingress_handoff"]
+__all__ = ["ingress_handoff"]
 
 
-async def ingress_handoff(rule: SubjectTransformRule, link: Link) -> Handoff:
-    """The configuration that takes over.
-
-    Args:
-        rule: the rule.
-        link: its connection.
+async def ingress_handoff(
+    rule: SubjectTransformRule, settings: Settings, links: Mapping[str, Link], wish: Wish
+) -> Handoff:
+    """The configuration that takes over, or that takes back; see `RuleKind.handoff`.
 
     Raises:
         BridgeError: a server cannot be asked, or the stream does not exist.
     """
+    return await (_back if wish.back else _over)(rule, links[rule.connection])
+
+
+async def _over(rule: SubjectTransformRule, link: Link) -> Handoff:
     config = (await existing_stream(link, rule.name, rule.stream))["config"]
     place = f"stream '{rule.stream}'"
     transform = rule.subject_transform
@@ -76,8 +80,8 @@ async def ingress_handoff(rule: SubjectTransformRule, link: Link) -> Handoff:
     )
 
 
-async def ingress_back(rule: SubjectTransformRule, link: Link) -> Handoff:
-    """The configuration without the native transform that the rule repeats; see `ingress_handoff`."""
+async def _back(rule: SubjectTransformRule, link: Link) -> Handoff:
+    """The configuration without the native transform that the rule repeats."""
     config = (await existing_stream(link, rule.name, rule.stream))["config"]
     place = f"stream '{rule.stream}'"
     present = config.get("subject_transform")

@@ -7,16 +7,20 @@ from collections.abc import Iterator
 from nats_bridge.bridge.kinds.ingress.check import compile_ingress
 from nats_bridge.bridge.permissions.need import Need, api_subject, listen, stream_events, write
 from nats_bridge.bridge.permissions.reading import existing
+from nats_bridge.bridge.permissions.stream_facts import KnownStreams
 from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter
 from nats_bridge.bridge.rules.queue_group import queue_group
-from nats_bridge.bridge.settings import SubjectTransformRule
+from nats_bridge.bridge.settings import Settings, SubjectTransformRule
 from nats_bridge.transforms.dialect import Dialect
 
 __all__ = ["ingress_needs"]
 
 
-def ingress_needs(rule: SubjectTransformRule, dialect: Dialect, *, leased: bool = False) -> Iterator[Need]:
-    """The needs of one rule; `leased`: only who holds its lease listens, without a queue group."""
+def ingress_needs(
+    rule: SubjectTransformRule, settings: Settings, dialect: Dialect, known: KnownStreams
+) -> Iterator[Need]:
+    """The needs of one rule; see `RuleKind.needs`."""
+    leased = settings.leadership is not None  # only who holds the rule's lease listens, without a queue group
     name, connection, transform = rule.name, rule.connection, rule.subject_transform
     yield write(
         connection,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from nats_bridge.bridge.observability.rule_metrics import InFlight
 from nats_bridge.bridge.rules.delivery import Delivery
 from nats_bridge.bridge.rules.queue_group import queue_group
 from nats_bridge.bridge.rules.run import FailingRun, RunState
+from nats_bridge.bridge.settings import Settings
 from nats_bridge.transforms.subject import matches
 
 if TYPE_CHECKING:
@@ -38,13 +40,20 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.rules.context import RuleContext
     from nats_bridge.bridge.settings import SubjectTransformRule
 
-__all__ = ["IngressRun"]
+__all__ = ["IngressRun", "make_run"]
 
 _log = structlog.get_logger("bridge.rule")
 
 _LOOK = 2.0  # seconds until a look that no advisory asked for: 2.9 and 2.10 now and then lose that of a deletion
 _LOOK_AGAIN = 0.25  # seconds until the next look when the server could not tell
 _MOST_WAITING = 64 << 20  # bytes that may wait to be written
+
+
+def make_run(
+    rule: SubjectTransformRule, settings: Settings, links: Mapping[str, Link], context: RuleContext
+) -> IngressRun:
+    """What runs a rule; see `RuleKind.run`."""
+    return IngressRun(rule, links[rule.connection], context)
 
 
 class IngressRun(FailingRun):

@@ -1,7 +1,7 @@
 """Handing over what republishes: rules of kind republish.
 
 Native republish has no position: it begins with the first message that is stored after the update. What was stored
-before that and not yet republished is the bridge's to finish; `carry_out` does so.
+before that and not yet republished is the bridge's to finish; `takeover` does so.
 """
 
 from __future__ import annotations
@@ -13,24 +13,42 @@ from nats_bridge.bridge.client.connection import Link
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
 from nats_bridge.bridge.consuming.rule_consumer import durable_name
-from nats_bridge.bridge.handoff.answer import Handoff, refused
+from nats_bridge.bridge.handoff.answer import Handoff, Wish, refused
 from nats_bridge.bridge.handoff.stream_body import body_of, examined, server_dialect
-from nats_bridge.bridge.settings import RepublishRule
+from nats_bridge.bridge.kinds.republish.takeover import take_over_from_sidecar
+from nats_bridge.bridge.settings import RepublishRule, Settings
 
-__all__ = ["republish_back", "republish_handoff"]
+__all__ = ["republish_handoff", "take_over"]
 
 
-async def republish_handoff(rule: RepublishRule, sidecar: str, links: Mapping[str, Link]) -> Handoff:
-    """The configuration that takes over.
-
-    Args:
-        rule: the rule.
-        sidecar: the sidecar's name.
-        links: the open connections by name.
+async def republish_handoff(rule: RepublishRule, settings: Settings, links: Mapping[str, Link], wish: Wish) -> Handoff:
+    """The configuration that takes over, or that takes back; see `RuleKind.handoff`.
 
     Raises:
         BridgeError: a server cannot be asked, or the stream does not exist.
     """
+    return await (_back if wish.back else _over)(rule, settings.name, links)
+
+
+async def take_over(
+    rule: RepublishRule, settings: Settings, links: Mapping[str, Link], answer: Handoff, wish: Wish
+) -> Handoff | None:
+    """Republish up to the server's first message; see `RuleKind.take_over`."""
+    if wish.back or not rule.durable or len(answer.steps) == 1:  # one step says that it is done already
+        return None
+    assert answer.update is not None
+    end = await take_over_from_sidecar(rule, settings.name, settings.dialect_of(rule), links, answer.update)
+    return Handoff(
+        answer.update,
+        (
+            f"Sent. Stream '{rule.stream}': everything up to sequence {end} was republished by the bridge, the server"
+            f" republishes what is behind it.",
+            f"The rule's consumer is removed; do not start rule '{rule.name}' again.",
+        ),
+    )
+
+
+async def _over(rule: RepublishRule, sidecar: str, links: Mapping[str, Link]) -> Handoff:
     source, target = links[rule.source_connection], links[rule.target_connection]
     info = await existing_stream(source, rule.name, rule.stream)
     config, place = info["config"], f"stream '{rule.stream}'"
@@ -70,8 +88,8 @@ async def republish_handoff(rule: RepublishRule, sidecar: str, links: Mapping[st
     return Handoff(body, (*await _steps(rule, sidecar, source), *(f"Warning: {w}." for w in verdict.warnings)))
 
 
-async def republish_back(rule: RepublishRule, sidecar: str, links: Mapping[str, Link]) -> Handoff:
-    """The configuration without the native republish that the rule repeats; see `republish_handoff`."""
+async def _back(rule: RepublishRule, sidecar: str, links: Mapping[str, Link]) -> Handoff:
+    """The configuration without the native republish that the rule repeats."""
     source = links[rule.source_connection]
     info = await existing_stream(source, rule.name, rule.stream)
     config, place = info["config"], f"stream '{rule.stream}'"

@@ -19,7 +19,7 @@ __all__ = ["republish_needs"]
 
 
 def republish_needs(rule: RepublishRule, settings: Settings, dialect: Dialect, known: KnownStreams) -> Iterator[Need]:
-    """The needs of one rule."""
+    """The needs of one rule; see `RuleKind.needs`."""
     name, stream, source, target = rule.name, rule.stream, rule.source_connection, rule.target_connection
     transform = compile_republish(stream, rule.republish.native(), dialect).transform
     yield write(target, covering_filter(transform), "publishes", rule=name)

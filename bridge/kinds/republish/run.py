@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,6 +29,7 @@ from nats_bridge.bridge.kinds.republish.side_effects import CONSUMER_RETENTIONS,
 from nats_bridge.bridge.rules.delivery import Delivery
 from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter, is_within_one
 from nats_bridge.bridge.rules.run import FailingRun, RunState
+from nats_bridge.bridge.settings import Settings
 from nats_bridge.transforms.errors import EngineError
 from nats_bridge.transforms.republish import Republish, compile_republish
 from nats_bridge.transforms.subject import collide, is_subset, is_valid_filter, matches
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.rules.context import RuleContext
     from nats_bridge.bridge.settings import RepublishRule
 
-__all__ = ["RepublishRun"]
+__all__ = ["RepublishRun", "make_run"]
 
 _log = structlog.get_logger("bridge.rule")
 
@@ -51,6 +52,11 @@ _REFRESH = 1.0  # seconds between two looks at the first sequence, where limits 
 _GAP_PAUSE = 0.1  # seconds between two looks at the stream's end, while sequences are missing
 
 _WARNING_PAUSE = 10.0  # seconds between two warnings of the same kind
+
+
+def make_run(rule: RepublishRule, settings: Settings, links: Mapping[str, Link], context: RuleContext) -> RepublishRun:
+    """What runs a rule; see `RuleKind.run`."""
+    return RepublishRun(rule, links[rule.source_connection], links[rule.target_connection], context)
 
 
 class RepublishRun(FailingRun):

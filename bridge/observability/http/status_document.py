@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Protocol
 
+from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.observability.http.checks import Check
 from nats_bridge.bridge.observability.recent_errors import last_errors
 
@@ -205,6 +206,7 @@ def _rule(seat: RuleSeat, wedged: Mapping[str, float], *, history: bool) -> dict
     return {
         "name": seat.rule.name,
         "kind": seat.rule.kind,
+        "reads_stream": kind_of(seat.rule).reads_stream,
         "state": seat.state,
         "ready": seat.ready and seat.rule.name not in wedged,
         "condition": _condition(seat, wedged),

@@ -30,7 +30,6 @@ __all__ = [
     "LEADER",
     "METRICS",
     "OPERATION",
-    "OPERATIONS",
     "OPERATION_TYPE",
     "PROGRESS",
     "PUBLISH",
@@ -61,18 +60,6 @@ RULE = "messaging.nats.bridge.rule"
 SEQUENCE = "messaging.nats.stream.sequence"
 SUBJECT = "messaging.nats.subject"
 """In spans of single messages only."""
-
-OPERATIONS: Mapping[str, str] = MappingProxyType(
-    {
-        "republish": "republish",
-        "sources": "copy",
-        "mirror": "copy",
-        "kv_sources": "copy",
-        "subject_transform": "transform",
-        "advisories": "republish",
-    }
-)
-"""What spans call the work of every kind of rule."""
 
 ATTRIBUTES: Mapping[str, str] = MappingProxyType(
     {
@@ -185,7 +172,7 @@ FACTS: Mapping[str, Metric] = MappingProxyType(
         "resumed": _counter("resumed", "Times that the rule went on after a lost connection.", unit="{time}"),
     }
 )
-"""By the short names of `bridge.observability.counter_meanings`."""
+"""By the short names of `bridge.kinds.kind.Meanings`."""
 
 EVENTS = _counter("events", "Everything else that rules count, by name.", unit="{event}", labels=(*_BY_RULE, "event"))
 LAG_MESSAGES = _gauge(

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, get_args
 
-from nats_bridge.bridge.observability.counter_meanings import MEANINGS, RECEIVED
+from nats_bridge.bridge.kinds.kind import RECEIVED
+from nats_bridge.bridge.kinds.registry import kind_named
 from nats_bridge.bridge.observability.latency import Latencies
 from nats_bridge.bridge.observability.rule_metrics import Measures
 from nats_bridge.bridge.observability.telemetry import names
@@ -81,7 +82,7 @@ def readings(facts: Facts) -> Iterator[Reading]:
 
 
 def _counted(rule: RuleFacts) -> Iterator[Reading]:
-    labels, meanings, totals = (rule.name, rule.kind), MEANINGS[rule.kind], rule.measures.totals()
+    labels, meanings, totals = (rule.name, rule.kind), kind_named(rule.kind).meanings, rule.measures.totals()
     yield names.RECEIVED_MESSAGES, labels, totals.get(RECEIVED, 0)
     yield names.SENT_MESSAGES, labels, totals.get(meanings.sent, 0)
     yield names.RECEIVED_BYTES, labels, rule.measures.bytes_in

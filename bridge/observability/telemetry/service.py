@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import structlog
 
 from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.observability.rule_metrics import SAMPLE_INTERVAL
-from nats_bridge.bridge.observability.telemetry import names
 from nats_bridge.bridge.observability.telemetry.environment import wanted
 from nats_bridge.bridge.observability.telemetry.observing import Observed, facts_of
 from nats_bridge.bridge.observability.telemetry.readings import Facts, Reading, readings
-from nats_bridge.bridge.settings import AdvisoriesRule, RepublishRule, Rule, Settings, SubjectTransformRule
+from nats_bridge.bridge.settings import Rule, Settings
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -105,7 +105,7 @@ class Telemetry:
         from nats_bridge.bridge.observability.telemetry.tracing import RuleTracing
 
         tracer = self._spans.get_tracer("nats-bridge")
-        return RuleTracing(tracer, mode, rule.name, names.OPERATIONS[rule.kind], _place_of(rule))
+        return RuleTracing(tracer, mode, rule.name, kind_of(rule).operation, rule.about)
 
     def _export(self, *, traces: bool) -> None:
         # Only now: loading all of this takes a while.
@@ -135,14 +135,3 @@ class Telemetry:
             await asyncio.sleep(SAMPLE_INTERVAL)
             for seat in self._sidecar.seats:
                 seat.measures.sample()
-
-
-def _place_of(rule: Rule) -> str:
-    """What a rule's spans are about: a stream, or the pattern that it listens to; never a message's subject."""
-    match rule:
-        case RepublishRule() | SubjectTransformRule():
-            return rule.stream
-        case AdvisoriesRule():
-            return rule.republish.src
-        case _:
-            return rule.target_stream

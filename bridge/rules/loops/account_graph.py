@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -13,7 +13,7 @@ from nats_bridge.bridge.client.jetstream_api import NOT_ENABLED, Json
 from nats_bridge.bridge.errors import ApiError, NotPermittedError
 from nats_bridge.bridge.rules.loops.moves import Reach
 from nats_bridge.bridge.rules.loops.search import Loop, find_loops
-from nats_bridge.bridge.settings import AdvisoriesRule, RepublishRule, Rule, Settings, SubjectTransformRule
+from nats_bridge.bridge.settings import Settings
 from nats_bridge.transforms.dialect import NEWEST, Dialect, dialect
 from nats_bridge.transforms.errors import UnknownDialectError
 
@@ -133,27 +133,13 @@ class AccountGraph:
 
     async def _named_streams(self, link: Link) -> list[Json]:
         found = []
-        for stream in sorted({stream for rule in self._settings.rules for stream in _named_by(rule, link.name)}):
+        named = {stream for rule in self._settings.rules for where, stream in rule.streams if where == link.name}
+        for stream in sorted(named):
             try:
                 found.append(await link.api.stream_info(stream))
             except ApiError:
                 continue  # the rule's own check says what is wrong with it
         return found
-
-
-def _named_by(rule: Rule, connection: str) -> Iterator[str]:
-    """The streams that a rule names on a connection."""
-    match rule:
-        case AdvisoriesRule():
-            return
-        case RepublishRule():
-            named = [(rule.source_connection, rule.stream)]
-        case SubjectTransformRule():
-            named = [(rule.connection, rule.stream)]
-        case _:
-            named = [(rule.target_connection, rule.target_stream)]
-            named += [(entry.connection, entry.name) for entry in rule.entries]
-    yield from (stream for where, stream in named if where == connection)
 
 
 def _dialect_of(link: Link) -> Dialect:

@@ -17,26 +17,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final, Literal, TypeAlias, assert_never
+from typing import Final, Literal, TypeAlias
 
 from nats_bridge.bridge.client.jetstream_api import Json
+from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.rules.loops.subject_patterns import EVERYTHING, Pattern
-from nats_bridge.bridge.settings import (
-    AdvisoriesRule,
-    KvSourcesRule,
-    MirrorRule,
-    RepublishRule,
-    Rule,
-    Settings,
-    SourcesRule,
-    SubjectTransformRule,
-)
+from nats_bridge.bridge.settings import Settings
 from nats_bridge.bridge.settings.models import NATIVE_DIALECT
 from nats_bridge.transforms.dialect import Dialect, dialect
 from nats_bridge.transforms.errors import TransformError
 from nats_bridge.transforms.transform import Transform, compile_transform
 
-__all__ = ["Move", "Place", "Reach", "moves_of"]
+__all__ = ["Impossible", "Landscape", "Move", "Outcome", "Part", "Place", "Reach", "compiled", "moves_of", "parts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +63,7 @@ class Place:
     created: str = ""
 
 
-_Outcome: TypeAlias = Transform | Pattern | None
+Outcome: TypeAlias = Transform | Pattern | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +85,7 @@ class Move:
     puts: Place
     selects: Pattern = EVERYTHING
     leaves: tuple[Pattern, ...] = ()
-    becomes: _Outcome = None
+    becomes: Outcome = None
 
     def carry(self, pattern: Pattern) -> Pattern | None:
         """The subjects that messages with these ones have afterwards; None if it takes none of them."""
@@ -122,16 +114,21 @@ def moves_of(settings: Settings, reaches: Mapping[str, Reach]) -> list[Move]:
         settings: the configuration, for its rules.
         reaches: what its connections reach, by name.
     """
-    return _Landscape(reaches).moves(settings)
+    return Landscape(reaches).moves(settings)
 
 
-class _Landscape:
-    """Streams by the connection that reaches them."""
+class Landscape:
+    """Streams by the connection that reaches them: what a kind of rule needs to tell its moves.
+
+    Args:
+        reaches: what connections reach, by name.
+    """
 
     def __init__(self, reaches: Mapping[str, Reach]) -> None:
         self._reaches = reaches
 
     def moves(self, settings: Settings) -> list[Move]:
+        """Everything that moves messages; see `moves_of`."""
         found: list[Move] = []
         seen: set[Place] = set()
         for reach in self._reaches.values():
@@ -142,8 +139,20 @@ class _Landscape:
                     found += self._of_stream(reach, info)
         for rule in settings.rules:
             if all(name in self._reaches for name in rule.connections):
-                found += self._of_rule(rule, settings.dialect_of(rule))
+                found += kind_of(rule).moves(rule, self, settings.dialect_of(rule))
         return found
+
+    def space(self, connection: str) -> Place:
+        """The space of subjects that a connection reaches."""
+        return Place("space", self._reaches[connection].space)
+
+    def stores(self, connection: str, stream: str) -> list[Place]:
+        """The streams of a name that a connection reaches."""
+        return self._named(self._reaches[connection], stream)
+
+    def dialect(self, connection: str, version: str) -> Dialect:
+        """The dialect that a rule writes as text, which may be that of the connection's server."""
+        return self._reaches[connection].dialect if version == NATIVE_DIALECT else dialect(version)
 
     # -- what servers do ---------------------------------------------------------------------------------------------
 
@@ -166,7 +175,7 @@ class _Landscape:
             entries.append(("mirror", config["mirror"]))
         for what, entry in entries:
             for origin in self._native_origins(reach, entry):
-                for part in _parts(entry, (), reach.dialect, _native):
+                for part in parts(entry, (), reach.dialect, _native):
                     yield Move(f"native {what} {part.text}", None, origin, door, *part.how)
 
     def _native_origins(self, reach: Reach, entry: Json) -> Iterable[Place]:
@@ -181,69 +190,16 @@ class _Landscape:
     def _named(self, reach: Reach, stream: object) -> list[Place]:
         return [_place("store", reach, info) for info in reach.streams if info["config"]["name"] == stream]
 
-    # -- what rules do -----------------------------------------------------------------------------------------------
 
-    def _of_rule(self, rule: Rule, version: str) -> Iterator[Move]:
-        place = f"rule '{rule.name}'"
-        match rule:
-            case RepublishRule() | AdvisoriesRule():
-                source, target = self._reaches[rule.source_connection], self._reaches[rule.target_connection]
-                how = rule.republish.src or ">", rule.republish.dest
-                outcome = _compiled(*how, _dialect(version, source))
-                if isinstance(outcome, _Impossible):
-                    return  # the rule's own check says so
-                if isinstance(rule, RepublishRule):
-                    origins, what = self._named(source, rule.stream), "republishes"
-                    leaves = tuple(map(Pattern.of, rule.exclude))
-                else:
-                    origins, what, leaves = [Place("space", source.space)], "republishes the advisories", ()
-                text = f"{place} {what} {how[0]} to {how[1]}"
-                selects = Pattern.of_source(how[0])
-                for origin in origins:
-                    yield Move(text, rule.name, origin, Place("space", target.space), selects, leaves, outcome)
-            case SourcesRule() | MirrorRule() | KvSourcesRule():
-                yield from self._of_copying(rule, version)
-            case SubjectTransformRule():
-                reach = self._reaches[rule.connection]
-                space = Place("space", reach.space)
-                how = rule.subject_transform.src or ">", rule.subject_transform.dest
-                outcome = _compiled(*how, _dialect(version, reach))
-                if how[1] and not isinstance(outcome, _Impossible):
-                    text = f"{place} transforms {how[0]} to {how[1]}"
-                    yield Move(text, rule.name, space, space, Pattern.of_source(how[0]), (), outcome)
-            case _:
-                assert_never(rule)
-
-    def _of_copying(self, rule: SourcesRule | MirrorRule | KvSourcesRule, version: str) -> Iterator[Move]:
-        target = self._reaches[rule.target_connection]
-        space = Place("space", target.space)
-        place = f"rule '{rule.name}'"
-        for entry in rule.entries:
-            excluded = tuple(map(Pattern.of, entry.exclude))
-            parts = list(_parts(entry.native(), excluded, _dialect(version, target), _compiled))
-            for origin in self._named(self._reaches[entry.connection], entry.name):
-                for part in parts:
-                    yield Move(f"{place} copies {part.text}", rule.name, origin, space, *part.how)
-                    if rule.on_rejected.skip:
-                        text = f"{place} puts what is rejected on {rule.on_rejected.skip}"
-                        dead_letter = Pattern.of(rule.on_rejected.skip)
-                        yield Move(text, rule.name, origin, space, part.selects, part.leaves, dead_letter)
-                if isinstance(rule, MirrorRule) and rule.keep_sequence and rule.filler_subject:
-                    filler = Pattern.of(rule.filler_subject)
-                    copied = tuple(part.selects for part in parts)
-                    text = f"{place} fills gaps with {rule.filler_subject}"
-                    yield Move(text, rule.name, origin, space, EVERYTHING, copied, filler)
-
-
-class _Impossible:
+class Impossible:
     """A transform that cannot be built."""
 
 
-_IMPOSSIBLE: Final = _Impossible()
-_Build: TypeAlias = Callable[[str, str, Dialect], _Outcome | _Impossible]
+_IMPOSSIBLE: Final = Impossible()
+_Build: TypeAlias = Callable[[str, str, Dialect], Outcome | Impossible]
 
 
-def _compiled(source: str, destination: str, version: Dialect) -> _Outcome | _Impossible:
+def compiled(source: str, destination: str, version: Dialect) -> Outcome | Impossible:
     """A rule's transform."""
     try:
         return compile_transform(_bytes(source), _bytes(destination), version)
@@ -251,10 +207,10 @@ def _compiled(source: str, destination: str, version: Dialect) -> _Outcome | _Im
         return _IMPOSSIBLE
 
 
-def _native(source: str, destination: str, version: Dialect) -> _Outcome:
+def _native(source: str, destination: str, version: Dialect) -> Outcome:
     """A transform that a server has accepted; of a newer one it may hold what we do not know."""
-    outcome = _compiled(source, destination, version)
-    return Pattern.of_destination(destination) if isinstance(outcome, _Impossible) else outcome
+    outcome = compiled(source, destination, version)
+    return Pattern.of_destination(destination) if isinstance(outcome, Impossible) else outcome
 
 
 def _ingress(transform: Json, version: Dialect, door: Place, store: Place) -> Iterator[Move]:
@@ -269,42 +225,39 @@ def _ingress(transform: Json, version: Dialect, door: Place, store: Place) -> It
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class Part:
     """One of the ways in which an entry of sources gives a subject to its copies."""
 
     text: str
     selects: Pattern
     leaves: tuple[Pattern, ...]
-    becomes: _Outcome
+    becomes: Outcome
 
     @property
-    def how(self) -> tuple[Pattern, tuple[Pattern, ...], _Outcome]:
+    def how(self) -> tuple[Pattern, tuple[Pattern, ...], Outcome]:
+        """The last three fields of its `Move`."""
         return self.selects, self.leaves, self.becomes
 
 
-def _parts(entry: Json, excluded: tuple[Pattern, ...], version: Dialect, build: _Build) -> Iterator[_Part]:
+def parts(entry: Json, excluded: tuple[Pattern, ...], version: Dialect, build: _Build) -> Iterator[Part]:
     """An entry of `sources`, or `mirror`: the first transform that matches counts."""
     transforms = entry.get("subject_transforms") or ()
     if not transforms:
         filter_subject = entry.get("filter_subject") or ">"
-        yield _Part(filter_subject, Pattern.of(filter_subject), excluded, None)
+        yield Part(filter_subject, Pattern.of(filter_subject), excluded, None)
     earlier: tuple[Pattern, ...] = ()
     for transform in transforms:
         source, destination = transform.get("src") or ">", transform.get("dest") or ""
         outcome = build(source, destination, version)
         selects = Pattern.of(source)
-        if not isinstance(outcome, _Impossible):
+        if not isinstance(outcome, Impossible):
             text = f"{source} to {destination}" if destination else source
-            yield _Part(text, selects, (*excluded, *earlier), outcome)
+            yield Part(text, selects, (*excluded, *earlier), outcome)
         earlier = (*earlier, selects)
 
 
 def _place(kind: Literal["door", "store"], reach: Reach, info: Json) -> Place:
     return Place(kind, reach.space, info["config"]["name"], str(info.get("created", "")))
-
-
-def _dialect(version: str, reach: Reach) -> Dialect:
-    return reach.dialect if version == NATIVE_DIALECT else dialect(version)
 
 
 def _bytes(text: str) -> bytes:

@@ -237,7 +237,7 @@ function says(rule) {
 
 const isAtWork = (rule) => rule.condition === "ready" || rule.condition === "standby";
 
-const hasLag = (rule) => rule.measures && !["subject_transform", "advisories"].includes(rule.kind) && rule.condition !== "standby";
+const hasLag = (rule) => rule.measures && rule.reads_stream !== false && rule.condition !== "standby";
 
 /** How many messages a rule is behind; with one that cannot get on, what it has in hand is behind, too. */
 function behind(rule) {

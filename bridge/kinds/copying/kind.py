@@ -1,0 +1,72 @@
+"""Rules of kind sources, mirror and kv_sources, as `registry` offers them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.consuming.counters import READING_FACTS
+from nats_bridge.bridge.handoff.answer import Handoff, Wish
+from nats_bridge.bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.bridge.kinds.copying.handoff import CopyingHandoff
+from nats_bridge.bridge.kinds.copying.handoff_back import copying_back
+from nats_bridge.bridge.kinds.copying.moves import copying_moves
+from nats_bridge.bridge.kinds.copying.permissions import copying_needs
+from nats_bridge.bridge.kinds.copying.run import make_run
+from nats_bridge.bridge.kinds.kind import Meanings, RuleKind, no_durables
+from nats_bridge.bridge.settings import CopyingRule, KvSourcesRule, MirrorRule, Settings, SourcesRule
+
+__all__ = ["KIND"]
+
+
+def _refuses_handoff(rule: CopyingRule) -> str:
+    if not isinstance(rule, MirrorRule):
+        return ""
+    filtered = rule.mirror.filter_subject or rule.mirror.subject_transforms
+    how = "with the same filter or transforms " if filtered else ""
+    # Copies that keep the origin's sequences carry no record from which anything else could resume.
+    other = (
+        ""
+        if rule.keep_sequence
+        else "; or write the rule as kind: sources (it goes on from the same copies) and hand that over"
+    )
+    return (
+        f"stream '{rule.stream}' cannot become a native mirror: servers refuse that (10055). Create a native mirror of"
+        f" '{rule.mirror.name}' {how}beside it and let readers move there{other}"
+    )
+
+
+async def _handoff(
+    rule: SourcesRule | KvSourcesRule, settings: Settings, links: Mapping[str, Link], wish: Wish
+) -> Handoff:
+    if wish.back:
+        return await copying_back(rule, links)
+    dialect = settings.dialect_of(rule)
+    return await CopyingHandoff(rule, dialect, links, after=wish.after, sidecar=settings.name).answer()
+
+
+KIND = RuleKind(
+    operation="copy",
+    counters=CopyCounters,
+    meanings=Meanings(
+        sent="copied",
+        dropped={"unselected": "unselected", "rejected": "rejected"},
+        facts={
+            **READING_FACTS,
+            "duplicates": "duplicate",
+            "asked_again": "resent",
+            "withheld_headers": "headers_stripped",
+            "out_of_order": "out_of_order",
+        },
+        events=("gaps", "already_there", "renamed_headers", "assumed_increments", "waits", "rounds", "fillers"),
+    ),
+    run=make_run,
+    needs=copying_needs,
+    moves=copying_moves,
+    refuses_handoff=_refuses_handoff,
+    handoff=_handoff,
+    take_over=None,
+    durables=no_durables,
+    no_history="",
+    reads_stream=True,
+)

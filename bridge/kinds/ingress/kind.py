@@ -1,0 +1,35 @@
+"""Rules of kind subject_transform, as `registry` offers them."""
+
+from __future__ import annotations
+
+from nats_bridge.bridge.kinds.ingress.encoder import IngressCounters
+from nats_bridge.bridge.kinds.ingress.handoff import ingress_handoff
+from nats_bridge.bridge.kinds.ingress.moves import ingress_moves
+from nats_bridge.bridge.kinds.ingress.permissions import ingress_needs
+from nats_bridge.bridge.kinds.ingress.run import make_run
+from nats_bridge.bridge.kinds.kind import Meanings, RuleKind, no_durables
+
+__all__ = ["KIND"]
+
+KIND = RuleKind(
+    operation="transform",
+    counters=IngressCounters,
+    meanings=Meanings(
+        sent="passed_on",
+        dropped={name: name for name in ("refused", "overloaded", "too_large")},
+        facts={"in_doubt": "in_doubt", "repeated_out": "resent", "reconnects": "resumed"},
+        events=("answered", "pauses"),
+    ),
+    run=make_run,
+    needs=ingress_needs,
+    moves=ingress_moves,
+    refuses_handoff=lambda rule: "",
+    handoff=ingress_handoff,
+    take_over=None,
+    durables=no_durables,
+    no_history=(
+        "it changes messages before they are stored, so there is no history to put through it. Copy what the stream"
+        " holds with a rule of kind sources that has this transform"
+    ),
+    reads_stream=False,
+)

@@ -1,0 +1,87 @@
+"""What a kind of rule offers to all that know no kind: to the process, metrics, permissions, loop checks, handoff."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from nats_bridge.bridge.client.connection import Link
+    from nats_bridge.bridge.consuming.rule_consumer import Durable
+    from nats_bridge.bridge.handoff.answer import Handoff, Wish
+    from nats_bridge.bridge.permissions.need import Need
+    from nats_bridge.bridge.permissions.stream_facts import KnownStreams
+    from nats_bridge.bridge.rules.context import RuleContext
+    from nats_bridge.bridge.rules.loops.moves import Landscape, Move
+    from nats_bridge.bridge.rules.run import RuleRun
+    from nats_bridge.bridge.settings import Settings
+    from nats_bridge.transforms.dialect import Dialect
+
+__all__ = ["RECEIVED", "Counters", "Meanings", "RuleKind", "no_durables"]
+
+RECEIVED = "received"
+"""The counter of messages that a rule has taken, in every kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meanings:
+    """How to read the counters of one kind. Status, metrics and traces do, so that a new counter shows everywhere.
+
+    Attributes:
+        sent: the counter of messages that went on to the target, each once.
+        dropped: counters of messages that did not, with the reason.
+        facts: other counters of messages or occurrences that have a metric of their own, with its short name.
+        events: all that is left: counted occurrences without a metric of their own.
+    """
+
+    sent: str
+    dropped: Mapping[str, str]
+    facts: Mapping[str, str]
+    events: tuple[str, ...]
+
+
+class Counters(Protocol):
+    """What a run counts."""
+
+    def as_dict(self) -> dict[str, int]:
+        """All counts by name."""
+
+
+# What takes a rule takes one of the descriptor's own kind, which the registry sees to: hence `Any` there.
+@dataclass(frozen=True, slots=True)
+class RuleKind:
+    """One kind of rule, or several that work alike; `registry.kind_of` finds a rule's.
+
+    Attributes:
+        operation: what spans call its work.
+        counters: what its runs count, each with an `Attributes` docstring.
+        meanings: how to read its counters.
+        run: creates what runs a rule; nothing happens before its `check`.
+        needs: what the users of a rule's connections must be allowed.
+        moves: how messages move through a rule.
+        refuses_handoff: why nothing can take over from a rule; empty if something may.
+        handoff: what takes over from a rule, or what it takes back, as `Wish.back` says.
+        take_over: sends the update for `handoff --apply` where more must be done; answers None if nothing must.
+        durables: the durable consumers that keep a rule's positions, given the sidecar's name.
+        no_history: why no history can be put through a rule; empty if it can.
+        reads_stream: whether it reads a stream, so that it has a lag.
+    """
+
+    operation: str
+    counters: Callable[[], Counters]
+    meanings: Meanings
+    run: Callable[[Any, Settings, Mapping[str, Link], RuleContext], RuleRun]
+    needs: Callable[[Any, Settings, Dialect, KnownStreams], Iterator[Need]]
+    moves: Callable[[Any, Landscape, str], Iterator[Move]]
+    refuses_handoff: Callable[[Any], str]
+    handoff: Callable[[Any, Settings, Mapping[str, Link], Wish], Awaitable[Handoff]] | None
+    take_over: Callable[[Any, Settings, Mapping[str, Link], Handoff, Wish], Awaitable[Handoff | None]] | None
+    durables: Callable[[Any, str], tuple[Durable, ...]]
+    no_history: str
+    reads_stream: bool
+
+
+def no_durables(rule: object, sidecar: str) -> tuple[Durable, ...]:
+    """`RuleKind.durables` of a kind that leaves nothing on servers."""
+    return ()

@@ -1,0 +1,43 @@
+"""Republish rules, as `registry` offers them."""
+
+from __future__ import annotations
+
+from nats_bridge.bridge.consuming.counters import READING_FACTS
+from nats_bridge.bridge.consuming.rule_consumer import Durable, consumer_owner, durable_name
+from nats_bridge.bridge.kinds.kind import Meanings, RuleKind
+from nats_bridge.bridge.kinds.republish.counters import RuleCounters
+from nats_bridge.bridge.kinds.republish.handoff import republish_handoff, take_over
+from nats_bridge.bridge.kinds.republish.moves import republish_moves
+from nats_bridge.bridge.kinds.republish.permissions import republish_needs
+from nats_bridge.bridge.kinds.republish.run import make_run
+from nats_bridge.bridge.settings import RepublishRule
+
+__all__ = ["KIND"]
+
+
+def _durables(rule: RepublishRule, sidecar: str) -> tuple[Durable, ...]:
+    if not rule.durable:
+        return ()
+    name, owner = durable_name(sidecar, rule.name), consumer_owner(sidecar, rule.name)
+    return (Durable(rule.name, rule.stream, rule.source_connection, name, owner),)
+
+
+KIND = RuleKind(
+    operation="republish",
+    counters=RuleCounters,
+    meanings=Meanings(
+        sent="republished",
+        dropped={name: name for name in ("unmatched", "suppressed", "looped", "too_large")},
+        facts={**READING_FACTS, "in_doubt": "in_doubt", "repeated_out": "resent", "vanished": "vanished"},
+        events=("gaps", "last_sequence_lookups", "last_sequence_uncertain", "removals"),
+    ),
+    run=make_run,
+    needs=republish_needs,
+    moves=republish_moves,
+    refuses_handoff=lambda rule: "",
+    handoff=republish_handoff,
+    take_over=take_over,
+    durables=_durables,
+    no_history="",
+    reads_stream=True,
+)
