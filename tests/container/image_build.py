@@ -125,12 +125,17 @@ def _copy(instruction: Instruction, root: Path, directory: str, roots: dict[str,
 
 def _copy_from_context(outside: Path, place: Path, context: Path) -> None:
     patterns = (context / ".dockerignore").read_text("utf-8")
-    files = [file for file in outside.rglob("*") if file.is_file()] if outside.is_dir() else [outside]
+    files = (
+        [file for file in outside.rglob("*") if file.is_symlink() or file.is_file()] if outside.is_dir() else [outside]
+    )
     copied = [file for file in files if allowed(file.relative_to(context).as_posix(), patterns)]
     if not copied:
         raise BuildError(f"COPY {outside.relative_to(context)}: .dockerignore lets nothing of it pass")
     for file in copied:
         target = place / file.relative_to(outside) if outside.is_dir() else place
         target.parent.mkdir(parents=True, exist_ok=True)
+        if file.is_symlink():  # as builders do: a link stays one
+            target.symlink_to(file.readlink())
+            continue
         shutil.copyfile(file, target)
         target.chmod(0o755 if file.stat().st_mode & 0o100 else 0o644)
