@@ -17,7 +17,7 @@ RUN python -m pip install --require-hashes --only-binary :all: --requirement req
 # nkeys, which is plain Python, comes as source only; everything else as wheels.
 RUN python -m pip wheel --require-hashes --only-binary :all: --no-binary nkeys --no-build-isolation --wheel-dir /wheels \
     --requirement requirements/run.lock
-COPY pyproject.toml README.md ./
+COPY pyproject.toml README.md LICENSE ./
 COPY transforms transforms
 COPY marked_yaml marked_yaml
 COPY conformance conformance
@@ -54,5 +54,6 @@ ARG REVISION=unknown
 LABEL org.opencontainers.image.title="nats-bridge" \
       org.opencontainers.image.description="Republish and subject transforms for NATS JetStream, from outside the server" \
       org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.base.name="python:3.11-slim-bookworm"
