@@ -14,13 +14,23 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.rules.context import RuleContext
     from nats_bridge.bridge.settings import Rule
 
-__all__ = ["Counters", "FailingRun", "RuleRun", "RunState"]
+__all__ = ["Counters", "RuleRun", "Run", "RunState"]
 
 _GATE = "the certainty that nobody else writes for the rule"
 """What a rule waits for whose gate is closed; see `bridge.client.write_fence`."""
 
 RunState: TypeAlias = Literal["starting", "waiting", "ready", "draining", "stopped", "failed"]
-"""`waiting`: a stream that the rule needs does not exist; the rule starts when it appears."""
+"""Where a run is in its life; `Run` is the only one that moves it, but for `waiting`.
+
+| from | to | when |
+|---|---|---|
+| starting | ready | `start` has opened everything |
+| ready | waiting, and back | the kind pauses: what it stores into is away |
+| starting, waiting, ready | failed | it cannot go on (`_fail`) |
+| any | draining | `stop` |
+| draining | stopped, or failed if it was | everything is drained and closed |
+| any | stopped | `abandon`, `end_at_once` |
+"""
 
 
 class Counters(Protocol):
@@ -98,8 +108,12 @@ class RuleRun(Protocol):
         """Where it stands, as plain data: `stream`, `position` and what else its kind has to tell."""
 
 
-class FailingRun(ABC):
-    """What every kind of run does when it cannot go on, what keeps it waiting, and what it tells at its end."""
+class Run(ABC):
+    """The life of every kind of run: opened once, then drained, or cut short, and closed; and what it fails with.
+
+    A kind opens, drains and closes its own things in `_open`, `_drain` and `_close`. All three endings go through
+    `_close`, which may find only a part of them open.
+    """
 
     state: RunState
     error: BaseException | None
@@ -108,6 +122,78 @@ class FailingRun(ABC):
     _context: RuleContext
     _failed: Callable[[Any], None]
     _log: Any
+
+    _opened = False
+
+    async def start(self) -> None:
+        """Begin; see `RuleRun`."""
+        self._opened = True
+        about = await self._open()
+        if self.error is None:  # else a message on the way has ended it already
+            self.state = "ready"
+            self._log.info("rule.ready", **about)
+
+    async def stop(self) -> None:
+        """Finish what is in flight; see `RuleRun`."""
+        failed = self.state == "failed"
+        self.state = "draining"
+        if self._opened:
+            try:
+                await self._drain(failed=failed)
+            except (BridgeError, OSError) as error:
+                self._log.error("rule.drain_incomplete", reason=str(error))
+            await self._close()
+            self._log.info("rule.stopped", **self._counted())
+        self.state = "failed" if failed else "stopped"
+
+    async def abandon(self) -> None:
+        """End a `stop` that was cancelled because it took too long; see `RuleRun`."""
+        if not self._opened or self.state == "stopped":
+            return
+        lost = self._in_hand()
+        try:
+            await self._leave()
+        except (BridgeError, OSError) as error:
+            self._log.error("rule.abandon_incomplete", reason=str(error))
+        await self._close()
+        self.state = "stopped"
+        self._log.error("rule.abandoned", **({"lost": lost} if lost else {}), **self._counted())
+
+    async def end_at_once(self) -> None:
+        """Leave everything to whoever works on the rule now; see `RuleRun`."""
+        if self._opened:
+            await self._cut()
+            await self._close()
+        self.state = "stopped"
+        self._log.warning("rule.ended_at_once", **self._counted())
+
+    @abstractmethod
+    async def _open(self) -> dict[str, Any]:
+        """Open what the kind works with, and begin; what `rule.ready` logs of it."""
+
+    @abstractmethod
+    async def _drain(self, *, failed: bool) -> None:
+        """Take no more and finish what is in flight; a rule that `failed` drops that.
+
+        Raises:
+            BridgeError, OSError: something of it could not be finished.
+        """
+
+    @abstractmethod
+    async def _close(self) -> None:
+        """Close what is open, with no message to a server but that nothing more is received."""
+
+    async def _leave(self) -> None:
+        """Before `_close`, what a run that may still act does when it did not finish in time."""
+        return
+
+    async def _cut(self) -> None:
+        """Before `_close`, what a run does that may not act any more."""
+        return
+
+    def _in_hand(self) -> int:
+        """Messages that `abandon` loses, where no counter tells."""
+        return 0
 
     @property
     def measures(self) -> Measures:

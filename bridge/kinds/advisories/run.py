@@ -17,7 +17,7 @@ import structlog
 
 from nats_bridge.bridge.client.permission_violations import refused_publication, refused_subscription
 from nats_bridge.bridge.client.tasks import end_tasks
-from nats_bridge.bridge.errors import ApiError, BridgeError, RuleRefusedError
+from nats_bridge.bridge.errors import ApiError, RuleRefusedError
 from nats_bridge.bridge.kinds.advisories.advisory import Advisory, advisory_block, attached_block
 from nats_bridge.bridge.kinds.advisories.check import compile_advisories
 from nats_bridge.bridge.kinds.advisories.confirmed_publisher import ConfirmedPublisher, Outgoing
@@ -27,7 +27,7 @@ from nats_bridge.bridge.kinds.advisories.target_streams import TargetStreams
 from nats_bridge.bridge.observability.log_throttle import Pace
 from nats_bridge.bridge.observability.rule_metrics import InFlight
 from nats_bridge.bridge.rules.queue_group import queue_group
-from nats_bridge.bridge.rules.run import FailingRun, RunState
+from nats_bridge.bridge.rules.run import Run, RunState
 from nats_bridge.bridge.settings import Settings
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def make_run(
     return AdvisoriesRun(rule, links[rule.source_connection], links[rule.target_connection], context)
 
 
-class AdvisoriesRun(FailingRun):
+class AdvisoriesRun(Run):
     """One advisories rule.
 
     Args:
@@ -96,8 +96,7 @@ class AdvisoriesRun(FailingRun):
         """
         self._republish = compile_advisories(self.rule, self._context.dialect_at(self._source))
 
-    async def start(self) -> None:
-        """Listen. After `check`."""
+    async def _open(self) -> dict[str, Any]:
         rule = self.rule
         self._streams = TargetStreams(rule.name, self._republish.transform, self._source, self._target)
         self._publisher = ConfirmedPublisher(
@@ -118,51 +117,22 @@ class AdvisoriesRun(FailingRun):
         await self._source.flush()
         if self.error is not None:
             raise self.error  # the server refuses the subscription
-        self.state = "ready"
-        self._log.info(
-            "rule.ready",
-            src=rule.republish.src,
-            dest=rule.republish.dest,
-            attach_message=rule.attach_message,
-            stored_by=", ".join(self._streams.names) or "no stream",
-            queue=self._queue,
-        )
+        return {
+            "src": rule.republish.src,
+            "dest": rule.republish.dest,
+            "attach_message": rule.attach_message,
+            "stored_by": ", ".join(self._streams.names) or "no stream",
+            "queue": self._queue,
+        }
 
-    async def stop(self) -> None:
-        """Hear no more, publish what is in hand, have it confirmed."""
-        if self._publisher is None:
-            self.state = "stopped"
-            return
-        failed = self.state == "failed"
-        self.state = "draining"
-        try:
-            if self._subscription is not None:
-                await self._subscription.unsubscribe()
-                await self._source.flush()  # behind the last advisory that the server had for us
-                await self._subscription.release()
-            while not failed and (self._waiting or self._window) and self.error is None:
-                self._idle.clear()
-                await self._idle.wait()
-        except (BridgeError, OSError) as error:
-            self._log.error("rule.drain_incomplete", reason=str(error))
-        await self._end()
-        self.state = "failed" if failed else "stopped"
-        self._log.info("rule.stopped", **self._counted())
-
-    async def abandon(self) -> None:
-        """End a `stop` that was cancelled because it took too long: what is in hand is lost, and counted."""
-        if self._publisher is None or self.state == "stopped":
-            return
-        await self._end()
-        self.state = "stopped"
-        self._log.error("rule.abandoned", **self._counted())
-
-    async def end_at_once(self) -> None:
-        """What is in hand is lost, and counted; see `RuleRun`."""
-        if self._publisher is not None:
-            await self._end()
-        self.state = "stopped"
-        self._log.warning("rule.ended_at_once", **self._counted())
+    async def _drain(self, *, failed: bool) -> None:
+        if self._subscription is not None:
+            await self._subscription.unsubscribe()
+            await self._source.flush()  # behind the last advisory that the server had for us
+            await self._subscription.release()
+        while not failed and (self._waiting or self._window) and self.error is None:
+            self._idle.clear()
+            await self._idle.wait()
 
     @property
     def ready(self) -> bool:
@@ -197,7 +167,7 @@ class AdvisoriesRun(FailingRun):
             "waits_for_stream": waits_for or None,
         }
 
-    async def _end(self) -> None:
+    async def _close(self) -> None:
         await end_tasks(self._worker)
         self.counters.dropped += len(self._waiting) + self._window
         self._waiting.clear()

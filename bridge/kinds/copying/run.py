@@ -27,7 +27,7 @@ from nats_bridge.bridge.kinds.copying.target_subjects import common_subject, des
 from nats_bridge.bridge.observability.rule_metrics import InFlight
 from nats_bridge.bridge.rules.context import RuleContext
 from nats_bridge.bridge.rules.loops.subject_overlap import is_within_one
-from nats_bridge.bridge.rules.run import FailingRun, RunState
+from nats_bridge.bridge.rules.run import Run, RunState
 from nats_bridge.bridge.settings import OBJECT_STREAM, KvSourcesRule, MirrorRule, Settings, Source, SourcesRule
 from nats_bridge.bridge.settings.connect_options import connect_options
 from nats_bridge.transforms.dialect import Dialect
@@ -59,7 +59,7 @@ async def _open_without_echo(settings: Settings, name: str) -> Link:
     return await open_link(name, {**options, "no_echo": True}, client_name=settings.name)
 
 
-class CopyRun(FailingRun):
+class CopyRun(Run):
     """One copying rule.
 
     Args:
@@ -112,8 +112,7 @@ class CopyRun(FailingRun):
                 f" {self._plans[0].sourcing.dialect} do not tell them apart: set dialect 2.10 or newer"
             )
 
-    async def start(self) -> None:
-        """Begin to copy; see `RuleRun`."""
+    async def _open(self) -> dict[str, Any]:
         rule = self.rule
         self._own = self._target = await self._open_target()
         self._own.on_end(self._connection_ended)
@@ -145,15 +144,9 @@ class CopyRun(FailingRun):
             await end_tasks(*starting)  # one that fails leaves the others to nobody
         await self._events.open()
         self._follower = asyncio.create_task(self._follow_target())
-        if self.error is not None:
-            return  # a message on the way ended it already
-        self.state = "ready"
-        self._log.info("rule.ready", sources=[plan.source.name for plan in self._plans])
+        return {"sources": [plan.source.name for plan in self._plans]}
 
-    async def stop(self) -> None:
-        """Stop reading, wait for what was sent; see `RuleRun`."""
-        failed = self.state == "failed"
-        self.state = "draining"
+    async def _drain(self, *, failed: bool) -> None:
         await end_tasks(self._follower)
         await self._events.close()
         results = await asyncio.gather(
@@ -164,28 +157,18 @@ class CopyRun(FailingRun):
                 self._log.error("rule.drain_incomplete", reason=str(error))
             elif isinstance(error, BaseException):
                 raise error
-        await self._close_target()
-        self.state = "failed" if failed else "stopped"
-        self._log.info("rule.stopped", **self._counted())
 
-    async def abandon(self) -> None:
-        """End a `stop` that took too long; see `RuleRun`."""
+    async def _leave(self) -> None:
         for entry in self._entries:
             await entry.abandon()
-        await self._close_target()
-        self.state = "stopped"
 
-    async def end_at_once(self) -> None:
-        """What is under way stands in the target or is copied by whoever works on the rule now; see `RuleRun`."""
+    async def _cut(self) -> None:
         for entry in self._entries:
             await entry.end_at_once()
+
+    async def _close(self) -> None:
         await end_tasks(self._follower)
         await self._events.close()
-        await self._close_target()
-        self.state = "stopped"
-        self._log.warning("rule.ended_at_once", **self._counted())
-
-    async def _close_target(self) -> None:
         for plan in self._plans:
             self._links[plan.source.connection].forget(self._refused)
         if self._own is not None:

@@ -28,7 +28,7 @@ from nats_bridge.bridge.observability.log_throttle import Pace
 from nats_bridge.bridge.observability.rule_metrics import InFlight
 from nats_bridge.bridge.rules.delivery import Delivery
 from nats_bridge.bridge.rules.queue_group import queue_group
-from nats_bridge.bridge.rules.run import FailingRun, RunState
+from nats_bridge.bridge.rules.run import Run, RunState
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.transforms.subject import matches
 
@@ -56,7 +56,7 @@ def make_run(
     return IngressRun(rule, links[rule.connection], context)
 
 
-class IngressRun(FailingRun):
+class IngressRun(Run):
     """One ingress rule.
 
     Args:
@@ -102,8 +102,7 @@ class IngressRun(FailingRun):
         self._transform = compile_ingress(self.rule, self._context.dialect_at(self._link), inboxes)
         self._target = await look_at_stream(self.rule, self._transform, self._link)
 
-    async def start(self) -> None:
-        """Subscribe and pass messages on. After `check`."""
+    async def _open(self) -> dict[str, Any]:
         assert self._target is not None
         transform = self.rule.subject_transform
         self._loop = IngressLoop(
@@ -119,62 +118,33 @@ class IngressRun(FailingRun):
         if self.error is not None:
             raise self.error  # the server refuses the subscription
         self._watcher = asyncio.create_task(self._watch())
-        self.state = "ready"
         self._say_own_transform()
-        self._log.info(
-            "rule.ready",
-            src=transform.src,
-            dest=transform.dest,
-            queue=self._queue,
-            dialect=self._transform.dialect.name,
-        )
+        return {
+            "src": transform.src,
+            "dest": transform.dest,
+            "queue": self._queue,
+            "dialect": self._transform.dialect.name,
+        }
 
-    async def stop(self) -> None:
-        """Take no more messages, write all that the server has handed us, wait until it has them."""
-        if self._delivery is None:
-            self.state = "stopped"
-            return
-        failed = self.state == "failed"
-        self.state = "draining"
+    async def _drain(self, *, failed: bool) -> None:
         await end_tasks(self._watcher)
         await self._events.close()
-        try:
-            await self._unsubscribe()
+        await self._unsubscribe()
+        if self._delivery is not None:
             await self._delivery.settled()
-        except (BridgeError, OSError) as error:
-            self._log.error("rule.drain_incomplete", reason=str(error))
-        await self._delivery.stop()
-        self._stop_listening()
-        self.state = "failed" if failed else "stopped"
-        self._log.info("rule.stopped", **self._counted())
 
-    async def abandon(self) -> None:
-        """End a `stop` that was cancelled because it took too long: what waits to be written is lost, and counted."""
-        if self._delivery is None or self.state == "stopped":
-            return
-        held = self._held if self._delivery.held else 0
-        lost = held + sum(len(operations) for operations, _ in self._waiting)
-        await self._leave()
-        self._log.error("rule.abandoned", lost=lost, **self._counted())
-
-    async def end_at_once(self) -> None:
-        """What waits to be written is lost; see `RuleRun`."""
-        await end_tasks(self._watcher)
+    async def _close(self) -> None:
+        await end_tasks(self._watcher, self._writer)
         await self._events.close()
-        await self._leave()
-        self._log.warning("rule.ended_at_once", **self._counted())
-
-    async def _leave(self) -> None:
-        await end_tasks(self._writer)
         if self._subscription is not None:
             await self._subscription.release()
         if self._delivery is not None:
             await self._delivery.stop()
-        self._stop_listening()
-        self.state = "stopped"
-
-    def _stop_listening(self) -> None:
         self._link.forget(self._reconnected, self._refused)
+
+    def _in_hand(self) -> int:
+        held = self._held if self._delivery is not None and self._delivery.held else 0
+        return held + sum(len(operations) for operations, _ in self._waiting)
 
     @property
     def ready(self) -> bool:

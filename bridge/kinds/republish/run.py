@@ -19,7 +19,7 @@ from nats_bridge.bridge.consuming.missing_streams import existing_stream
 from nats_bridge.bridge.consuming.ordered_reader import Intake
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.consuming.rule_consumer import ConsumerPlan, RuleConsumer, consumer_owner, durable_name
-from nats_bridge.bridge.errors import ApiError, BridgeError, ConfigError, RuleRefusedError
+from nats_bridge.bridge.errors import ApiError, ConfigError, RuleRefusedError
 from nats_bridge.bridge.kinds.republish.counters import RuleCounters
 from nats_bridge.bridge.kinds.republish.encoder import RepublishLoop
 from nats_bridge.bridge.kinds.republish.predecessors import Predecessors
@@ -28,7 +28,7 @@ from nats_bridge.bridge.kinds.republish.seeding import Seeding
 from nats_bridge.bridge.kinds.republish.side_effects import CONSUMER_RETENTIONS, reason_against_watching
 from nats_bridge.bridge.rules.delivery import Delivery
 from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter, is_within_one
-from nats_bridge.bridge.rules.run import FailingRun, RunState
+from nats_bridge.bridge.rules.run import Run, RunState
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.transforms.errors import EngineError
 from nats_bridge.transforms.republish import Republish, compile_republish
@@ -59,7 +59,7 @@ def make_run(rule: RepublishRule, settings: Settings, links: Mapping[str, Link],
     return RepublishRun(rule, links[rule.source_connection], links[rule.target_connection], context)
 
 
-class RepublishRun(FailingRun):
+class RepublishRun(Run):
     """One republish rule.
 
     Args:
@@ -137,8 +137,8 @@ class RepublishRun(FailingRun):
                 " say durable: false"
             )
 
-    async def start(self) -> None:
-        """Find the starting point, learn the last sequences before it, begin to republish. After `check`."""
+    async def _open(self) -> dict[str, Any]:
+        """Find the starting point, learn the last sequences before it, begin to republish."""
         rule, config = self.rule, self._info["config"]
         retention = Retention(self._limits)
         self._loop = self.loop(retention)
@@ -197,19 +197,15 @@ class RepublishRun(FailingRun):
                 meaning="Nats-Last-Sequence names the newest predecessor that is seen to exist",
             )
             self._tasks.append(asyncio.create_task(self._refresh_floor()))
-        if self.error is not None:
-            return  # a message on the way ended it already
-        self.state = "ready"
-        self._log.info(
-            "rule.ready",
-            src=rule.republish.src,
-            dest=rule.republish.dest,
-            after_sequence=handled,
-            position="resumed" if resumed is not None else rule.start.policy,
-            delivery=str(rule.delivery),
-            dialect=self._republish.dialect.name,
-            known_subjects=len(self._loop.last_sequences),
-        )
+        return {
+            "src": rule.republish.src,
+            "dest": rule.republish.dest,
+            "after_sequence": handled,
+            "position": "resumed" if resumed is not None else rule.start.policy,
+            "delivery": str(rule.delivery),
+            "dialect": self._republish.dialect.name,
+            "known_subjects": len(self._loop.last_sequences),
+        }
 
     @property
     def republish(self) -> Republish:
@@ -231,61 +227,39 @@ class RepublishRun(FailingRun):
             max_payload=self._target.client.max_payload,
         )
 
-    async def stop(self) -> None:
-        """Stop the intake, publish what is in hand, have it confirmed, leave nothing ephemeral behind."""
+    async def _drain(self, *, failed: bool) -> None:
         if self._intake is None:
-            self.state = "stopped"
             return
-        failed = self.state == "failed"
-        self.state = "draining"
         await end_tasks(*self._tasks)
         await self._unsubscribe()
-        try:
-            if failed:
-                await self._intake.abandon(held=self._delivery.held)
-            else:
-                await self._intake.close()
-                await self._delivery.settled()
-                if self._delivery.acknowledged and self._context.gate.is_open:
-                    # Acknowledgements have no answer by themselves; the next start must not find an older position.
-                    await self._source.api.acknowledge(self._delivery.acknowledged)
-            await self._source.flush()
-        except (BridgeError, OSError) as error:
-            self._log.error("rule.drain_incomplete", reason=str(error))
-        await self._delivery.stop()
-        await self._stop_listening()
-        self.state = "failed" if failed else "stopped"
-        self._log.info("rule.stopped", **self._counted())
+        if failed:
+            await self._intake.abandon(held=self._delivery.held)
+        else:
+            await self._intake.close()
+            await self._delivery.settled()
+            if self._delivery.acknowledged and self._context.gate.is_open:
+                # Acknowledgements have no answer of their own; the next start must not find an older position.
+                await self._source.api.acknowledge(self._delivery.acknowledged)
+        await self._source.flush()
 
-    async def abandon(self) -> None:
-        """End a `stop` that was cancelled because it took too long: what is in hand stays for the next start."""
-        if self._intake is None or self.state == "stopped":
-            return
-        try:
+    async def _leave(self) -> None:
+        if self._intake is not None:
             await self._intake.abandon(held=self._delivery.held)
             await self._source.flush()
-        except (BridgeError, OSError) as error:
-            self._log.error("rule.abandon_incomplete", reason=str(error))
-        await self._delivery.stop()
-        await self._stop_listening()
-        self.state = "stopped"
-        self._log.error("rule.abandoned", **self._counted())
 
-    async def end_at_once(self) -> None:
-        """Leave consumer and position to whoever works on the rule now; see `RuleRun`."""
+    async def _cut(self) -> None:
         if self._intake is not None:
             await self._intake.end_at_once()
-            await self._delivery.stop()
-            await self._stop_listening()
-            await end_tasks(*self._tasks)
-            await self._unsubscribe()
-        self.state = "stopped"
-        self._log.warning("rule.ended_at_once", **self._counted())
 
-    async def _stop_listening(self) -> None:
+    async def _close(self) -> None:
+        if self._intake is None:
+            return
+        await self._delivery.stop()
         await self._predecessors.end()
         self._source.forget(self._delivery.acknowledge_again, self._refused)
         self._target.forget(self._target_is_back, self._refused)
+        await end_tasks(*self._tasks)
+        await self._unsubscribe()
 
     async def _unsubscribe(self) -> None:
         await self._source.removals.leave(self.rule.stream, self._on_removal)
