@@ -15,10 +15,12 @@ from typing import TypeAlias
 
 from nats_bridge.bridge.client import nats_py
 from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.jetstream_api import NOT_ENABLED, STREAM_NOT_FOUND, Json
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
+from nats_bridge.bridge.errors import ApiError, NotPermittedError
 
-__all__ = ["Pair", "SharedAccounts"]
+__all__ = ["Pair", "SharedAccounts", "same_account", "same_stream"]
 
 Pair: TypeAlias = frozenset[Link]
 """Two connections."""
@@ -27,6 +29,42 @@ _FORWARDING = 0.05  # seconds for servers to pass a subscription on, beside the 
 _ANSWER_LIMIT = 10.0  # seconds for a server to answer a PING
 _LATE = 5.0  # seconds in which a late answer still counts
 _PAUSE, _LATE_PAUSE = 0.01, 0.25  # seconds between two publications
+
+
+async def same_account(one: Link, other: Link, *, patiently: bool = False) -> bool | None:
+    """Whether two connections reach the same account; None if neither user may find out.
+
+    Args:
+        one, other: the connections.
+        patiently: wait for a late answer.
+    """
+    accounts, pair = SharedAccounts(), frozenset((one, other))
+    try:
+        await accounts.ask({pair}, patiently=patiently)
+        return accounts.answer(pair)
+    finally:
+        await accounts.close()
+
+
+async def same_stream(link: Link, info: Json) -> bool | None:
+    """Whether a connection reaches the stream that another one reaches; None if its user may not look.
+
+    Args:
+        link: the connection.
+        info: the stream as `STREAM.INFO` gives it there. Its creation time tells it from others of that name.
+
+    Raises:
+        ApiError: the server does not answer.
+    """
+    try:
+        other = await link.api.stream_info(info["config"]["name"])
+    except NotPermittedError:
+        return None
+    except ApiError as error:
+        if error.err_code not in (STREAM_NOT_FOUND, NOT_ENABLED):
+            raise
+        return False
+    return bool(other["created"] == info["created"])
 
 
 class SharedAccounts:

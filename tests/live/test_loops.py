@@ -13,6 +13,9 @@ import pytest
 
 from nats_bridge.bridge.client import account_identity as same_account
 from nats_bridge.bridge.client.connection_pool import close_links, connections_of, open_links
+from nats_bridge.bridge.errors import RuleRefusedError
+from nats_bridge.bridge.kinds.registry import kind_of
+from nats_bridge.bridge.rules.context import RuleContext
 from nats_bridge.bridge.rules.loops.account_graph import AccountGraph, Outlook
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.native_servers import TWIN_VERSIONS, NativeCluster, NativeServer, SharedServers, fetch, free_port
@@ -320,6 +323,28 @@ async def test_a_user_who_may_not_list_streams(
         code, _, err = await checked(tmp_path, document("", there, back, connections=named))
         assert code == 1
         assert err.count(": loop: stream ") == 2
+
+
+async def test_a_target_user_who_may_not_look_at_the_stream(
+    native_server: Servers, newest_version: str, raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    """Not being allowed to look is no answer: what one connection publishes, the other receives."""
+    users = """authorization: {users: [
+      {user: all, password: secret}
+      {user: few, password: secret, permissions: {publish: {deny: "$JS.API.STREAM.>"}, subscribe: ">"}}
+    ]}"""
+    async with native_server(newest_version, config=users) as server:
+        await (await raw_peer(server.url.replace("//", "//all:secret@"))).create_stream(name="A", subjects=["a.>"])
+        named = connections(tmp_path, server.url, default="all", few="few")
+        settings = settings_for("", republish("itself", "A", "a.>", "a.again.>") | {"to": "few"}, connections=named)
+        links = await open_links(settings, connections_of(settings))
+        context = RuleContext(settings.name, "native", lambda run: None)
+        (rule,) = settings.rules
+        try:
+            with pytest.raises(RuleRefusedError, match="forms a cycle with the stream's subjects a"):
+                await kind_of(rule).run(rule, settings, links, context).check()
+        finally:
+            await close_links(links.values())
 
 
 async def test_users_who_may_not_reach_each_other_s_inboxes(native_server: Servers, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import asyncio
 
 import structlog
 
+from nats_bridge.bridge.client.account_identity import same_stream
 from nats_bridge.bridge.client.connection import Link
 from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.bridge.client.stream_advisories import StreamEvents
@@ -103,11 +104,5 @@ class TargetStreams:
             self._own.discard(stream)
             return
         self._known[stream] = tuple(subject.encode() for subject in subjects)
-        if self._target is self._source or await self._is_at_source(stream, info["created"]):
+        if self._target is self._source or await same_stream(self._source, info):
             self._own.add(stream)
-
-    async def _is_at_source(self, stream: str, created: str) -> bool:
-        try:
-            return bool((await self._source.api.stream_info(stream))["created"] == created)
-        except ApiError:
-            return False

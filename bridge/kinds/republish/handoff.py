@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nats_bridge.bridge.client.account_identity import SharedAccounts
+from nats_bridge.bridge.client.account_identity import same_account
 from nats_bridge.bridge.client.connection import Link
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
@@ -69,7 +69,7 @@ async def _over(rule: RepublishRule, sidecar: str, links: Mapping[str, Link]) ->
             f"{place} republishes natively already, {present['src']} to {present['dest']}, and a stream has only one"
             " republish: leave this rule to the bridge, or take the native one out"
         )
-    if target is not source and not await _same_account(source, target):
+    if target is not source and not await same_account(source, target, patiently=True):
         problems.append(
             f"to: {rule.target_connection}: a server republishes only in the account of the stream: leave this rule to"
             " the bridge"
@@ -133,12 +133,6 @@ async def _back(rule: RepublishRule, sidecar: str, links: Mapping[str, Link]) ->
             "Start the publishers again.",
         ),
     )
-
-
-async def _same_account(source: Link, target: Link) -> bool:
-    accounts, pair = SharedAccounts(), frozenset((source, target))
-    await accounts.ask({pair}, patiently=True)
-    return bool(accounts.answer(pair))
 
 
 def _same(one: Json, other: Json) -> bool:

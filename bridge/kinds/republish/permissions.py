@@ -51,7 +51,7 @@ def republish_needs(rule: RepublishRule, settings: Settings, dialect: Dialect, k
             api_subject("STREAM.INFO", stream),
             "sees whether the target's account is the stream's own",
             rule=name,
-            without="a destination among the stream's own subjects is not refused",
+            without="that is found out by a message between the two connections",
         )
 
 

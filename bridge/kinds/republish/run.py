@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import structlog
 
+from nats_bridge.bridge.client.account_identity import same_account, same_stream
 from nats_bridge.bridge.client.audit_advisories import AUDIT_SUBJECT, Changed, Deleted, Purged, Removal
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.client.permission_violations import refused_publication, refused_subscription
@@ -558,8 +559,5 @@ class RepublishRun(Run):
     async def _publishes_to_own_account(self) -> bool:
         if self._target is self._source:
             return True
-        try:
-            other = await self._target.api.stream_info(self.rule.stream)
-        except ApiError:
-            return False
-        return bool(other["created"] == self._info["created"])
+        same = await same_stream(self._target, self._info)
+        return bool(await same_account(self._source, self._target)) if same is None else same
