@@ -57,7 +57,7 @@ help:
 	@echo "make chaos   ten minutes of faults, every kind of rule, on a cluster and on one server; reports are in build/chaos"
 	@echo "make chaos-smoke  the same, about a minute; make soak: memory over ten million messages"
 	@echo "make audit   known vulnerabilities of the locked dependencies, as far as an advisory service answers"
-	@echo "make lint    ruff; make types: mypy --strict; make format: rewrite"
+	@echo "make lint    ruff, and the words of docs/words.toml; make types: mypy --strict; make format: rewrite"
 	@echo "make bench   republishing and copying beside native, as ratios of one run; BENCH='--quick catch-up' for some"
 	@echo "make figures the same, and the pictures of docs/benchmarks.md drawn anew (fifteen minutes; needs Go for the peers)"
 	@echo "make lock    renew the locked dependencies; make clean: remove what was installed"
@@ -187,6 +187,7 @@ audit: install
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m pytest --quiet tests/unit/docs/test_words.py
 
 format: install
 	$(BIN)/ruff check --fix .

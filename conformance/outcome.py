@@ -1,4 +1,4 @@
-"""What becomes of a case: its outcome, and what was not as it must be."""
+"""The outcome of a case, and what was not as it must be."""
 
 from __future__ import annotations
 

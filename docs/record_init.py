@@ -121,7 +121,7 @@ async def _ignored(here: Terminal, peer: RawPeer) -> None:
     ran = await command("init", *words, folder=here.folder)
     here.say(ran.out + ran.err)
     here.cat("eu.yaml")
-    here.say("\n# 15 of the 30 messages should not be there, so: all copied anew")
+    here.say("\n# 15 of the 30 messages should not be there, so: all copied again")
     here.say("$ nats stream rm ORDERS_EU -f")
     await peer.api("STREAM.DELETE.ORDERS_EU")
     here.say("$ nats request '$JS.API.STREAM.CREATE.ORDERS_EU' < ORDERS_EU.update.json")

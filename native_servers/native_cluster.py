@@ -62,7 +62,7 @@ class NativeCluster(Lifetime):
     def start(self) -> Self:
         """Start all nodes and wait for the meta leader; raises ServerStartError.
 
-        Once in about a hundred starts a server 2.10.27 has all its routes and never hears of the leader that the
+        Once in about a hundred starts a server 2.10.27 has all its routes and never learns of the leader that the
         others know: such a cluster is started again.
         """
         limit = FIRST_LIMIT
@@ -106,7 +106,7 @@ class NativeCluster(Lifetime):
             states = {node.name: _meta_state(node) for node in running}
             leaders = {leader for leader, _ in states.values()}
             for node in running:
-                # A leader that has not heard of a follower yet would refuse a stream that needs it.
+                # A leader that does not know a follower yet would refuse a stream that needs it.
                 if leaders == {node.name} and states[node.name][1] >= states.keys() - {node.name}:
                     return node
             if time.monotonic() > deadline:
@@ -117,7 +117,7 @@ class NativeCluster(Lifetime):
     def bring_back(self, node: NativeServer) -> NativeServer:
         """Start a node that has ended, and wait until all agree on a meta leader; return the leader.
 
-        Now and then a server 2.10.27 that comes back never hears of the leader that the others know, more often on a
+        Now and then a server 2.10.27 that comes back never learns of the leader that the others know, more often on a
         busy machine: it is started again. Raises as ``await_leader`` does.
         """
         limit = FIRST_LIMIT

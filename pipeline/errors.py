@@ -72,7 +72,7 @@ class SchemaError(PipelineError):
 
 
 class DataLostError(PipelineError):
-    """What was to be read is gone: a range that the stream holds no more, a stream that was created anew."""
+    """What was to be read is gone: a range that the stream no longer holds, or a recreated stream."""
 
     code = "data_lost"
 

@@ -55,7 +55,7 @@ _CONTROL_STATUS = b"NATS/1.0 100"
 _ACK_PREFIX = b"$JS.ACK."
 _CONNECT_ANEW = re.compile("authorization violation|authentication (expired|revoked|timeout)|maximum payload violation")
 """What a server says before it closes a connection that may be taken up again: the user's time is over, or the user is
-not known any more, and the next connect reads the credentials anew; or a reload has lowered `max_payload`, which no
+not known any more, and the next connect reads the credentials again; or a reload has lowered `max_payload`, which no
 server tells (2.9.10, 2.10.27, 2.15.1) before the INFO of the next connection."""
 
 
@@ -132,7 +132,7 @@ class _WideTransport(TcpTransport):
         self.writes = 0  # so far, of whatever size
         self._socket: GatedSocket | None = None
         self._drops = False  # whether the operating system was told when to give up sending
-        self.is_left = False  # whether nobody minds what becomes of what is written
+        self.is_left = False  # closing: write errors no longer matter
 
     def __bool__(self) -> bool:
         # nats-py takes a transport that is not connected yet for none at all, and would put its own in place.
@@ -261,7 +261,7 @@ class _BatchParser:
         self.reset()
 
     def reset(self) -> None:
-        """Forget what was read so far; the connection starts anew."""
+        """Forget what was read so far; the connection restarts."""
         self._unread: list[bytes] = []
         self._unread_size = 0
         self._wanted = 0
@@ -550,7 +550,7 @@ class WireClient(Client):
         # CONNECT carries the credentials. nats-py would send them in clear where the server offers no TLS.
         server = self._current_server
         if public_key := getattr(self._signature_cb, "public_key", ""):
-            self._public_nkey = public_key  # read anew, like the seed that signs
+            self._public_nkey = public_key  # read again, like the seed that signs
         asked_for = self.options.get("tls") is not None or (server is not None and server.uri.scheme == "tls")
         if asked_for and not self._wide.encrypted:
             raise ClearTextError

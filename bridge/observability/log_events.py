@@ -61,7 +61,9 @@ EVENTS: Final[dict[str, LogEvent]] = {
     ),
     "reload.failed": LogEvent("error", "Taking it met a fault in the program.", ("reason",), always=True),
     "rule.copied_anew": LogEvent(
-        "warning", "A source was changed so that the target's records do not speak of it.", always=True
+        "warning",
+        "The selection of a source changed, so that the target's records no longer match: it is copied again.",
+        always=True,
     ),
     "rule.durable_left": LogEvent(
         "warning", "A rule's durable consumer stays on the server, and no rule uses it.", ("consumer",), always=True
@@ -122,9 +124,9 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "warning", "The bucket was made on one server of a cluster.", ("bucket", "reason"), always=True
     ),
     "leadership.bucket_gone": LogEvent(
-        "warning", "The bucket of the leases was deleted; it is made again.", ("bucket",)
+        "warning", "The bucket of the leases was deleted; it is recreated.", ("bucket",)
     ),
-    "leadership.bucket_missing": LogEvent("warning", "The bucket of the leases cannot be made again.", ("reason",)),
+    "leadership.bucket_missing": LogEvent("warning", "The bucket of the leases cannot be recreated.", ("reason",)),
     "leadership.no_hints": LogEvent("warning", "Writes of leases are not heard, only seen.", ("reason",)),
     "leadership.no_answer": LogEvent("warning", "The bucket of the leases does not answer.", ("reason",)),
     "leadership.refused": LogEvent("warning", "The bucket refuses a lease.", ("reason",)),
@@ -137,7 +139,9 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "warning", "The stream's limits cannot be followed from outside: Nats-Last-Sequence can differ.", ("because",)
     ),
     "rule.limits_changed": LogEvent("warning", "The stream's limits were changed.", ("uncertain",)),
-    "rule.removals_not_heard": LogEvent("warning", "The user may not hear of deletes and purges.", ("reason",)),
+    "rule.removals_not_heard": LogEvent(
+        "warning", "The user may not receive advisories of deletes and purges.", ("reason",)
+    ),
     "rule.not_ready": LogEvent(
         "warning", "The rule has not been ready for ten seconds.", ("waiting_for", "for_seconds")
     ),
@@ -226,7 +230,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
 """By name."""
 
 _BEGIN, _END = "<!-- events: begin -->", "<!-- events: end -->"
-_PAGE = Path(__file__).parent.parent / "docs" / "logs.md"
+_PAGE = Path(__file__).resolve().parents[2] / "docs" / "logs.md"
 
 
 def as_markdown() -> str:

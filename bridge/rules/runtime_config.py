@@ -26,7 +26,7 @@ class Assembly:
     Attributes:
         settings: the configuration.
         links: its open connections by name.
-        loops: refuses rules whose messages would come round.
+        loops: refuses rules that would loop.
         tracing_of: what makes a rule's spans, None for none.
     """
 

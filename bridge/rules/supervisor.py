@@ -219,7 +219,7 @@ class RuleSeat:
         self._has_begun()
         await appeared(self._assembly.links[self._missing.connection], self._missing.stream)
         self._missing = None
-        # With the stream there may be a way round that was not there before.
+        # A newly created stream can complete a loop.
         self._looks_for_loops = True
 
     async def _lead(self) -> Term:
@@ -370,7 +370,7 @@ class RuleSeat:
             self._begun.set_result(None)
 
     def _run_failed(self, run: RuleRun) -> None:
-        """A run says that it cannot go on. What becomes of that is decided where it starts, or ends, just now."""
+        """Called when a run cannot continue; the code that is starting or draining it handles the failure."""
         if run is not self.run or run.error is None or self.error is not None:
             return
         if self._term is not None and self._term.lost.is_set():

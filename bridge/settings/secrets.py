@@ -48,7 +48,7 @@ class Held:
 
 
 class FromFile:
-    """A secret in a file; read anew for every connect, so that a rotated one is used after a reconnect.
+    """A secret in a file; read again for every connect, so that a rotated one is used after a reconnect.
 
     Args:
         field: the field that names the file, for messages.
@@ -113,7 +113,7 @@ class Signer(Protocol):
 
 
 class CredsFile:
-    """A credentials file: read anew for every connect, so that a rotated one is used after a reconnect.
+    """A credentials file: read again for every connect, so that a rotated one is used after a reconnect.
 
     While the file is being replaced, what it held last counts. (nats-py, given the path, reads a file without a JWT for
     ever.)
@@ -156,7 +156,7 @@ class CredsFile:
 
 
 class SeedFile:
-    """A file with the seed of a user's NKey: read anew for every connect, like `CredsFile`.
+    """A file with the seed of a user's NKey: read again for every connect, like `CredsFile`.
 
     Args:
         field: the field that names the file, for messages.

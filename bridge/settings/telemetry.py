@@ -1,4 +1,4 @@
-"""The section `telemetry`: what becomes of traces. Exporters are configured by OpenTelemetry's own variables."""
+"""The section `telemetry`: where traces go. Exporters are configured by OpenTelemetry's own variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TLS of a connection: whom it trusts, and as whom it comes; files are read anew for every connect."""
+"""TLS of a connection: whom it trusts, and as whom it comes; files are read again for every connect."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class ExpectText(_Strict):
     refused: RefusedText | None = None
     config: Config | None = Field(None, description="members of the returned configuration; null: absent")
     results: dict[str, Text | None] | None = Field(
-        None, description="of a transform: what becomes of each subject; null: nothing can be received"
+        None, description="of a transform: each new subject; null: nothing can be received"
     )
     received: list[MessageText] | None = None
     stored: dict[str, list[MessageText]] | None = None

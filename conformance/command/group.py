@@ -86,7 +86,7 @@ class _Listed(click.ParamType[tuple[str, ...]]):
     metavar="FILE",
     help="A stream configuration (JSON): what each version makes of it.",
 )
-@click.option("--publish", multiple=True, metavar="SUBJECT", help="With --config: what becomes of a message.")
+@click.option("--publish", multiple=True, metavar="SUBJECT", help="With --config: where this message goes.")
 @click.option("--certified", is_flag=True, help="No selection, no skips; leaves evidence in --report DIR.")
 @click.option("--json", "as_json", is_flag=True, help="The result on stdout as JSON.")
 @click.pass_context

@@ -71,7 +71,7 @@ class AccountModel:
         """Carry out a case and say what was seen.
 
         Raises:
-            SubjectError: a set-up was refused, a step is about what is not there, or messages go round for ever.
+            SubjectError: a set-up was refused, a step is about what is not there, or messages loop.
         """
         try:
             return await self._play(case)
@@ -158,7 +158,7 @@ class AccountModel:
     async def _publish(self, message: Message, depth: int = 0) -> Mapping[str, Json] | None:
         """The answer of the stream that takes a message; None: there is none."""
         if depth > _DEEPEST:
-            raise SubjectError("republished messages go round for ever; a case that shows this needs 'harms'")
+            raise SubjectError("republished messages loop; a case that shows this needs 'harms'")
         for pattern, heard in zip(self._patterns, self._heard, strict=True):
             if matches(message.subject, pattern) and b"" not in tokens(message.subject):
                 heard.append(message)

@@ -46,4 +46,4 @@ def refuse_unplayable(case: Case, version: Version) -> None:
     if "store" in case.needs:
         raise CannotPlay("what a stream keeps decides, which an engine does not know")
     if case.harms_server(version):
-        raise CannotPlay("what becomes of the server decides, and an engine is none")
+        raise CannotPlay("the state of a server decides, and an engine is none")

@@ -25,7 +25,7 @@ __all__ = ["Config", "EngineOperations", "Results", "TransformsEngine"]
 
 Config: TypeAlias = Mapping[str, Json]
 Results: TypeAlias = tuple[bytes | None, ...] | Refusal
-"""What becomes of each subject, None for nothing; or that the transform itself is refused."""
+"""Return each new subject, None for no match; or that the transform itself is refused."""
 _Compiled = TypeVar("_Compiled", Republish, Sourcing)
 
 
@@ -39,7 +39,7 @@ class EngineOperations(Protocol):
         """
 
     async def transform(self, source: bytes, destination: bytes, place: Place, subjects: Sequence[bytes]) -> Results:
-        """What becomes of subjects at a place of a server.
+        """Return the new subjects at a place of a server.
 
         At ``republish`` None means that nothing can be received, at ``ingress`` that the message keeps its subject,
         at ``source`` and ``mirror`` that it is not copied.

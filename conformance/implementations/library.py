@@ -41,7 +41,7 @@ _START_LIMIT = 60.0
 _LIMIT = 30.0
 """Seconds for one answer."""
 _PATIENCE = 3
-"""A library that fails so many times in a row, started anew each time, is not started again."""
+"""A library that fails so many times in a row, restarted each time, is not started again."""
 
 _AT_WORK = {
     Place.REPUBLISH: "republish",

@@ -75,7 +75,7 @@ class NativeSubject:
             self._stages.put_nowait(stage)
 
     async def _play_alone(self, case: Case) -> Observation:
-        """What becomes of the server is a fact: ``server`` is ``ended`` or ``running``."""
+        """The state of the server as a fact: ``server`` is ``ended`` or ``running``."""
         server = NativeServer(binary=self._binary)
         try:
             await asyncio.to_thread(server.start)

@@ -22,7 +22,7 @@ class CannotPlay(Exception):  # noqa: N818 - an answer, not an error
 
 
 Answer: TypeAlias = Observation | CannotPlay | SubjectError
-"""What becomes of a case that is played among others."""
+"""The outcome of a case that is played among others."""
 
 
 class Subject(Protocol):

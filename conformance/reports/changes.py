@@ -109,7 +109,7 @@ def _member_changes(prefix: str, old: Mapping[str, Json], new: Mapping[str, Json
 
 
 def _result_changes(case: Case, was: Expectation, now: Expectation) -> Iterator[Change]:
-    """Of a transform: what becomes of each subject."""
+    """Of a transform: each new subject."""
     assert case.transform is not None
     place = case.transform.place
     old, new = _results(was, place), _results(now, place)

@@ -135,7 +135,7 @@ class Account:
         return await first_that(enough, f"sequence {sequence} of stream {name!r}")
 
     async def connected_to_origin(self, name: str) -> None:
-        """Wait until every origin of a stream was heard of, and none is ahead of it."""
+        """Wait until every source of a stream was seen, and none is ahead of it."""
 
         async def heard() -> bool | None:
             info = await self.info(name)

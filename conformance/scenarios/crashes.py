@@ -17,7 +17,7 @@ from nats_bridge.native_servers import NativeServer
 
 
 async def _after(laboratory: Laboratory, server: NativeServer, account: Account, subject: str) -> dict[str, Any]:
-    """What becomes of the server when a message is published, and whether the log tells why."""
+    """Whether the server survives a publication, and whether its log gives the reason."""
     try:
         answer = await account.publish(subject, "x")
     except SubjectError:

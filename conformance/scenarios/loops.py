@@ -1,4 +1,4 @@
-"""Republish that feeds its own stream: what servers accept, and what becomes of one message."""
+"""Republish that feeds its own stream: what servers accept, and where one message goes."""
 
 from __future__ import annotations
 

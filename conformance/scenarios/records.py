@@ -24,7 +24,7 @@ async def _identities(account: Account, stream: str, count: int) -> list[str | N
 
 @scenario
 async def identity_of_an_origin(laboratory: Laboratory) -> Mapping[str, Any]:
-    """The identity in the record: the same for two targets and after a restart, another for a stream made anew."""
+    """The identity in the record: the same for two targets and after a restart, another for a recreated stream."""
     server = await laboratory.server()
     account = await laboratory.connect(server)
     await account.create("O", subjects=["in.*"])
@@ -40,12 +40,12 @@ async def identity_of_an_origin(laboratory: Laboratory) -> Mapping[str, Any]:
     await account.create("O", subjects=["in.*"])
     await account.publish_all("in.a", ["3"])
     await account.create("V", sources=[{"name": "O"}])
-    (made_anew,) = await _identities(account, "V", 1)
+    (recreated,) = await _identities(account, "V", 1)
     return {
         "is_told": first is not None,
         "same_after_restart": first == restarted,
         "same_for_another_target": first == second_target,
-        "same_when_made_anew": first == made_anew,
+        "same_when_made_anew": first == recreated,
     }
 
 

@@ -213,7 +213,7 @@ async def mirror_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
 
 @scenario
 async def recreated_origin(laboratory: Laboratory) -> Mapping[str, Any]:
-    """The origin is made anew, with more messages than before: which of them are sourced after a restart?"""
+    """The source is recreated with more messages than before: which of them are sourced after a restart?"""
     server = await laboratory.server()
     account = await laboratory.connect(server)
     await account.create("O", subjects=["in.*"])
@@ -230,7 +230,7 @@ async def recreated_origin(laboratory: Laboratory) -> Mapping[str, Any]:
 
 @scenario
 async def mirror_of_a_recreated_origin(laboratory: Laboratory) -> Mapping[str, Any]:
-    """The origin of a mirror is made anew, with more messages than before: it goes on at its old position."""
+    """The source of a mirror is recreated with more messages than before: the mirror resumes at its old position."""
     server = await laboratory.server()
     account = await laboratory.connect(server)
     await account.create("O", subjects=["in.*"])

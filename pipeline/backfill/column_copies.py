@@ -1,6 +1,6 @@
 """Copies made of columns: what `CopyLoop` makes of messages, made of the rows of a history all at once.
 
-Only of ordinary rows: those of which nothing but their subject, sequence, time and size decides what becomes of them. A
+Only of ordinary rows: those whose outcome depends on nothing but their subject, sequence, time and size. A
 piece with any other row goes through the loop, message by message.
 """
 

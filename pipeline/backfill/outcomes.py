@@ -1,4 +1,4 @@
-"""What becomes of the messages of a history, without publishing anything: for files, and for counting."""
+"""The outcome of each message of a history, without publishing anything: for files, and for counting."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SIZE: Final = re.compile(r"it has \d+ bytes")
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What becomes of one message.
+    """The outcome of one message.
 
     Attributes:
         origin: as it was delivered.

@@ -123,7 +123,7 @@ class _Maker:
         if target.created != task.outcomes.target.created:
             plan = task.outcomes.plan
             raise DataLostError(
-                f"rule '{plan.rule}': stream '{plan.stream}' was created anew while its history was copied, and what"
+                f"rule '{plan.rule}': stream '{plan.stream}' was recreated while its history was copied, and what"
                 " other tasks had stored is gone: run the backfill again"
             )
         found = await task.present.since(link.api, task.since + 1, last)

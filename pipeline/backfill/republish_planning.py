@@ -122,7 +122,7 @@ async def _refuse_what_is_live(source: Link, rule: RepublishRule, sidecar: str, 
     if last is None or last > position:
         raise OptionError(
             f"rule '{rule.name}': has begun already, and goes on behind sequence {position} of '{rule.stream}': say"
-            " --to-sequence with the last message before it began (or nats-bridge clean, and let it begin anew behind"
+            " --to-sequence with the last message before it began (or nats-bridge clean, and let it begin again behind"
             " the backfill)"
         )
 

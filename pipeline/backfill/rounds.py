@@ -161,7 +161,7 @@ class Rounds:
         if self._confirmed and (created != target.created or last < confirmed_last):
             place = self._place
             raise DataLostError(
-                f"rule '{place.rule}': stream '{place.stream}' was created anew, or lost messages, since the job began:"
+                f"rule '{place.rule}': stream '{place.stream}' was recreated, or lost messages, since the job began:"
                 " run the backfill again"
             )
 

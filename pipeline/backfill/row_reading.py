@@ -77,7 +77,7 @@ class RowEntry(CopyEntry):
         """
         if created != self._created:
             raise RuleRefusedError(
-                f"rule '{self.plan.rule}': stream '{self.plan.source.name}' was created anew while its history was"
+                f"rule '{self.plan.rule}': stream '{self.plan.source.name}' was recreated while its history was"
                 " copied: run the backfill again"
             )
         held = max(self._first - 1, self._rows.forgotten)

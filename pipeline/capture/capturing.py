@@ -42,7 +42,7 @@ def capture(spark: SparkSession, wanted: Wanted, progress: Progress) -> Result:
 
     Raises:
         OptionError: the directory holds something else, or another capture.
-        DataLostError: messages are gone that were not captured, or the stream was created anew.
+        DataLostError: messages are gone that were not captured, or the stream was recreated.
         PipelineError: no such stream, no server, somebody else writes to the directory.
         Exception: what Spark makes of a job that fails.
     """
@@ -215,7 +215,7 @@ class _Capturing:
         held = self._known
         if held.created != state.created:
             raise DataLostError(
-                f"stream '{held.stream}': was created anew at {state.created}; {self._place} holds the one of"
+                f"stream '{held.stream}': was recreated at {state.created}; {self._place} holds the one of"
                 f" {held.created}: capture the new one into another directory"
             )
 

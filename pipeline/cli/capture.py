@@ -65,7 +65,7 @@ def capture_command(
     DIR/messages is for readers: it holds each message exactly once at every moment, whatever ended an earlier run.
     Columns: stream, subject, sequence, time (microseconds), time_ns, header_block (raw), data.
 
-    Exit codes: 0 captured; 1 messages are gone, the stream was created anew, or the job failed; 2 usage, or DIR holds
+    Exit codes: 0 captured; 1 messages are gone, the stream was recreated, or the job failed; 2 usage, or DIR holds
     something else; 3 no server; 130 and 143 stopped by a signal.
 
     \b

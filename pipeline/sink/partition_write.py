@@ -219,7 +219,7 @@ class PartitionWrite:
         info = await self._patiently(self._link.api.stream_info, self._stream)
         if self._plan.created and str(info["created"]) != self._plan.created:
             raise DataLostError(
-                f"stream '{self._stream}' was deleted and created anew while it was written to: what was stored before"
+                f"stream '{self._stream}' was recreated while it was written to: what was stored before"
                 " is gone with it; begin the write again"
             )
         return info
@@ -283,7 +283,7 @@ class PartitionWrite:
     async def _settled(self) -> None:
         while True:
             await self._publisher.settled()
-            # Whoever else has written is heard of before the answer: then all is asked for again.
+            # Writes by others arrive before the answer: then everything is asked for again.
             await self._link.flush()
             self._forget_stored()
             await self._mended()

@@ -52,7 +52,7 @@ class TaskPlace:
 
     Attributes:
         partition: the number of its partition.
-        attempt: 0 for the first one, as far as Spark tells: a stage that is tried again begins anew with 0.
+        attempt: 0 for the first one, as far as Spark tells: a retried stage restarts at 0.
         query: the id of the streaming query; empty in a batch write.
         run: the id of the query's present run.
         batch: the micro-batch; 0 in a batch write.

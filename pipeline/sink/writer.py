@@ -31,7 +31,7 @@ __all__ = ["JetStreamStreamWriter", "JetStreamWriter", "TaskReport", "batch_writ
 _log = structlog.get_logger("pipeline.sink")
 
 _OVERWRITE: Final = (
-    'mode overwrite: a stream is not overwritten, only appended to: .mode("append"); to begin anew, purge it first'
+    'mode overwrite: a stream is not overwritten, only appended to: .mode("append"); to start over, purge it first'
     " (nats stream purge)"
 )
 

@@ -187,7 +187,7 @@ class Pull:
         if info is None:
             raise _LostError("the consumer is gone")
         if int(info["delivered"]["consumer_seq"]) < seen:
-            raise _LostError("the consumer began anew")
+            raise _LostError("the consumer restarted")
         return int(info["delivered"]["consumer_seq"]) == seen and not info["num_pending"]
 
     async def _next(self, arrived: asyncio.Queue[_Item]) -> _Item:

@@ -153,13 +153,13 @@ class _Reading:
         part, stream = self.part, self.options.stream
         if state.created != part.created:
             raise DataLostError(
-                f"stream '{stream}': was created anew at {state.created}; the read was planned for the one of"
-                f" {part.created}: read it anew"
+                f"stream '{stream}': was recreated at {state.created}; the read was planned for the one of"
+                f" {part.created}: read it again"
             )
         if self.options.fail_on_data_loss and state.limits and at <= part.last and state.first > at:
             raise DataLostError(
                 f"stream '{stream}': messages {at} to {min(state.first - 1, part.last)} are gone before they were read,"
-                f" it now begins at {state.first}: read it anew, or say failOnDataLoss=false to go on without them"
+                f" it now begins at {state.first}: read it again, or say failOnDataLoss=false to go on without them"
             )
 
     async def _await_server(self, link: Link, until: float, error: ApiError) -> None:

@@ -90,7 +90,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             limit: how many rows it may hold.
 
         Raises:
-            DataLostError: the stream was created anew, or what comes next is gone.
+            DataLostError: the stream was recreated, or what comes next is gone.
         """
         with marking():
             driver = self._ask()
@@ -115,7 +115,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The ranges of a batch.
 
         Raises:
-            DataLostError: the stream was created anew, or what comes next is gone.
+            DataLostError: the stream was recreated, or what comes next is gone.
         """
         with marking():
             if int(end["sequence"]) <= int(start["sequence"]):
@@ -181,7 +181,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _check(self, state: StreamState, offset: dict[str, Any], *, whole: bool = True) -> None:
         if state.created != offset["created"]:
             raise DataLostError(
-                f"stream '{state.name}': was created anew at {state.created}; the checkpoint is of the one of"
+                f"stream '{state.name}': was recreated at {state.created}; the checkpoint is of the one of"
                 f" {offset['created']}: begin with a new checkpoint location"
             )
         following = int(offset["sequence"]) + 1

@@ -206,7 +206,7 @@ async def test_a_target_that_is_made_anew_under_several_tasks_takes_nothing_of_t
     await copies.peer.make_stream_anew(copies.target)
     wire.cut()
     wire.speak_again()
-    with pytest.raises(DataLostError, match="was created anew while its history was copied"):
+    with pytest.raises(DataLostError, match="was recreated while its history was copied"):
         await job
     assert (await copies.state())["messages"] == 0
     await backfilled(spark, settings)

@@ -334,7 +334,7 @@ async def test_a_stream_that_was_created_anew(
     run(stream)
     await peer.api(f"STREAM.DELETE.{stream}")
     await fill(peer, stream, 9)
-    with pytest.raises(DataLostError, match=rf"^stream '{stream}': was created anew at .*: capture the new one into"):
+    with pytest.raises(DataLostError, match=rf"^stream '{stream}': was recreated at .*: capture the new one into"):
         run(stream)
     assert sequences(kept) == [1, 2, 3, 4, 5]
 

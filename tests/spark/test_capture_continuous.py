@@ -119,6 +119,6 @@ async def test_a_stream_that_is_created_anew_ends_it(
         await seen(lambda: job.held() == 5)
         await peer.api(f"STREAM.DELETE.{stream}")
         await peer.create_stream(name=stream, subjects=[stream])
-        with pytest.raises(DataLostError, match=r"was created anew"):
+        with pytest.raises(DataLostError, match=r"was recreated"):
             await job.task
     assert job.sequences() == [1, 2, 3, 4, 5]

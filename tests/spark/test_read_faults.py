@@ -138,7 +138,7 @@ async def test_a_stream_created_anew_is_another_one(url: str, peer: RawPeer, str
     with pytest.raises(PipelineError, match=f"stream '{stream}': not found"):
         await read.rows()
     await _fill(peer, stream, 20)
-    with pytest.raises(DataLostError, match="was created anew at"):
+    with pytest.raises(DataLostError, match="was recreated at"):
         await read.rows()
 
 

@@ -161,7 +161,7 @@ async def test_what_is_lost_is_an_error_with_a_remedy(
     await filled(peer, stream, 50)
     error = await Query(spark, url, stream, tmp_path, failOnDataLoss="false").refused()
     assert type(error) is DataLostError
-    assert "was created anew" in str(error)
+    assert "was recreated" in str(error)
     assert "begin with a new checkpoint location" in str(error)
     assert await Query(spark, url, stream, tmp_path / "new").run() == [list(range(1, 51))]
 

@@ -438,7 +438,7 @@ async def test_a_stream_that_was_created_anew_is_an_error(url: str, peer: RawPee
     await left_off(plan, TaskPlace(0, 0), rows(stream, 0, 10))
     await peer.api(f"STREAM.DELETE.{stream}")
     await peer.create_stream(name=stream, subjects=[f"{stream}.>"])
-    with pytest.raises(DataLostError, match="was deleted and created anew while it was written to"):
+    with pytest.raises(DataLostError, match="was recreated while it was written to"):
         await write(plan, TaskPlace(0, 1), rows(stream, 0, 10))
     assert await payloads(peer, stream) == []
 

@@ -56,7 +56,7 @@ def overview(seen: Landscape, where: str) -> list[str]:
 
 
 def verdict_lines(comparison: Comparison) -> list[str]:
-    """What becomes of a native configuration, a line for each feature."""
+    """Print who provides each feature of a native configuration, one line each."""
     lines = [f"{comparison.stream}, as it is wanted"]
     if not comparison.verdicts:
         lines.append("  nothing that a rule has to do with")

@@ -22,7 +22,7 @@ __all__ = ["MessageFetch"]
 
 _log = structlog.get_logger("bridge.rule")
 
-_AGAIN = 0.25  # seconds until a request that the server could not answer is made again
+_AGAIN = 0.25  # seconds until a request that the server could not answer is sent again
 _DIRECT = 2.0  # seconds for an answer that may never come: streams need not allow direct requests
 _UNKNOWN = "\ufffd".encode()
 

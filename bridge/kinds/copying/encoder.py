@@ -183,7 +183,7 @@ class CopyLoop:
         return len(batch), None
 
     def copied_as(self, subject: bytes) -> CopiedAs:
-        """What becomes of messages with a subject."""
+        """Return the cached encoding, or rejection, for a subject."""
         known = self._known
         if subject in known:
             return known[subject]

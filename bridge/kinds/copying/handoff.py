@@ -41,7 +41,7 @@ _BARRIER_WAIT = 10.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class _Decision:
-    """What becomes of one entry.
+    """How the server takes over one entry.
 
     Attributes:
         native: the entry for the stream's configuration; None if it cannot be handed over, or is native already.

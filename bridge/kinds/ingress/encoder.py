@@ -85,7 +85,7 @@ class IngressLoop:
         self._known: dict[bytes, bytes] = {}
 
     def take(self, subjects: Sequence[bytes]) -> None:
-        """Tell the stream's subjects anew."""
+        """Replace the stream's subjects."""
         self._subjects = tuple(subjects)
         self._known.clear()
 

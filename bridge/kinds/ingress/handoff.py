@@ -70,7 +70,7 @@ async def _over(rule: SubjectTransformRule, link: Link) -> Handoff:
         body,
         (
             f"Stop the sidecar (SIGTERM). Publishers on {wanted['src']} get no answer (no responders) until the update"
-            " and must try again, as JetStream clients do; the other way round, messages would be stored twice.",
+            " and must try again, as JetStream clients do; in the reverse order, messages would be stored twice.",
             f"Send the update to $JS.API.STREAM.UPDATE.{rule.stream}: server {link.server_version} takes"
             f" {wanted['src']} itself and stores it as {wanted['dest']}.",
             f"From then on the transform applies to whatever the stream takes that matches {wanted['src']}, whoever"

@@ -5,7 +5,7 @@ everything constant for a subject is built once, and that a message costs a few 
 
 Per subject an entry is kept: the `HPUB` line's beginning, the last sequence, and the header lines up to the sequence.
 Entries of the most recent subjects live in a dict; when it grows too large, their last sequences move into a compact
-map (`subject_sequences`) and the rest of them is made again when needed.
+map (`subject_sequences`); the rest is derived again when needed.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class RepublishLoop:
         self._entries.clear()
 
     def forget_destinations(self) -> None:
-        """The stream's subjects or the target changed: what was derived from them is made again."""
+        """The stream's subjects or the target changed: derive again what depends on them."""
         self._spill()
 
     def run(self, batch: Sequence[Delivered], out: list[bytes]) -> int:

@@ -40,7 +40,7 @@ def republish_needs(rule: RepublishRule, settings: Settings, dialect: Dialect, k
     yield listen(
         source,
         AUDIT_SUBJECT,
-        "hears of deletes and purges",
+        "receives advisories about deletes and purges",
         rule=name,
         without="Nats-Last-Sequence may name messages that were deleted",
     )

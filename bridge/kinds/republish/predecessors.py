@@ -81,7 +81,7 @@ class Predecessors:
         await end_tasks(*self._asked.values(), *self._purges.values())
 
     def forget(self) -> None:
-        """The stream is a new one: its sequences begin anew."""
+        """The stream is a new one: its sequences restart at 1."""
         self._fresh.clear()
         self._coming.clear()
         self._asked.clear()

@@ -167,7 +167,7 @@ FACTS: Mapping[str, Metric] = MappingProxyType(
             "source_recreated", "Times that the source was another stream of the same name.", unit="{stream}"
         ),
         "consumer_recreated": _counter(
-            "consumer_recreated", "Times that the rule's consumer was gone and made anew.", unit="{consumer}"
+            "consumer_recreated", "Times that the rule's consumer was deleted and recreated.", unit="{consumer}"
         ),
         "resumed": _counter("resumed", "Times that the rule went on after a lost connection.", unit="{time}"),
     }

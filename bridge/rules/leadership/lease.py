@@ -23,7 +23,7 @@ from nats_bridge.bridge.rules.leadership.timing import Timing
 
 __all__ = ["Lease", "Look", "Record", "Rest", "Sighting", "Step", "Write"]
 
-_EAGER_FOR = 0.5  # seconds for which a release that was heard of is looked for
+_EAGER_FOR = 0.5  # seconds for which a reported release is looked for
 _EAGER_EVERY = 0.02  # seconds between two looks then
 _NEVER = float("-inf")
 
@@ -129,7 +129,7 @@ class Lease:
         """What to do now."""
         if self.held:
             is_open = now < self.deadline
-            # Whose time is over looks first: a revision alone could be that of a bucket that was made anew.
+            # Once its time is over, read before writing: the revision alone could be of a recreated bucket.
             if not self._certain or not (is_open or self._checked):
                 return Look() if now >= self._next_look else Rest(self._next_look)
             due = self._last_sent + self._timing.renew_every if is_open else now

@@ -160,7 +160,7 @@ class LeaseStore:
         """The rule's lease as the bucket's leader has it; None without an answer.
 
         Raises:
-            ApiError: the bucket is gone and cannot be made again.
+            ApiError: the bucket is gone and cannot be recreated.
         """
         subject = lease_subject(self._bucket.name, self._sidecar, rule)
         answer = await self._ask(self._get, b"", json.dumps({"last_by_subj": subject}).encode())
@@ -172,7 +172,7 @@ class LeaseStore:
         if error.get("err_code") == MESSAGE_NOT_FOUND:
             return Sighting(0, None)
         if error.get("err_code") == STREAM_NOT_FOUND and self._bucket.create:
-            _log.warning("leadership.bucket_gone", bucket=self._bucket.name, meaning="it is made again")
+            _log.warning("leadership.bucket_gone", bucket=self._bucket.name, meaning="it is recreated")
             await self._ensure(check=False)
         return None
 

@@ -36,7 +36,7 @@ _LEFT_OUT = ("subject_transform", "sources", "mirror", "mirror_direct")
 
 
 class Answer(StrEnum):
-    """What becomes of a feature."""
+    """Whether the server or a rule provides a feature."""
 
     NATIVE = "native"
     """The server does it for this stream."""
@@ -50,11 +50,11 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What becomes of a feature of a configuration, and why.
+    """Whether the server or a rule provides a feature of a configuration, and why.
 
     Attributes:
         feature: where it stands, such as `sources[0]`, and what it is.
-        answer: what becomes of it.
+        answer: which of the two.
         text: the reason, a line.
     """
 
@@ -122,7 +122,7 @@ class _Comparing:
         # What the stream has to become, as far as rules need it.
         self._body: Json = body_of(self._present) if self._present is not None else self._to_create()
         self._notes: list[str] = []
-        self._anew = False  # the stream has to be deleted and made again
+        self._anew = False  # the stream has to be recreated
         self._holds_wrong = False  # the server has copied into it what it should not
 
     def compared(self) -> Comparison:

@@ -65,7 +65,7 @@ class StreamChange:
             # A purge would not do: a stream remembers when it last got a message, and copying begins there.
             lines += [
                 f"# its {self.wrong_messages} messages were copied otherwise than was meant, and the rule goes on"
-                " behind them; to have all copied anew:",
+                " behind them; to have all copied again:",
                 f"#   {self._removal}",
                 f"#   {self._request('CREATE', folder)}",
             ]
