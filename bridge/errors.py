@@ -55,7 +55,7 @@ class BridgeError(Exception):
 
     @property
     def passing(self) -> bool:
-        """Whether a rule at work waits for it to pass."""
+        """Whether a running rule waits for it to pass."""
         return self.retriable
 
 
@@ -165,7 +165,7 @@ class ApiError(BridgeError):
 
     @property
     def passing(self) -> bool:
-        """Whether a rule at work waits: no answer in time, a server that starts or ends, no leader, no room."""
+        """Whether a running rule waits: no answer in time, a server that starts or ends, no leader, no room."""
         return self.retriable or self.http_code == 503 or self.err_code in _AT_A_LIMIT
 
 

@@ -93,8 +93,8 @@ class NativeCluster(Lifetime):
     def await_leader(self, limit: float = LEADER_LIMIT) -> NativeServer:
         """Wait until all running nodes name one meta leader and it knows them as current; return it.
 
-        Raises NoLeaderError when that takes longer than ``limit`` seconds, ServerStartError when a node ended by
-        itself, PortTakenError when it ended for its route port (which a server opens only after it has called
+        Raises NoLeaderError when that takes longer than ``limit`` seconds, ServerStartError when a node ended on
+        its own, PortTakenError when it ended for its route port (which a server opens only after it has called
         itself ready).
         """
         deadline = time.monotonic() + limit

@@ -150,7 +150,7 @@ class NativeServer(Lifetime):
         code = self._process.poll() if self._process else None
         tail = self.log_tail()
         kind = PortTakenError if any(_TAKEN in line for line in tail) else ServerStartError
-        return kind(f"server {self.name} ({self.version}) ended by itself with {code}:", tail)
+        return kind(f"server {self.name} ({self.version}) ended on its own with {code}:", tail)
 
     def log_tail(self, lines: int = 15) -> list[str]:
         """The last lines of the log."""

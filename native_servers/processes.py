@@ -17,7 +17,7 @@ __all__ = ["HEARTBEAT", "Report", "run"]
 Report = Callable[[str], None]
 
 HEARTBEAT = 15.0
-"""Seconds of silence after which a command still at work is said to be so."""
+"""Seconds of silence after which a command is reported to be still running."""
 
 
 def run(
@@ -90,6 +90,6 @@ def _await_end(process: subprocess.Popen[str], command: Sequence[str], limit: fl
             process.wait(timeout=pause)
         except subprocess.TimeoutExpired:
             waited += pause
-            report(f"{command[0]}: still at work after {waited:.0f} s")
+            report(f"{command[0]}: still running after {waited:.0f} s")
         else:
             return

@@ -1,7 +1,7 @@
 """Connections of tasks: from options of text, which travel to executors, to an open link.
 
 Options carry the paths of secrets' files, never secrets; the files must be there on every node, under the same path.
-A task connects by itself, with the same code as the sidecar.
+A task opens its own connections, with the same code as the sidecar.
 """
 
 from __future__ import annotations

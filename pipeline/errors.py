@@ -122,7 +122,7 @@ def marking() -> Iterator[None]:
     except PipelineError as error:
         raise error.marked from None
     except BridgeError as error:
-        # What may pass by itself is a server that does not answer; everything else, it has answered.
+        # Only a server that does not answer may recover; everything else, it has answered.
         kind = UnreachableError if error.exit_code == EXIT_UNREACHABLE or error.retriable else PipelineError
         raise kind(str(error)).marked from None
 

@@ -63,7 +63,7 @@ class Progress:
             from a thread of its own, and may fail.
         kept: what a person should know who stopped the job: what is kept, how to go on.
         started: when the job began, by `time.monotonic`.
-        stopping: set when SIGINT or SIGTERM came; a job that ends by itself then looks at this.
+        stopping: set when SIGINT or SIGTERM came; a job that ends on its own checks this.
     """
 
     job: str
@@ -117,7 +117,7 @@ def watched(
         job: what it is called, such as `capture ORDERS`.
         total: how many messages there are to handle, if that is known.
         shown: whether and how often something is said.
-        drains: the block looks at `Progress.stopping` and ends by itself after the first signal; only a second one
+        drains: the block checks `Progress.stopping` and ends on its own after the first signal; only a second one
             cancels.
 
     Raises:

@@ -105,7 +105,7 @@ class Sidecar:
     async def start(self) -> None:
         """Connect, check every rule, and only then start them; on an error nothing is left running.
 
-        Whoever cancels it stops the sidecar: some rules may be at work already, and have something in hand.
+        A caller that cancels it must stop the sidecar: some rules may be running, with messages in flight.
 
         Raises:
             BridgeError: what is wrong, in one or two lines.
@@ -164,7 +164,7 @@ class Sidecar:
         return assembly
 
     async def stop(self) -> bool:
-        """Drain all rules, close everything; whether every rule finished what it had in hand."""
+        """Drain all rules, close everything; whether every rule finished what it had in flight."""
         self.draining = True
         await end_tasks(self._watcher)
         await self.reloader.close()
@@ -178,7 +178,7 @@ class Sidecar:
         return all(finished)
 
     def drain(self, reason: str) -> None:
-        """Ask for the end: whoever runs the sidecar stops it, and rules finish what they have in hand."""
+        """Ask for the end: the caller that runs the sidecar stops it, and rules finish what is in flight."""
         if not self.draining:
             _log.info("sidecar.draining", reason=reason)
         self.draining = True

@@ -21,8 +21,8 @@ __all__ = ["run_command"]
 def run_command(config: Path) -> int:
     """Run the rules of a configuration until SIGTERM.
 
-    Logs go to stderr, as JSON or for a person. SIGTERM and Ctrl-C finish what is in hand, then exit 0. SIGHUP reads the
-    configuration again, as a change of the file does.
+    Logs go to stderr, as JSON or for a person. SIGTERM and Ctrl-C finish what is in flight, then exit 0. SIGHUP reloads
+    the configuration, as a change of the file does.
 
     \b
     Example:

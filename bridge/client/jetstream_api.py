@@ -290,7 +290,7 @@ class JetStreamApi:
     async def forget_ephemeral(self, stream: str, consumer: str) -> None:
         """Delete an ephemeral consumer that nobody listens to any more.
 
-        Where the user may not, that is seen once, and the server is left to forget such consumers by itself, seconds
+        Where the user may not, that is seen once, and the server removes such consumers when they are inactive, seconds
         later.
 
         Raises:

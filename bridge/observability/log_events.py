@@ -47,7 +47,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
         always=True,
     ),
     "sidecar.draining": LogEvent("info", "The end was asked for; rules finish.", ("reason",), always=True),
-    "sidecar.stopped": LogEvent("info", "Everything in hand was finished.", always=True),
+    "sidecar.stopped": LogEvent("info", "All rules have finished; nothing is in flight.", always=True),
     "sidecar.ended": LogEvent("error", "The sidecar ends because of an error.", ("reason",), always=True),
     "sidecar.refused": LogEvent("error", "The sidecar does not start.", ("code", "reason"), always=True),
     "http.failed": LogEvent("error", "An answer over HTTP met a fault in the program.", ("path", "reason")),
@@ -82,7 +82,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
     # -- a rule's life
     "rule.ready": LogEvent(
         "info",
-        "A rule is at work.",
+        "A rule is running.",
         (
             "src",
             "dest",
@@ -106,12 +106,14 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "rule.failed": LogEvent("error", "A rule ended, and with it the sidecar.", ("reason",), always=True),
     "rule.stopped": LogEvent("info", "A rule finished; with what it counted.", always=True),
     "rule.ended_at_once": LogEvent(
-        "warning", "A rule ended without finishing; what was in hand is done by whoever is next.", always=True
+        "warning",
+        "A rule ended without finishing; the next leader, or the next start, does what was in flight.",
+        always=True,
     ),
     "rule.lead_lost": LogEvent("warning", "Another replica may do the rule's work by now.", always=True),
     "rule.abandoned": LogEvent("error", "A rule took too long to finish.", ("lost",), always=True),
     "rule.abandon_incomplete": LogEvent("error", "Its consumer was left as it was.", ("reason",), always=True),
-    "rule.drain_incomplete": LogEvent("error", "A rule could not finish what was in hand.", ("reason",), always=True),
+    "rule.drain_incomplete": LogEvent("error", "A rule could not finish what was in flight.", ("reason",), always=True),
     "rule.drain_failed": LogEvent("error", "A rule's end went wrong.", ("reason",), always=True),
     "rule.drain_timeout": LogEvent("error", "A rule was still busy at the end of its time.", ("seconds",), always=True),
     # -- replicas

@@ -38,7 +38,7 @@ class _Counters(Protocol):
 
 
 class InFlight(NamedTuple):
-    """What a rule has in hand: taken, and neither confirmed nor dropped.
+    """What a rule has in flight: taken, and neither confirmed nor dropped.
 
     Attributes:
         messages: how many.
@@ -50,7 +50,7 @@ class InFlight(NamedTuple):
 
 
 def nothing_in_flight() -> InFlight:
-    """Nothing in hand."""
+    """Nothing in flight."""
     return InFlight(0)
 
 
@@ -139,7 +139,7 @@ class Measures:
         Args:
             kind: the rule's kind, which says what its counters mean.
             counters: what the run counts, from zero.
-            in_flight: says what it has in hand.
+            in_flight: returns what it has in flight.
         """
         if kind == self._kind and counters is not self._counters:
             self._ended = self.totals()
@@ -149,7 +149,7 @@ class Measures:
         self._backlogs.clear()
 
     def ended(self) -> None:
-        """The run that was followed has ended: it has nothing in hand, and nobody knows what its streams hold."""
+        """The run that was followed has ended: it has nothing in flight, and its lag is unknown."""
         self._in_flight = nothing_in_flight
         for backlog in self._backlogs:
             backlog.unknown()
@@ -195,7 +195,7 @@ class Measures:
         }
 
     def in_flight(self) -> int:
-        """Messages in hand at this moment."""
+        """Messages in flight at this moment."""
         return self._in_flight().messages
 
     def lag_messages(self) -> int | None:

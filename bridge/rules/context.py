@@ -1,4 +1,4 @@
-"""What a rule at work is given by whoever runs it, whatever its kind."""
+"""What the supervisor gives a running rule, whatever its kind."""
 
 from __future__ import annotations
 

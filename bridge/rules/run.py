@@ -1,4 +1,4 @@
-"""What every kind of rule at work has in common: a life from check to stop, and what is told of it."""
+"""The lifecycle and status that all rule runners share."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Counters(Protocol):
 
 
 class RuleRun(Protocol):
-    """A rule at work.
+    """A running rule.
 
     Attributes:
         state: where in its life it is.
@@ -93,7 +93,7 @@ class RuleRun(Protocol):
         """Begin; after `check`."""
 
     async def stop(self) -> None:
-        """Finish what is in hand and leave nothing behind that the rule does not need for its next start."""
+        """Finish what is in flight; leave nothing behind that the rule does not need for its next start."""
 
     async def abandon(self) -> None:
         """End a `stop` that was cancelled because it took too long."""
@@ -101,7 +101,7 @@ class RuleRun(Protocol):
     async def end_at_once(self) -> None:
         """End with no word to any server but that nothing more is heard: somebody else may do the rule's work by now.
 
-        In whatever state; what is in hand is neither written nor acknowledged, and no consumer is touched.
+        In any state. What is in flight is neither written nor acknowledged, and no consumer is touched.
         """
 
     def status(self) -> dict[str, Any]:

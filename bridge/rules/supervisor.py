@@ -165,7 +165,7 @@ class RuleSeat:
         self._task = asyncio.create_task(self._live())
 
     async def halt(self) -> bool:
-        """End the work and keep the lead, for another version of the rule; whether all in hand was finished."""
+        """Drain the run and keep the lead, for another version of the rule; whether all in flight was finished."""
         failed = self._phase == "failed"
         self._phase = "draining"
         await end_tasks(self._task)
@@ -177,13 +177,13 @@ class RuleSeat:
         return finished
 
     async def stop(self) -> bool:
-        """End the work and give back the lead; whether all in hand was finished."""
+        """Drain the run and release the lead; whether all in flight was finished."""
         finished = await self.halt()
         await self._end_term(finished=finished)
         return finished
 
     def take(self, rule: Rule, assembly: Assembly) -> None:
-        """Another configuration holds from now on; a rule that works differently is at a halt meanwhile."""
+        """Apply another configuration; a rule that changes with it must be halted."""
         self.rule = rule
         self._assembly = assembly
 
@@ -310,7 +310,7 @@ class RuleSeat:
     # -- the way out -------------------------------------------------------------------------------------------------
 
     async def _end_run(self) -> bool:
-        """End the run, if there is one at work; whether all in hand was finished."""
+        """Drain the run, if there is one; whether all in flight was finished."""
         run = self.run
         if run is None or not self._at_work:
             return True
@@ -381,7 +381,7 @@ class RuleSeat:
             self._failed(self)
 
     def _start_failed(self, error: BaseException) -> None:
-        """The rule cannot be brought to work: whoever waits for that hears it, otherwise it is as at work."""
+        """The rule cannot start: fail the caller that waits for it, otherwise handle it as a failure of the run."""
         if self._is_awaited and self._begun is not None:
             self.error, self._phase = error, "failed"
             self._begun.set_exception(error)

@@ -31,7 +31,7 @@ class Http(Part):
     wedged_after: float = Field(
         default=60.0,
         ge=1,
-        description="seconds after which a rule that has work, waits for nothing and does not get on fails /livez",
+        description="seconds without progress, with messages in flight and nothing to wait for, until /livez fails",
     )
 
     @property

@@ -13,5 +13,5 @@ class Reload(Part):
     """When the configuration is read again while the sidecar runs."""
 
     watch: Flag = Field(
-        default=True, description="take a changed file by itself; SIGHUP and POST /-/reload do it in any case"
+        default=True, description="reload a changed file automatically; SIGHUP and POST /-/reload reload it in any case"
     )

@@ -39,7 +39,7 @@ OBJECT_STREAM = "OBJ_"
 
 
 class Delivery(StrEnum):
-    """What a crash may do: lose what was in hand (`at_most_once`), or double it (`at_least_once`)."""
+    """What a crash may do: lose what was in flight (`at_most_once`), or duplicate it (`at_least_once`)."""
 
     AT_MOST_ONCE = "at_most_once"
     AT_LEAST_ONCE = "at_least_once"
@@ -380,4 +380,4 @@ KINDS: Final = ("republish", "sources", "mirror", "kv_sources", "subject_transfo
 """Every kind of rule."""
 
 RULE: Final[TypeAdapter[Rule]] = TypeAdapter(Rule, config=ConfigDict(defer_build=True))
-"""Validates one rule by itself."""
+"""Validates one rule alone."""

@@ -54,7 +54,7 @@ class Level(StrEnum):
 
 
 class Place(StrEnum):
-    """Where in a server a transform is at work."""
+    """Where in a server a transform is applied."""
 
     REPUBLISH = "republish"
     INGRESS = "ingress"

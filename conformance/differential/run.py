@@ -4,7 +4,7 @@ Theory of operation: trials are drawn by number and played side by side, each on
 account of its own. They are counted in the order of their numbers, and always the same number of them is ahead of the
 one that is counted, so that seed and version decide what a run consists of. What disagrees is shrunk on the same server
 afterwards. Where a trial ends the server in spite of everything, the run ends with an error that names the numbers that
-were in hand.
+were pending.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Run:
             if not server.died:
                 raise
             numbers = ", ".join(map(str, sorted(self._in_hand)))
-            raise SubjectError(f"the server ended (seed {self._seed}, trials in hand: {numbers}): {error}") from None
+            raise SubjectError(f"the server ended (seed {self._seed}, pending trials: {numbers}): {error}") from None
         finally:
             for client in clients:
                 await client.close()

@@ -46,7 +46,7 @@ _DEEPEST = 32
 _SKIPS_DUPLICATE_COPIES = Feature(since=((2, 12, 6), (2, 14, 0)))
 """Of a copy whose Nats-Msg-Id the target knows, only itself is left out; before, it and all that follows."""
 _MANY_ENTRIES_OF_ONE_ORIGIN = Feature(since=((2, 10, 0),))
-"""Before, the first entry of an origin is the only one at work."""
+"""Before, the first entry of an origin is the only one that copies."""
 _MIRRORS_TAKE_DUPLICATES = Feature(since=((2, 12, 8), (2, 14, 0)))
 
 
@@ -195,7 +195,7 @@ class AccountModel:
             _raw(pair.get("src")), _raw(pair.get("dest")), Place.INGRESS, [message.subject]
         )
         if isinstance(results, Refusal):
-            raise SubjectError(f"a transform that was accepted is refused at work: {results.description}")
+            raise SubjectError(f"a transform that was accepted is refused when it is applied: {results.description}")
         return message if results[0] is None else replace(message, subject=results[0])
 
     async def _store(

@@ -98,7 +98,7 @@ class BridgeSubject:
             except CannotPlay as reason:
                 yield case, reason
         problems = await self._problems(plans)
-        # Those that are only about decisions need no sidecar at all, if they are by themselves.
+        # Those that are only about decisions need no sidecar at all, if they are alone.
         for about_messages in (False, True):
             group = [(each, problems[at]) for at, each in enumerate(plans) if each.is_about_messages is about_messages]
             batches = [group[start : start + self._batch] for start in range(0, len(group), self._batch)]
@@ -117,7 +117,7 @@ class BridgeSubject:
     # -- what the bridge refuses -------------------------------------------------------------------------------------
 
     async def _problems(self, plans: Sequence[Plan]) -> list[dict[int, str]]:
-        """What the bridge says to the rules of each plan by themselves: by the number of the rule."""
+        """What the bridge says to the rules of each plan, each rule alone: by the number of the rule."""
         found: list[dict[int, str]] = [{} for _ in plans]
         rules: list[dict[str, object]] = []
         places: list[tuple[int, int]] = []

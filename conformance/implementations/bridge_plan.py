@@ -1,4 +1,4 @@
-"""What of a case the bridge does: rules in the place of what the server would do by itself.
+"""What of a case the bridge does: rules in the place of what the server would do natively.
 
 Theory of operation: republish, subject_transform, sources and mirror are taken out of the case's stream configurations
 and become rules that hold the same native objects. A stream that copies, or that has a transform at its ingress, is an
@@ -31,7 +31,7 @@ DEAD_LETTERS: Final = "nats-bridge-rejected"
 
 _COPYING: Final = ("sources", "mirror")
 _RULES: Final = ("republish", "subject_transform", *_COPYING)
-_ORDINARY: Final = "it is about a stream that copies by itself; one that a rule fills is an ordinary stream"
+_ORDINARY: Final = "it is about a stream that copies natively; one that a rule fills is an ordinary stream"
 _WITHOUT_RULE: Final[Mapping[int | None, str]] = MappingProxyType(
     {
         **dict.fromkeys((10022, 10030, 10034, 10046, 10143, 10173, 10186, 10187, 10198, 10209), _ORDINARY),
@@ -285,7 +285,7 @@ class _Draft:
         return [config for config in _configs(self._case) if config.get("name") == name]
 
     def accounts(self) -> dict[str, int]:
-        """Where each stream lives: the reshaped ones by themselves."""
+        """Where each stream lives: the reshaped ones alone."""
         own = {name: number for number, name in enumerate(self.reshaped, 1)}
         return {name: own.get(name, 0) for name in self._last}
 

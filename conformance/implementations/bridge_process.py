@@ -30,7 +30,7 @@ _LAST_EVENTS = ("sidecar.ended", "sidecar.refused")
 
 
 class SidecarEndedError(Exception):
-    """The sidecar ended by itself: ``rule`` is the name of the rule that it named as the reason, if it did."""
+    """The sidecar ended on its own: ``rule`` is the name of the rule that it named as the reason, if it did."""
 
     def __init__(self, reason: str, rule: str | None) -> None:
         super().__init__(reason)

@@ -197,7 +197,7 @@ class BridgeStage:
                 self._decisions[at] = Decision()  # what comes back is not what natively would: the rule is elsewhere
 
     async def _carry_out_beside(self, sidecar: Sidecar, step: Step) -> None:
-        """A step while the rules are at work; what it would take away from them is read before."""
+        """A step while the rules run; what it would take away from them is read before."""
         if isinstance(step, Settle):
             await self._settle(sidecar)
             return

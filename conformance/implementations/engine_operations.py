@@ -154,7 +154,7 @@ class TransformsEngine:
             try:
                 self._compiled[text] = build()
             except TransformError as error:
-                raise SubjectError(f"a rule that was accepted is refused at work: {error.reason}") from None
+                raise SubjectError(f"a rule that was accepted is refused when it runs: {error.reason}") from None
         found: _Compiled = self._compiled[text]
         return found
 

@@ -174,7 +174,7 @@ class _Library:
             self._own.bare_transform(source, destination, subjects),
             await self._own.transform(source, destination, place, subjects),
         ):
-            raise CannotPlay(f"the place decides ({place.value}), and the library offers transforms by themselves")
+            raise CannotPlay(f"the place decides ({place.value}), and the library offers bare transforms")
 
         def results(answer: Mapping[str, Json]) -> Results:
             refusal = refusal_of(answer)

@@ -22,7 +22,7 @@ __all__ = ["FUNCTIONS"]
 
 
 class _OtherTransforms(TransformsEngine):
-    """Has every transform changed, wherever it is at work."""
+    """Has every transform changed, wherever it is applied."""
 
     def __init__(self, dialect: Dialect, change: Callable[[Transform], Transform]) -> None:
         super().__init__(dialect)

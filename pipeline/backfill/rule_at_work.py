@@ -34,6 +34,6 @@ async def refuse_at_work(link: Link, stream: str, owner: str, rule: str) -> None
         consumer = await copying_consumer(link, stream, owner)
     if consumer is not None:
         raise PipelineError(
-            f"rule '{rule}': it is at work: consumer '{consumer}' of stream '{stream}' is read at this moment."
+            f"rule '{rule}': it is running: consumer '{consumer}' of stream '{stream}' is read at this moment."
             " Stop the sidecar (or the other backfill), and start it again afterwards"
         )

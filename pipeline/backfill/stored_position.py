@@ -1,6 +1,6 @@
 """How far a backfill has come, told by the stream that stores its results.
 
-For watching only: a task that reads a history by itself has no rows that Spark could count.
+For watching only: a task that reads a history without Spark has no rows that Spark could count.
 """
 
 from __future__ import annotations

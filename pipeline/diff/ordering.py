@@ -2,9 +2,9 @@
 
 Definition: of the messages that both sides have, in the order of the left, those are out of order that are not in a
 longest subsequence whose sequences on the right increase; that is, the fewest that would have to be moved. Messages of
-different origins (or entries of a rule) have no order among each other, so each such group is looked at by itself.
+different origins (or entries of a rule) have no order among each other, so each such group is compared alone.
 
-Theory of operation: the left's sequences are cut into equal ranges, and each is sorted by itself, in numpy. What the
+Theory of operation: the left's sequences are cut into equal ranges, and each is sorted alone, in numpy. What the
 ranges hold at most and at least on the right is enough to see whether all is in order, which it usually is. Else a
 second look takes out what is overtaken (a higher sequence on the right stands before it) and what overtakes: a
 message to which neither is done is in order with every other one, so it is in every longest subsequence. What is left

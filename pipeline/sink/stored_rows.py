@@ -35,7 +35,7 @@ class StoredRows:
         ids: ids that are none of ours, of all messages in the range; empty where rows bring none.
         partitions: all partitions of the same write and batch of which something is stored.
         found: how many rows of the task.
-        removes: whether the stream removes messages by itself. Then a row that is not there, before one that is, was
+        removes: whether the stream's limits remove messages. Then a row that is not there, before one that is, was
             stored and removed: stored again, it would be behind what came after it, as the newest of its subject.
     """
 
@@ -77,7 +77,7 @@ def counts_consumers(info: Json) -> bool:
 
 
 def removes_messages(info: Json) -> bool:
-    """Whether a stream removes messages by itself.
+    """Whether a stream's limits remove messages.
 
     Args:
         info: what the stream tells of itself.

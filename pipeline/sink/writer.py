@@ -1,4 +1,4 @@
-"""What Spark asks for writers: planned on the driver, at work in tasks, summed up on the driver."""
+"""What Spark asks for writers: planned on the driver, run in tasks, summed up on the driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading a stream without a consumer: each sequence is asked for by itself.
+"""Reading a stream without a consumer: each sequence is requested singly.
 
 A work queue gives up what any consumer is sent, also one that servers use among themselves, if no other consumer wants
 it; and a stream for interest keeps what one wants (2.10.27, 2.15.1). A request for a message does neither.

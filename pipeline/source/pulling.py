@@ -113,7 +113,7 @@ class Pull:
             client.read_in_bulk(None)
             await subscription.release()
             if name and client.is_connected:
-                with contextlib.suppress(ApiError):  # the server forgets it by itself, a little later
+                with contextlib.suppress(ApiError):  # the server removes it when it is inactive
                     await self.link.api.forget_ephemeral(self.stream, name)
 
     def _config(self, first: int) -> Json:

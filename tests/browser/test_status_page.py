@@ -90,7 +90,7 @@ def page(driver: webdriver.Chrome, server: StatusServer) -> Iterator[StatusPage]
 
 def test_rules_and_what_is_wrong_with_them(page: StatusPage) -> None:
     assert page.names() == ["monitor", "across", "settings", "copy", "events", "dead-letters"]
-    assert page.text("#headline") == "2 of 6 rules are not at work"
+    assert page.text("#headline") == "2 of 6 rules are not running"
     assert page.text("#alarm-title") == "Not ready"
     assert [reason.text for reason in page.all("#reasons li")] == samples.trouble()["why_not_ready"]
     assert page.part("monitor", ".who small") == "republish · ORDERS · leads"
@@ -141,7 +141,7 @@ def test_connections_and_configuration(page: StatusPage) -> None:
 def test_a_rule_opens_and_shows_everything(page: StatusPage) -> None:
     page.open("across")
     facts = page.facts("across")
-    assert facts["State"] == "at work"
+    assert facts["State"] == "running"
     assert facts["Leader"] == "this replica"
     assert facts["From LEGACY"] == "position 12, lag messages 1,204,413, target is full"
     assert facts["In flight"] == "8,192"
@@ -195,7 +195,7 @@ def test_it_says_when_the_sidecar_is_gone_and_when_it_is_back(page: StatusPage, 
     assert len(page.names()) == 6
     server.document = samples.document(samples.rule("monitor"))
     server.come_back()
-    page.until(lambda: page.text("#headline") == "The rule is at work")
+    page.until(lambda: page.text("#headline") == "The rule is running")
     assert not page.one("#alarm").is_displayed()
     assert page.driver.title == "ready · orders-bridge"
 
@@ -213,10 +213,10 @@ def test_it_pauses_and_goes_on(page: StatusPage, server: StatusServer) -> None:
 
 
 def test_draining(page: StatusPage) -> None:
-    why = "draining: it finishes what is in hand and ends"
+    why = "draining: it finishes what is in flight and ends"
     rule = samples.rule("monitor", state="draining", condition="draining", ready=False)
     page.show(samples.document(rule, draining=True, why_not_ready=[why]))
-    assert page.text("#headline") == "Draining: it finishes what is in hand"
+    assert page.text("#headline") == "Draining: it finishes what is in flight"
     assert page.part("monitor", ".who small").endswith("finishes")
     assert page.text("#reasons") == why
 
@@ -233,7 +233,7 @@ def test_a_hundred_rules_can_be_filtered(page: StatusPage) -> None:
     rules = [samples.rule(f"orders-{number:03}") for number in range(98)]
     page.show(samples.document(*rules, samples.lagging(), samples.waiting()))
     assert len(page.names()) == 100
-    assert page.text("#headline") == "1 of 100 rules is not at work"
+    assert page.text("#headline") == "1 of 100 rules is not running"
     page.one("#text").send_keys("ORDERS-05")
     assert page.names() == [f"orders-05{digit}" for digit in range(10)]
     page.one("#text").clear()
@@ -345,7 +345,7 @@ def test_with_the_keyboard_alone(page: StatusPage) -> None:
     assert page.run("return document.activeElement.className") == "skip"
     press(Keys.ENTER, Keys.TAB)
     label = page.run("return document.activeElement.getAttribute('aria-label')")
-    assert label.startswith("monitor: at work, 910 in and 882 out per second, 0 behind")
+    assert label.startswith("monitor: running, 910 in and 882 out per second, 0 behind")
     press(Keys.ENTER)
     assert page.run("return document.activeElement.getAttribute('aria-expanded')") == "true"
     controlled = page.run("return document.getElementById(document.activeElement.getAttribute('aria-controls')).hidden")
@@ -379,7 +379,7 @@ async def test_the_page_of_a_real_sidecar(driver: webdriver.Chrome, tmp_path: Pa
             window = Window(driver)
             window.complaints()
             driver.get(f"http://{address}/")
-            window.until(lambda: window.text("#headline") == "1 of 2 rules is not at work")
+            window.until(lambda: window.text("#headline") == "1 of 2 rules is not running")
             value = "return document.querySelector('.rule[data-key=rule] .measure .value').textContent"
             window.until(lambda: window.run(value) not in ("–", "0/s"))
             window.one(".rule[data-key='rule'] .line").click()

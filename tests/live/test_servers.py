@@ -133,7 +133,7 @@ def test_a_refused_configuration_is_told_with_the_servers_own_words(native_serve
     with pytest.raises(ServerStartError) as caught:
         server.start()
     assert "Unexpected EOF" in caught.value.log_tail[-1]
-    assert "ended by itself with 1" in str(caught.value)
+    assert "ended on its own with 1" in str(caught.value)
     assert not server.running
 
 
@@ -243,7 +243,7 @@ def test_a_server_that_ends_by_itself_is_seen(native_server: Make) -> None:
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     assert server.died
     assert not server.running
-    assert "ended by itself with -9" in str(server.death())
+    assert "ended on its own with -9" in str(server.death())
     server.start()
     assert not server.died
 

@@ -73,7 +73,7 @@ async def test_a_rule_that_never_hears_of_confirmations(
         await end_tasks(run._delivery._confirmer)  # what it must not happen to lose
         await here.load.burst(5)
         await until(lambda: wedged(bridge))
-        said = "[-] rule rule: has work in hand, waits for nothing, and has not got on for "
+        said = "[-] rule rule: has messages in flight, waits for nothing, and has made no progress for "
         assert said in (await get(bridge, "/livez"))[1]
         assert said in (await get(bridge, "/readyz"))[1]
         (rule,) = (await status_of(bridge))["rules"]

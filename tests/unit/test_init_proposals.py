@@ -63,7 +63,7 @@ def test_abilities_by_version() -> None:
         assert [ability.native for ability in abilities(dialect(version))] == [True, True, True, False, False]
     assert "10052" in abilities(dialect("2.9.10"))[0].text
     assert "overlap" in abilities(dialect("2.10.27"))[1].text
-    assert abilities(dialect("2.15.1"))[1].text == "by itself"
+    assert abilities(dialect("2.15.1"))[1].text == "natively"
 
 
 # -- a native configuration against its server -----------------------------------------------------------------------
@@ -434,7 +434,7 @@ def test_where_the_server_could_do_the_same_the_file_says_so() -> None:
     for version in ALL:
         there = seen(version, ORDERS, {"name": "T", "subjects": ["t.>"]})
         told = [
-            any("could do the same by itself" in line for line in rule.why)
+            any("could do the same natively" in line for line in rule.why)
             for rule in (
                 asked_for.republishing(there, "ORDERS", "orders.>", "m.>"),
                 asked_for.copying(there, "T", [("ORDERS", "orders.a", "t.a")]),
@@ -444,7 +444,7 @@ def test_where_the_server_could_do_the_same_the_file_says_so() -> None:
         ]
         assert told == [version != "2.9.10"] * 3 + [False]
     old = seen("2.11.17", ORDERS)
-    assert "by itself" not in " ".join(asked_for.republishing(old, "ORDERS", "orders.*", "m.{{partition(5)}}").why)
+    assert "natively" not in " ".join(asked_for.republishing(old, "ORDERS", "orders.*", "m.{{partition(5)}}").why)
 
 
 def test_names_of_files_and_commands_hold_whatever_streams_are_called() -> None:

@@ -218,4 +218,4 @@ def test_a_command_over_its_limit_is_ended_with_its_children(monkeypatch: pytest
     said: list[str] = []
     with pytest.raises(WayFailedError, match=r"sh took longer than 0\.05 s"):
         run(["sh", "-c", "sleep 3600 & sleep 3600"], limit=0.05, report=said.append)
-    assert said[0] == "sh: still at work after 0 s"
+    assert said[0] == "sh: still running after 0 s"

@@ -1,4 +1,4 @@
-"""From one configuration to another while the rules are at work: looked at first, then done, or undone.
+"""From one configuration to another while the rules run: checked first, then applied, or rolled back.
 
 Theory of operation. `prepare` opens what the new configuration needs and has every new or changed rule checked, as a
 start would, loops included; whatever is in the way, nothing has changed by then but connections that are closed again.
@@ -26,7 +26,7 @@ __all__ = ["Changeover", "RolledBackError"]
 
 
 class RolledBackError(BridgeError):
-    """A configuration that looked good could not be started; the one from before is at work again."""
+    """A configuration that looked good could not be started; the previous one is running again."""
 
     code = "rolled_back"
     exit_code = EXIT_USAGE
@@ -44,7 +44,7 @@ class Changeover:
         opened: called with every connection as soon as it is open.
 
     Attributes:
-        seats: all seats with something at work, at every moment.
+        seats: all seats whose rule is running, at every moment.
         assembly: what the rules run on; the new one when all is done.
     """
 
@@ -101,7 +101,7 @@ class Changeover:
         """Change over. After `prepare`.
 
         Raises:
-            BridgeError: a start failed; what was there is at work again.
+            BridgeError: a start failed; the previous rules are running again.
         """
         await self._halt()
         try:
@@ -178,7 +178,7 @@ class Changeover:
         except StreamMissingError as error:
             seat = next((seat for seat in self._old_seats if seat.rule.name == rule.name), None)
             if rule.name in self._plan.changed and seat is not None and seat.state != "waiting":
-                raise RuleRefusedError(f"{error}; the rule is at work, so that is taken for a mistake") from None
+                raise RuleRefusedError(f"{error}; the rule is running, so this is treated as a mistake") from None
 
     def _refuse_broken(self, rule: Rule) -> None:
         """A rule that cannot be looked at because its server is away must not be stopped for that.

@@ -81,7 +81,7 @@ class Reloader:
         path: the configuration file; None if there is none, and every reload is refused.
         file_hash: of the content that is in force.
         take: makes the sidecar run a configuration, or raises and changes nothing.
-        watches: whether a changed file is to be taken by itself at this moment.
+        watches: whether a changed file is reloaded automatically at this moment.
 
     Attributes:
         file_hash: of the content that is in force; None if unknown.

@@ -1,4 +1,4 @@
-"""What another configuration changes for a sidecar at work: which rules, which connections. Pure."""
+"""What another configuration changes for a running sidecar: which rules, which connections. Pure."""
 
 from __future__ import annotations
 

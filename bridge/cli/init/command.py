@@ -77,7 +77,7 @@ _DEFAULT_SERVER = "nats://127.0.0.1:4222"
     help="Of republish rules.",
 )
 @click.option("--allow-side-effects", is_flag=True, help="Watch work queues even so; the file says what that means.")
-@click.option("--anyway", is_flag=True, help="Rules also for what the server could do by itself, but does not yet.")
+@click.option("--anyway", is_flag=True, help="Rules also for what the server could do natively, but does not yet.")
 @click.option(
     "--stream-files",
     metavar="DIR",

@@ -21,7 +21,7 @@ _MARKS = {
 
 
 def overview(seen: Landscape, where: str) -> list[str]:
-    """What somebody should know first: what the server does by itself, and the streams.
+    """What to know first: what the server does natively, and the streams.
 
     Args:
         seen: the cluster.

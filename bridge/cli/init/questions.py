@@ -98,7 +98,7 @@ class _Interview:
             if effect and not self._confirm(f"{stream} {effect}. Accept that?"):
                 return None
             return asked_for.republishing(self._seen, stream, src, dest, HowToRepublish(side_effects=True))
-        self._say("at_most_once: nothing twice, a crash loses what is in hand. at_least_once: nothing lost.")
+        self._say("at_most_once: nothing twice, a crash loses messages in flight. at_least_once: nothing lost.")
         delivery = self._prompt(
             "Delivery", default="at_most_once", type=click.Choice(["at_most_once", "at_least_once"])
         )

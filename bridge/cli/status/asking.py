@@ -71,7 +71,7 @@ def ask_for_status(url: str, *, history: bool) -> dict[str, Any]:
 
 
 def ask_whether_alive(url: str) -> tuple[bool, str]:
-    """Whether the process gets on, as `GET /livez` tells it, and its lines; servers have no part in that.
+    """Whether the process is alive, as `GET /livez` reports it, and its lines; servers have no part in that.
 
     Args:
         url: from `status_url`.

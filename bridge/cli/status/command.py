@@ -40,9 +40,7 @@ _LONGEST_INTERVAL = 3600  # seconds
     help="Ask the sidecar of this configuration (its http.listen) instead.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The whole state on stdout, as GET /status tells it.")
-@click.option(
-    "--live", is_flag=True, help="Only whether the process gets on, whatever its servers do: exit code 0 or 1."
-)
+@click.option("--live", is_flag=True, help="Liveness only; ignore the state of servers. Exit code 0 or 1.")
 @click.option("--watch", is_flag=True, help="Show it again and again, until q or Ctrl-C.")
 @click.option(
     "--interval",

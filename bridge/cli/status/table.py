@@ -47,7 +47,7 @@ def _leader(rule: Mapping[str, Any]) -> str:
 
 
 def _behind(rule: Mapping[str, Any]) -> str:
-    """How far behind; with a rule that cannot get on, what it has in hand is behind, too."""
+    """How far behind; of a stalled rule, what it has in flight counts, too."""
     messages, seconds = _measure(rule, "lag_messages"), _measure(rule, "lag_seconds")
     held = 0 if _condition(rule) in _AT_WORK else _measure(rule, "in_flight") or 0
     has_lag = rule.get("measures") and rule.get("reads_stream", True) and _condition(rule) != "standby"
@@ -161,7 +161,9 @@ def _remarks(rule: Mapping[str, Any], width: int) -> list[str]:
     if rule.get("error"):
         remarks.append((f"failed: {rule['error']}", "red"))
     elif rule.get("wedged_s") is not None:
-        remarks.append((f"has work, waits for nothing, and has not got on for {duration(rule['wedged_s'])}", "red"))
+        remarks.append(
+            (f"has messages in flight, waits for nothing, no progress for {duration(rule['wedged_s'])}", "red")
+        )
     elif rule.get("waiting_for"):
         remarks.append((f"{_condition(rule)}: {rule['waiting_for']}", _COLOURS.get(_condition(rule), "yellow")))
     errors = rule.get("last_errors")

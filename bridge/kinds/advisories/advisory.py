@@ -1,6 +1,6 @@
 """Advisories, and the messages that are made of them. Pure: bytes in, bytes out.
 
-An advisory by itself keeps its payload; its headers say which it was. With the message that it is about, the message
+An advisory alone keeps its payload; its headers say which it was. With the message that it is about, the message
 keeps its payload and header block, and the advisory is in headers behind it.
 
 What would act in a stream that stores such a message (expectations, a rollup, a time to live, an id, …) was meant for

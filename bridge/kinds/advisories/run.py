@@ -1,4 +1,4 @@
-"""An advisories rule at work: what JetStream tells becomes messages, with the message it speaks of if wanted.
+"""Runs an advisories rule: publishes JetStream's advisories, with the message they are about if wanted.
 
 Theory of operation. Advisories arrive through a queue group, so that sidecars without leases share them, and wait in a
 bounded queue.
@@ -78,7 +78,7 @@ class AdvisoriesRun(Run):
         self._publisher: ConfirmedPublisher | None = None
         self._worker: asyncio.Task[None] | None = None
         self._waiting: deque[Delivered] = deque()
-        self._window = 0  # advisories in hand
+        self._window = 0  # advisories in flight
         self._arrived = asyncio.Event()
         self._idle = asyncio.Event()
         self._warned: dict[str, Pace] = {}
@@ -154,7 +154,7 @@ class AdvisoriesRun(Run):
 
     @property
     def has_work(self) -> bool:
-        """Whether advisories are in hand; see `RuleRun`."""
+        """Whether advisories are in flight; see `RuleRun`."""
         return bool(self._waiting or self._window)
 
     def status(self) -> dict[str, Any]:

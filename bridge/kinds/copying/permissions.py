@@ -67,7 +67,7 @@ def _others(rule: SourcesRule | MirrorRule | KvSourcesRule, stored: list[str], k
             subject,
             f"hears whether others write to {rule.target_stream}{hint}",
             rule=rule.name,
-            without="every copy is confirmed by itself, which is slower",
+            without="every copy is confirmed singly, which is slower",
         )
 
 

@@ -1,4 +1,4 @@
-"""An ingress rule at work: publishers' messages go to the stream on their transformed subjects.
+"""Runs an ingress rule: publishers' messages go to the stream on their transformed subjects.
 
 Theory of operation. The rule subscribes to `src` in a queue group of its own, so that sidecars without leases share the
 messages, and publishes each on with the publisher's reply subject: the stream answers the publisher itself. The
@@ -163,7 +163,7 @@ class IngressRun(Run):
 
     @property
     def has_work(self) -> bool:
-        """Whether messages are in hand; see `RuleRun`."""
+        """Whether messages are in flight; see `RuleRun`."""
         writing = self._writer is not None or bool(self._waiting)
         return writing or (self._delivery is not None and self._delivery.has_work)
 

@@ -1,4 +1,4 @@
-"""A republish rule at work: from its stream's state at the start to its last message at the end."""
+"""Runs a republish rule: from its stream's state at the start to its last message at the end."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ class RepublishRun(Run):
             self._log.warning(
                 "rule.position_can_jump",
                 max_msgs_per_subject=config["max_msgs_per_subject"],
-                meaning="if the sidecar is killed while a message that it has in hand is pushed out by a newer one, the"
+                meaning="if the sidecar is killed while a newer message pushes out one that is in flight, the"
                 " server counts those before it as acknowledged (kd/messages/removed-in-hand)",
             )
         if retention.limits.uncertain:
@@ -294,7 +294,7 @@ class RepublishRun(Run):
 
     @property
     def has_work(self) -> bool:
-        """Whether messages are in hand; see `RuleRun`."""
+        """Whether messages are in flight; see `RuleRun`."""
         return self._intake is not None and (self._intake.has_work or self._delivery.has_work)
 
     def status(self) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class Controlled(Protocol):
     """What can be told something."""
 
     def drain(self, reason: str) -> None:
-        """Ask for the end, with what is in hand finished."""
+        """Drain the sidecar, then end it."""
 
     async def reload(self, asked_by: str) -> ReloadFacts:
         """Read the configuration again."""

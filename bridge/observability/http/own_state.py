@@ -29,7 +29,7 @@ class OwnState:
         wedged_after: seconds without progress until a rule counts as wedged.
 
     Attributes:
-        watch: what looks whether rules get on.
+        watch: detects rules that make no progress.
         exposition: renders the metrics; given where there is a listener, which alone asks for them.
     """
 
@@ -41,7 +41,7 @@ class OwnState:
         self._began, self._began_at = datetime.now(UTC), time.monotonic()
 
     def start(self) -> None:
-        """Begin to look whether rules get on."""
+        """Start the watch for stalled rules."""
         self.watch.start()
 
     async def stop(self) -> None:

@@ -1,10 +1,10 @@
-"""Whether a rule is wedged: it has work in hand, names nothing that it waits for, and still does not get on.
+"""Whether a rule is wedged: it has messages in flight, names nothing that it waits for, and makes no progress.
 
 A liveness probe that fails gets the whole process killed, so it must fail for our own faults only. A server that is
 away, full, without a leader or simply frozen is none: restarting the sidecar would not help, and an outage would
 restart every pod at once. So time counts against a rule only while all of this holds, look after look:
 
-* it is at work (`ready`), and was not just started, stopped or replaced;
+* * it is running (`ready`), and was not just started, stopped or replaced;
 * it holds messages that it took and has not passed on (`has_work`);
 * it says of nothing that it waits for it (`waiting_for`);
 * not one of its counters has moved;
@@ -89,7 +89,7 @@ class ProgressWatch:
         await end_tasks(self._looking, *pings)
 
     def wedged(self) -> dict[str, float]:
-        """The wedged rules, and the seconds for which each has not got on."""
+        """The wedged rules, and the seconds for which each has made no progress."""
         stuck = {name: look.still * _LOOK for name, look in self._looks.items()}
         return {name: seconds for name, seconds in stuck.items() if seconds >= self._patience}
 

@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 _NOT_DRAINING = "not draining"
-_WORDS = {"stopped": "stopped", "draining": "finishing what is in hand", "starting": "starting"}
+_WORDS = {"stopped": "stopped", "draining": "finishing what is in flight", "starting": "starting"}
 
 
 class SidecarState(Protocol):
@@ -80,7 +80,7 @@ class Process:
         began: when it began.
         uptime: seconds since then, by a clock that nobody sets.
         loop_delay: seconds for which something held up the event loop, the longest of the last minute.
-        wedged: the rules that do not get on by a fault of their own, and since how many seconds.
+        wedged: the rules that are stalled by a fault of their own, and since how many seconds.
     """
 
     began: datetime
@@ -98,7 +98,7 @@ def liveness(wedged: Mapping[str, float]) -> list[Check]:
     """What `/livez` looks at. That there is an answer says that the event loop runs.
 
     Args:
-        wedged: the rules that do not get on by a fault of their own, and since how many seconds.
+        wedged: the rules that are stalled by a fault of their own, and since how many seconds.
     """
     stuck = (_wedged_check(name, wedged) for name in wedged)
     return [Check("event loop"), *(check for check in stuck if check is not None)]
@@ -108,7 +108,9 @@ def _wedged_check(name: str, wedged: Mapping[str, float]) -> Check | None:
     seconds = wedged.get(name)
     if seconds is None:
         return None
-    return Check(f"rule {name}", f"has work in hand, waits for nothing, and has not got on for {seconds:.0f} s")
+    return Check(
+        f"rule {name}", f"has messages in flight, waits for nothing, and has made no progress for {seconds:.0f} s"
+    )
 
 
 def readiness(sidecar: SidecarState, wedged: Mapping[str, float]) -> list[Check]:
@@ -122,7 +124,7 @@ def readiness(sidecar: SidecarState, wedged: Mapping[str, float]) -> list[Check]
 
 def draining_check(*, draining: bool) -> Check:
     """Whether it goes on."""
-    return Check(_NOT_DRAINING, "it finishes what is in hand and ends" if draining else None)
+    return Check(_NOT_DRAINING, "it finishes what is in flight and ends" if draining else None)
 
 
 def _rule_check(seat: RuleSeat) -> Check:
@@ -133,7 +135,7 @@ def _rule_check(seat: RuleSeat) -> Check:
         return Check(name, f"failed: {_without_name(seat, str(seat.error))}")
     if (waiting := waiting_for(seat)) is not None:
         return Check(name, f"waiting: {waiting}")
-    return Check(name, _WORDS.get(seat.state, f"{seat.state}, but not at work"))
+    return Check(name, _WORDS.get(seat.state, f"{seat.state}, but not running"))
 
 
 def waiting_for(seat: RuleSeat) -> str | None:

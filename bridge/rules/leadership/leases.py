@@ -168,7 +168,7 @@ class _HeldTerm:
 
 
 class _Holding:
-    """One rule's lease at work: wanted, held, or neither."""
+    """One rule's lease: wanted, held, or neither."""
 
     def __init__(self, rule: str, me: str, store: LeaseStore, timing: Timing) -> None:
         # One for the life of the process, so that it knows every write of its own again.

@@ -77,6 +77,6 @@ async def test_servers_are_ended_when_a_scenario_fails(tmp_path: Path) -> None:
 
 async def test_a_server_that_does_not_start_is_an_error_of_the_subject(tmp_path: Path) -> None:
     async with Laboratory(fetch("2.15.1"), tmp_path) as laboratory:
-        with pytest.raises(SubjectError, match="ended by itself"):
+        with pytest.raises(SubjectError, match="ended on its own"):
             await laboratory.server("no such setting: true")
         assert not await laboratory.starts("no such setting: true")

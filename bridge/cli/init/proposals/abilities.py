@@ -1,4 +1,4 @@
-"""What a server does by itself of the things that rules do."""
+"""What a server does natively of the things that rules do."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class Ability:
 
 
 def abilities(server: Dialect) -> tuple[Ability, ...]:
-    """What servers of a version do by themselves, a line each."""
+    """What servers of a version do natively, a line each."""
     republish = (
-        "by itself"
+        "natively"
         if server.republish_can_be_edited
-        else "by itself, where the stream was created with it (10052 afterwards); kind: republish for the others"
+        else "natively, where the stream was created with it (10052 afterwards); kind: republish for the others"
     )
     copying = "ignores them without a word; kind: sources, mirror or kv_sources"
     if server.stream_fields_of_2_10:
-        copying = "by itself" if server.overlapping_source_filters_work else "by itself, filters that overlap excepted"
-    ingress = "by itself" if server.stream_fields_of_2_10 else "ignores it without a word; kind: subject_transform"
+        copying = "natively" if server.overlapping_source_filters_work else "natively, filters that overlap excepted"
+    ingress = "natively" if server.stream_fields_of_2_10 else "ignores it without a word; kind: subject_transform"
     return (
         Ability("republish", True, republish),
         Ability("subject_transforms of sources", server.stream_fields_of_2_10, copying),

@@ -118,7 +118,7 @@ def republishing(
         data["republish"]["headers_only"] = True
     native = config.get("republish") or {}
     if native.get("dest"):
-        why.append(f"Beside it, the server republishes {native.get('src') or '>'} to {native['dest']} by itself.")
+        why.append(f"In addition, the server natively republishes {native.get('src') or '>'} to {native['dest']}.")
     elif how.delivery == "at_most_once":
         why += _natively(seen, stream, {"republish": data["republish"]})
     return ProposedRule(data, tuple(why))
@@ -137,7 +137,7 @@ def _natively(seen: Landscape, stream: str, members: Json) -> list[str]:
         return []
     if any(warning.member.partition(".")[0].partition("[")[0] in members for warning in accepted.warnings):
         return []
-    return [f"Server {seen.server_version} could do the same by itself: {' and '.join(members)} of the stream."]
+    return [f"Server {seen.server_version} could do the same natively: {' and '.join(members)} of the stream."]
 
 
 def copying(seen: Landscape, target: str, entries: Sequence[tuple[str, str, str]]) -> ProposedRule:

@@ -1,7 +1,7 @@
 """A native stream configuration against the server that should have taken it: what it does of it, rules for the rest.
 
 Theory of operation: the configuration is taken apart into its features (republish, the ingress transform, each source,
-the mirror). The engine says of each by itself what servers of that version make of it: they do it, refuse it, or leave
+the mirror). The engine decides of each alone what servers of that version make of it: they do it, refuse it, or leave
 something out without a word. What they do not do, and what the stream is not, a rule does, if it can from outside; the
 stream must be another one then, which is told (`StreamChange`) and done by nobody but the user.
 """
@@ -299,7 +299,7 @@ class _Comparing:
         try:
             warnings = examine(rest, self._seen.server, strict=False).warnings
         except StreamConfigError:
-            return  # by itself it is no whole configuration; whoever applies it hears the server's own words
+            return  # alone it is no whole configuration; the server refuses it in its own words
         unknown = [warning.member for warning in warnings if warning.id == "unknown-member-ignored"]
         if unknown:
             self._say(
@@ -371,7 +371,7 @@ class _Comparing:
         for native in self._body.get("sources") or ():
             if any(native["name"] == entry["name"] and _selects_the_same(native, entry) for entry in entries):
                 self._holds_wrong = True
-                self._notes.append(f"it does not source {native['name']} by itself any more")
+                self._notes.append(f"it no longer sources {native['name']} natively")
             else:
                 left.append(native)
         self._body.pop("sources", None)

@@ -12,8 +12,8 @@ const LATE_FROM = 60; // seconds behind that are marked
 
 const SIGNS = { ready: "✓", standby: "‖", waiting: "…", starting: "…", draining: "↓", stopped: "■", failed: "✗", wedged: "✗" };
 const WORDS = {
-  ready: "at work", standby: "stands by", waiting: "waits", starting: "starts", draining: "finishes", stopped: "stopped",
-  failed: "failed", wedged: "does not get on",
+  ready: "running", standby: "stands by", waiting: "waits", starting: "starts", draining: "finishes", stopped: "stopped",
+  failed: "failed", wedged: "stalled",
 };
 
 function make(tag, attributes = {}, ...children) {
@@ -230,7 +230,7 @@ ruleNode.made = 0;
 
 function says(rule) {
   if (rule.error) return rule.error;
-  if (isNumber(rule.wedged_s)) return `has work, waits for nothing, and has not got on for ${seconds(rule.wedged_s)}`;
+  if (isNumber(rule.wedged_s)) return `has messages in flight, waits for nothing, and has made no progress for ${seconds(rule.wedged_s)}`;
   if (rule.waiting_for) return `${WORDS[rule.condition] || rule.condition}: ${rule.waiting_for}`;
   return "";
 }
@@ -239,7 +239,7 @@ const isAtWork = (rule) => rule.condition === "ready" || rule.condition === "sta
 
 const hasLag = (rule) => rule.measures && rule.reads_stream !== false && rule.condition !== "standby";
 
-/** How many messages a rule is behind; with one that cannot get on, what it has in hand is behind, too. */
+/** How many messages a rule is behind; of one that is stalled, what it has in flight counts, too. */
 function behind(rule) {
   const { lag_messages: lag, in_flight: held } = rule.measures || {};
   return (isNumber(lag) ? lag : 0) + (!isAtWork(rule) && isNumber(held) ? held : 0);
@@ -344,12 +344,12 @@ const isShown = (rule) => (!filter.trouble || hasTrouble(rule)) &&
 
 function headline() {
   if (goneSince) return state ? "The sidecar does not answer" : "No answer from the sidecar";
-  if (state.draining) return "Draining: it finishes what is in hand";
+  if (state.draining) return "Draining: it finishes what is in flight";
   const all = state.rules.length, away = state.rules.filter((rule) => !isAtWork(rule)).length;
   if (!all) return state.ready ? "There are no rules" : "Starting";
-  if (away) return away === all && all > 1 ? `None of ${all} rules is at work` : `${away} of ${plural(all, "rule")} ${away === 1 ? "is" : "are"} not at work`;
+  if (away) return away === all && all > 1 ? `None of ${all} rules is running` : `${away} of ${plural(all, "rule")} ${away === 1 ? "is" : "are"} not running`;
   if (!state.ready) return "Not ready";
-  return all === 1 ? "The rule is at work" : `All ${all} rules are at work`;
+  return all === 1 ? "The rule is running" : `All ${all} rules are running`;
 }
 
 function show() {
