@@ -70,7 +70,7 @@ class History:
 
 
 class HistoryWriter:
-    """Writes a history as the run goes on; every line is on disk when ``add`` returns. A context manager."""
+    """Writes a history during the run; every line is on disk when ``add`` returns. A context manager."""
 
     def __init__(self, file: Path, subjects: Mapping[str, Identity], **start: Any) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,7 @@ async def play_all(
 ) -> None:
     """Play every case on every subject, one subject after the other; each is open already and stays open.
 
-    A case that fails to be played is written down as errored, and the run goes on.
+    A case that fails to be played is written down as errored, and the run continues.
     """
     for subject in subjects:
         await _play_on(subject, cases, writer, progress)

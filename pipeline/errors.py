@@ -99,7 +99,7 @@ class JobFailedError(PipelineError):
 
 
 class JobStoppedError(PipelineError):
-    """A signal ended a job; the message says what is kept, and how to go on.
+    """A signal ended a job; the message says what is kept, and how to continue.
 
     Args:
         message: one or two lines for a person.

@@ -61,7 +61,7 @@ class Progress:
             in the last stage where the job told nothing.
         count: how many messages the present stage has handled so far, where the job knows better than Spark; called
             from a thread of its own, and may fail.
-        kept: what a person should know who stopped the job: what is kept, how to go on.
+        kept: what a person should know who stopped the job: what is kept, how to continue.
         started: when the job began, by `time.monotonic`.
         stopping: set when SIGINT or SIGTERM came; a job that ends on its own checks this.
     """
@@ -267,7 +267,7 @@ class _Screen:
         self.say(summary(progress.job, counted, took))
 
     def clear(self) -> None:
-        """Leave a terminal with an empty line to go on with."""
+        """Leave the terminal at an empty line."""
         with self._lock:
             if self._open:
                 sys.stderr.write("\r\x1b[K")

@@ -196,7 +196,7 @@ class Sidecar:
         """Run another configuration from now on.
 
         Raises:
-            BridgeError: what is in the way; the configuration from before goes on.
+            BridgeError: what is in the way; the previous configuration stays in force.
         """
         assert self._assembly is not None
         plan = plan_reload(self.settings, settings)

@@ -21,7 +21,7 @@ __all__ = ["handoff_command"]
 @config_option
 @click.argument("rule", metavar="RULE")
 @click.option(
-    "--back", is_flag=True, help="The other way: the stream without its native part, for the bridge to go on."
+    "--back", is_flag=True, help="The reverse: the stream without its native part, so that the bridge can resume."
 )
 @click.option(
     "--after",

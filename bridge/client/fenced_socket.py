@@ -1,6 +1,6 @@
 """A TCP socket that sends nothing of what was written under a gate that holds it back.
 
-A process that is stopped for a while (SIGSTOP, a debugger, a machine that sleeps) goes on where it was: what it had
+A process that is stopped for a while (SIGSTOP, a debugger, a machine that sleeps) resumes where it was: what it had
 written before, and the operating system had not taken, would be sent then, before any other code of ours runs. So the
 question is asked where the bytes leave the process. A refusal breaks the connection, and all that is unsent goes with
 it.

@@ -15,7 +15,7 @@ async def end_tasks(*tasks: asyncio.Task[Any] | None) -> None:
     """Cancel tasks until they have ended, whatever they end with.
 
     Once is not enough: `asyncio.wait_for`, which nats-py uses for its requests, swallows a cancellation that
-    comes together with the result (Python before 3.12), and the task would go on for ever.
+    comes together with the result (Python before 3.12), and the task would never end.
     """
     ending = [task for task in tasks if task is not None]
     while left := [task for task in ending if not task.done()]:

@@ -54,12 +54,15 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "http.watch_failed": LogEvent("error", "The watch for wedged rules met a fault in the program.", ("reason",)),
     # -- reading the configuration again
     "reload.begins": LogEvent("info", "The file is read again.", ("asked_by", "config"), always=True),
-    "reload.applied": LogEvent("info", "What it says holds from now on.", ("asked_by", "rules"), always=True),
-    "reload.unchanged": LogEvent("info", "It says what held already.", ("asked_by",), always=True),
+    "reload.applied": LogEvent("info", "The new configuration is in force.", ("asked_by", "rules"), always=True),
+    "reload.unchanged": LogEvent("info", "The configuration is unchanged.", ("asked_by",), always=True),
     "reload.refused": LogEvent(
-        "error", "It cannot be taken; what held before goes on.", ("asked_by", "reason"), always=True
+        "error",
+        "The new configuration is refused; the previous one stays in force.",
+        ("asked_by", "reason"),
+        always=True,
     ),
-    "reload.failed": LogEvent("error", "Taking it met a fault in the program.", ("reason",), always=True),
+    "reload.failed": LogEvent("error", "A fault in the program prevented the reload.", ("reason",), always=True),
     "rule.copied_anew": LogEvent(
         "warning",
         "The selection of a source changed, so that the target's records no longer match: it is copied again.",

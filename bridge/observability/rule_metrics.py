@@ -1,7 +1,7 @@
 """What a rule tells of its work beside its counters: sizes, lag, latencies, the last progress, recent history.
 
 Theory of operation. Measures belong to the rule, not to one run of it: when a run is replaced, the next one `follow`s
-and all totals go on growing. Runs tell once per batch, never per message; what is a matter of the moment (how much is
+and all totals keep growing. Runs tell once per batch, never per message; what is a matter of the moment (how much is
 in flight) is not told but asked for, when somebody looks. Lag is free while messages come: each one's reply
 subject says how many more the stream holds for the consumer. While none comes, `bridge.consuming.lag` asks.
 

@@ -24,7 +24,7 @@ class RuleContext:
     Attributes:
         sidecar: the sidecar's name.
         dialect: the dialect asked for, or `native`.
-        failed: called with the run when it cannot go on.
+        failed: called with the run when it cannot continue.
         gate: asked before anything is written.
         measures: told what the rule does; outlives a run that another one of the same rule replaces.
         tracing: makes spans around batches; None where there shall be none.

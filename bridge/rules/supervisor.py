@@ -47,13 +47,13 @@ class RuleSeat:
         rule: the rule.
         assembly: the configuration that it belongs to.
         leadership: says when this sidecar leads the rule.
-        failed: called with the seat when its rule cannot go on; `error` says why.
+        failed: called with the seat when its rule cannot continue; `error` says why.
 
     Attributes:
         rule: the rule as it is now.
         run: what does its work, or did it last; None before the first one.
         measures: what is measured of its work, over all runs.
-        error: why it cannot go on, None while it can.
+        error: why it cannot continue, None while it can.
     """
 
     def __init__(

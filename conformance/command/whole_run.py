@@ -30,7 +30,7 @@ __all__ = ["record"]
 async def record(plan: Plan, cases: Sequence[Case], servers: Servers, file: Path, progress: Progress) -> None:
     """Play the plan's cases and write the history; servers are ended and streams removed, whatever happens.
 
-    A subject of test that cannot be opened is written down as missing, and the others go on.
+    A subject of test that cannot be opened is written down as missing, and the others continue.
 
     Raises:
         SubjectError: no subject of test could be opened.

@@ -1,7 +1,7 @@
-"""Making a trial that fails smaller while it goes on failing, with whoever judged it asked again each time.
+"""Making a trial that fails smaller while it still fails, with whoever judged it asked again each time.
 
 Theory of operation: every trial has a weight; what is long, and what is unusual, weighs more. The lighter trials next
-to it are tried from the boldest to the smallest change; the first one that still fails is where the search goes on. It
+to it are tried from the boldest to the smallest change; the search continues at the first one that still fails. It
 ends where no lighter neighbour fails, or when enough has been asked.
 """
 

@@ -41,7 +41,7 @@ from nats_bridge.transforms.subject import matches, tokens
 __all__ = ["AccountModel"]
 
 _DEEPEST = 32
-"""So many times a message may be republished; what goes on for longer is a loop."""
+"""So many times a message may be republished; more than that is a loop."""
 
 _SKIPS_DUPLICATE_COPIES = Feature(since=((2, 12, 6), (2, 14, 0)))
 """Of a copy whose Nats-Msg-Id the target knows, only itself is left out; before, it and all that follows."""

@@ -243,7 +243,7 @@ class Stage:
         info = await self.client.api(f"STREAM.INFO.{name}")
         if "error" in info or not info["state"]["messages"]:
             return ()
-        # A consumer outlives its reader for a while, and would go on to deliver to an inbox that is used again.
+        # A consumer outlives its reader for a while, and would still deliver to an inbox that is used again.
         self._reads += 1
         inbox = f"_INBOX.conform.{self._reads}.{name}"
         heard = await self.client.subscribe(inbox.encode())

@@ -25,7 +25,7 @@ _IN_MEMORY, _IN_FILE, _HEADERS_IN_FILE = 16, 30, 4
 
 
 class Clock:
-    """A clock that goes on by a quarter of a second whenever it is looked at.
+    """A clock that advances by a quarter of a second whenever it is read.
 
     Its times have fractions of no, one and two digits, so that an engine which writes them otherwise than servers do
     is found out.

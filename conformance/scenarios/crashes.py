@@ -115,7 +115,7 @@ async def null_source(laboratory: Laboratory) -> Mapping[str, Any]:
 
 @scenario
 async def kill_and_restart(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A crash behind stored messages: nothing is republished again, and the last sequence goes on."""
+    """A crash behind stored messages: nothing is republished again, and the last sequence continues."""
     server = await laboratory.server()
     account = await laboratory.connect(server)
     await account.create("S", subjects=["in.*"], republish={"src": "in.*", "dest": "out.$1"})
@@ -140,7 +140,7 @@ async def kill_and_restart(laboratory: Laboratory) -> Mapping[str, Any]:
 
 @scenario
 async def kill_while_sourcing(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A crash of a server whose stream has sourced: it goes on behind what it stored, nothing doubled or left out."""
+    """A crash of a server whose stream has sourced: it resumes after what it stored, nothing duplicated or left out."""
     server = await laboratory.server()
     account = await laboratory.connect(server)
     await account.create("O", subjects=["in.*"])

@@ -24,7 +24,7 @@ async def _emptied(account: Account, name: str) -> None:
 
 @scenario
 async def last_sequence_behind_expiry(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A subject whose last message expired by ``max_age``: the next one refers to nothing, and the sequence goes on."""
+    """A subject whose last message expired by ``max_age``: the next one refers to nothing, the sequence continues."""
     server = await laboratory.server()
     account = await laboratory.connect(server)
     await account.create("S", subjects=["in.*"], republish=_REPUBLISH, max_age=_SECOND // 5)
@@ -106,7 +106,7 @@ async def message_of_the_largest_size(laboratory: Laboratory) -> Mapping[str, An
 
 @scenario
 async def full_target_waits(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A target that refuses new messages when it is full: sourcing goes on, without loss, as soon as there is room."""
+    """A target that refuses new messages when it is full: sourcing resumes, without loss, as soon as there is room."""
     server = await laboratory.server()
     account = await laboratory.connect(server)
     await account.create("O", subjects=["in.*"])

@@ -13,7 +13,7 @@ from nats_bridge.conformance.scenarios.waiting import arrived
 
 @scenario
 async def mirror_promotion(laboratory: Laboratory) -> Mapping[str, Any]:
-    """An update that removes ``mirror`` and sets ``subjects``: the sequence goes on, and so does the last sequence."""
+    """An update that removes ``mirror`` and sets ``subjects``: the sequence and the last sequence continue."""
     server = await laboratory.server()
     account = await laboratory.connect(server)
     await account.create("O", subjects=["in.*"])

@@ -83,7 +83,7 @@ async def republished_sourced_message_is_captured(laboratory: Laboratory) -> Map
 
 @scenario
 async def bridged_messages_are_taken_for_sourced_ones(laboratory: Laboratory) -> Mapping[str, Any]:
-    """Messages with a hand-made record, then the source itself is added: it goes on behind them, or starts at 1."""
+    """Messages with a hand-made record, then the source itself is added: it resumes after them, or starts at 1."""
     facts: dict[str, Any] = {}
     records = {"four_fields": "O {} in.* t.$1", "two_fields": "O {}", "other_texts": "O {} in.> t.>"}
     for name, record in records.items():

@@ -1,4 +1,4 @@
-"""What a restart on the same store keeps, and where copying goes on."""
+"""What a restart on the same store keeps, and where copying resumes."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def duplicate_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
 
 @scenario
 async def source_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A sourcing stream goes on at its position: nothing doubled, nothing left out."""
+    """A sourcing stream resumes at its position: nothing duplicated, nothing left out."""
     server = await laboratory.server()
     account = await laboratory.connect(server)
     await account.create("O", subjects=["in.*"])
@@ -144,7 +144,7 @@ async def source_with_start_sequence_after_purge_and_restart(laboratory: Laborat
 
 @scenario
 async def source_after_purge_and_restart(laboratory: Laboratory) -> Mapping[str, Any]:
-    """The target is purged and the server restarted: a source without a start sequence goes on behind what it had."""
+    """The target is purged and the server restarted: a source without a start sequence resumes after what it had."""
     server = await laboratory.server()
     account = await laboratory.connect(server)
     await account.create("O", subjects=["in.*"])
@@ -190,7 +190,7 @@ async def start_sequence_is_forgotten_after_restart(laboratory: Laboratory) -> M
 
 @scenario
 async def mirror_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A filtered mirror keeps the origin's numbers, its gaps included, and goes on after a restart."""
+    """A filtered mirror keeps the origin's numbers, its gaps included, and resumes after a restart."""
     server = await laboratory.server()
     account = await laboratory.connect(server)
     await account.create("O", subjects=["in.*"])

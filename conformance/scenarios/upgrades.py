@@ -84,7 +84,7 @@ async def ignored_transforms_behind_an_upgrade(laboratory: Laboratory) -> Mappin
 
 @scenario
 async def source_through_an_upgrade(laboratory: Laboratory) -> Mapping[str, Any]:
-    """2.9 sourced two messages; the newer server goes on behind them, with records of its own."""
+    """2.9 sourced two messages; the newer server resumes after them, with records of its own."""
     server = await laboratory.server(version=_OLDEST)
     account = await laboratory.connect(server)
     await account.create("O", subjects=["in.*"])
@@ -99,7 +99,7 @@ async def source_through_an_upgrade(laboratory: Laboratory) -> Mapping[str, Any]
 
 @scenario
 async def transforms_added_behind_an_upgrade(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A plain source of 2.9 gets its transform by an update on the newer server: it goes on at its position."""
+    """A plain source of 2.9 gets its transform by an update on the newer server: it resumes at its position."""
     server = await laboratory.server(version=_OLDEST)
     account = await laboratory.connect(server)
     await account.create("O", subjects=["in.*"])
@@ -136,7 +136,7 @@ async def _all_handed_over(laboratory: Laboratory, records: Mapping[str, str | N
 
 @scenario
 async def handoff_by_records(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A bridge wrote the server's own record on each message: the newer server goes on behind the last one."""
+    """A bridge wrote the server's own record on each message: the newer server resumes after the last one."""
     records = {"two_fields": "O {}", "four_fields": "O {} in.* t.$1", "five_fields": "O {} in.* t.$1 in.a"}
     return await _all_handed_over(laboratory, records)
 
@@ -236,7 +236,7 @@ async def records_through_several_upgrades(laboratory: Laboratory) -> Mapping[st
 
 @scenario
 async def mirror_through_an_upgrade(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A mirror made by 2.9 goes on, and may republish as soon as the server is newer."""
+    """A mirror made by 2.9 continues, and may republish as soon as the server is newer."""
     server = await laboratory.server(version=_OLDEST)
     account = await laboratory.connect(server)
     await account.create("O", subjects=["in.*"])

@@ -1,7 +1,7 @@
 """From a copying rule and what its target holds to what is to be read and written: the driver's part.
 
-It looks as a start of the sidecar does, with the same code: what must not run is refused here, and where an entry goes
-on is what the target tells.
+It looks as a start of the sidecar does, with the same code: what must not run is refused here, the target tells where
+an entry resumes.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A sidecar that copies has a consumer whose description says so, and that is look
 same kind, from which it takes nothing, so that another backfill sees it, too. Where the configuration has replicas,
 the rule's lease is taken as well: then a sidecar that starts meanwhile stands by, and begins when the job has ended.
 
-Several tasks leave copies from which nobody can tell where to go on, until the job has come to its end; that is marked
+Several tasks leave copies from which nobody can tell where to resume, until the job has come to its end; that is marked
 on the server, and stays marked if the job ends otherwise.
 """
 
@@ -88,7 +88,7 @@ async def mark_unfinished(unfinished: UnfinishedCopies, first: int, last: int, h
 
 @asynccontextmanager
 async def _announced(link: Link, stream: str, owner: str) -> AsyncIterator[None]:
-    """A consumer that says what is going on, and is gone a moment after whoever listens is."""
+    """A consumer whose name says what is running, and that is gone a moment after its subscriber is."""
     inbox = link.client.new_inbox()
     subscription = await link.client.subscribe_batches(inbox, lambda *_: None, lambda *_: None)
     config: dict[str, Any] = {

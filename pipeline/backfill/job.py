@@ -67,7 +67,7 @@ def backfill(
         One summary per source.
 
     Raises:
-        PipelineError, BridgeError: what is in the way. Whatever was copied stays; the same command goes on from there.
+        PipelineError, BridgeError: what is in the way. Whatever was copied stays; the same command resumes from there.
     """
     rule = rule_of(settings, request.rule)
     with ExitStack() as open_things:

@@ -112,7 +112,7 @@ async def republish_backfill(
 
 
 async def _refuse_what_is_live(source: Link, rule: RepublishRule, sidecar: str, last: int | None) -> None:
-    """A rule that keeps a position goes on there, whatever its history is put through."""
+    """A rule that keeps a position resumes there, whatever its history is put through."""
     if not rule.durable:
         return
     info = await source.api.consumer_info(rule.stream, durable_name(sidecar, rule.name))
@@ -121,7 +121,7 @@ async def _refuse_what_is_live(source: Link, rule: RepublishRule, sidecar: str, 
     position = int(info["delivered"]["stream_seq"])
     if last is None or last > position:
         raise OptionError(
-            f"rule '{rule.name}': has begun already, and goes on behind sequence {position} of '{rule.stream}': say"
+            f"rule '{rule.name}': has begun already, and resumes after sequence {position} of '{rule.stream}': say"
             " --to-sequence with the last message before it began (or nats-bridge clean, and let it begin again behind"
             " the backfill)"
         )

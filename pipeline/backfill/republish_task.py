@@ -1,6 +1,6 @@
 """What a task does with its rows: it republishes them, as the sidecar does, into the stream that stores the results.
 
-Every publication is confirmed by that stream. Republished messages have no ids of ours, so where the task goes on after
+Every publication is confirmed by that stream. Republished messages have no ids of ours, so where the task resumes after
 a failure is read from the stream alone: `Nats-Stream` and `Nats-Sequence` say what is there.
 """
 
@@ -178,7 +178,7 @@ class _Maker:
 async def republished_position(
     task: RepublishTask, origin: Link, target: Link, info: Target, last: int, confirmed: int = 0
 ) -> Resume:
-    """Where to go on, from what the results' stream holds.
+    """Where to resume, from what the results' stream holds.
 
     Args:
         task: what is done.

@@ -48,7 +48,7 @@ class Maker(Protocol):
         """Decide about messages of the newest batch that cannot be published at all."""
 
     async def refused(self, operation: Operation, verdict: Verdict) -> None:
-        """Decide about an operation that the target does not take: return to go on, or raise what ends the task."""
+        """Decide about an operation that the target does not take: return to continue, or raise what ends the task."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ class EntrySummary:
         skipped: refused by the target for good and sent to the dead letters.
         out_of_order: stored behind later ones.
         seconds: how long it took.
-        next_sequence: where the live rule goes on.
+        next_sequence: where the live rule resumes.
         start_counts: whether it must be told so, by its `start`; else the target tells it.
     """
 
@@ -74,4 +74,4 @@ class EntrySummary:
     def _live(self) -> str:
         if self.start_counts:
             return f"  the live rule joins with start: {{sequence: {self.next_sequence}}}"
-        return f"  the live rule goes on at sequence {self.next_sequence}"
+        return f"  the live rule resumes at sequence {self.next_sequence}"

@@ -1,4 +1,4 @@
-"""Captures a stream, chunk by chunk, and goes on where an earlier run has ended."""
+"""Captures a stream, chunk by chunk, and resumes where an earlier run has ended."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PATIENCE: Final = 3
 def capture(spark: SparkSession, wanted: Wanted, progress: Progress) -> Result:
     """Capture what the stream holds and the directory does not yet hold.
 
-    Each chunk appears as a whole; whatever ends this, what has appeared is kept, and the next run goes on behind it.
+    Each chunk appears as a whole; whatever ends this, what has appeared is kept, and the next run resumes after it.
 
     Args:
         spark: a session.
@@ -206,7 +206,7 @@ class _Capturing:
             raise OptionError(f"--subjects: {place} holds a capture of {has}; give the same, or another directory")
         if wanted.from_sequence is not None and wanted.from_sequence != held.begin:
             raise OptionError(
-                f"--from-sequence {wanted.from_sequence}: {place} holds a capture from {held.begin} on, which goes on"
+                f"--from-sequence {wanted.from_sequence}: {place} holds a capture from {held.begin} on, which resumes"
                 f" at {held.next}; leave it out, or take another directory"
             )
 
@@ -220,7 +220,7 @@ class _Capturing:
             )
 
     def _behind_gap(self, begins: int) -> int:
-        """Where to go on if the stream begins only behind the next message; the gap is noted, or an error."""
+        """Where to resume if the stream begins only after the next message; the gap is noted, or an error."""
         first = self._known.next
         if begins <= first:
             return first
@@ -230,7 +230,7 @@ class _Capturing:
         if not self._wanted.allow_gaps:
             raise DataLostError(
                 f"stream '{self._wanted.stream}': messages {first} to {begins - 1} are gone and were not captured:"
-                " say --allow-gaps to go on without them"
+                " say --allow-gaps to continue without them"
             )
         self._ledger.skip(Gap(first, begins - 1))
         self._progress.say(f"{self._progress.job}: messages {first} to {begins - 1} are gone: noted as a gap")
@@ -256,7 +256,7 @@ class _Capturing:
     def _tell_kept(self) -> None:
         held = self._known
         what = f"{held.messages:,} messages up to sequence {held.last}" if held.messages else "no message yet"
-        self._progress.kept = f"{what} in {self._place}; run the same command to go on"
+        self._progress.kept = f"{what} in {self._place}; run the same command to continue"
 
 
 def _passes(error: BridgeError, failed: int) -> bool:

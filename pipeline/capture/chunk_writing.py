@@ -38,7 +38,7 @@ def writing_session(spark: SparkSession) -> SparkSession:
     # Spark's default, INT96, has no statistics by which readers could skip what they do not want.
     own.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     register(own)
-    register(spark)  # the thread goes on with the session that it had
+    register(spark)  # the thread keeps the session that it had
     return own
 
 
@@ -53,7 +53,7 @@ def write_chunk(
         first: the first sequence.
         last: the last sequence.
         tasks: how many tasks share the range; each writes one file.
-        may_miss: whether it goes on where messages go while they are read; the caller then looks what is missing.
+        may_miss: whether it continues where messages go while they are read; the caller then looks what is missing.
         address: a directory that is not there yet.
 
     Raises:

@@ -7,7 +7,7 @@
 
 A chunk is written below `.staging`; the manifest says that it is about to appear (`pending`); its directory is moved to
 `messages` in one step; the manifest says that it is there. Whatever ends the writer, and wherever: the next one looks
-for the pending chunk, takes what is complete, removes what is not, and goes on behind what it took.
+for the pending chunk, takes what is complete, removes what is not, and resumes after what it took.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Ledger:
     @property
     def _known(self) -> Capture:
         if self._capture is None:
-            raise AssertionError("a capture begins before it goes on")
+            raise AssertionError("a capture begins before it resumes")
         return self._capture
 
     def _write(self, capture: Capture) -> None:

@@ -65,7 +65,7 @@ class Capture:
         cluster: the name of its cluster; empty for a server of its own.
         subjects: the filters of the capture; none for all messages.
         begin: the first sequence that it is about.
-        next: the sequence at which it goes on: everything from `begin` to here is in it, or in a gap.
+        next: the sequence at which it resumes: everything from `begin` to here is in it, or in a gap.
         chunks: in the order of their sequences.
         gaps: what is missing.
         pending: the chunk that was about to appear when this was written.

@@ -26,14 +26,14 @@ class Wanted:
         stream: its name.
         directory: a path, or an address that Spark knows.
         subjects: consumer filters; none for all messages.
-        from_sequence: the first sequence; None for the stream's first, or for where the capture goes on.
+        from_sequence: the first sequence; None for the stream's first, or for where the capture resumes.
         to_sequence: the last sequence; None for the stream's last at this moment.
         from_time: RFC 3339; only messages stored then or later.
         to_time: RFC 3339; only messages stored before.
         partitions: tasks for a chunk, and so its files; None for as many as there are cores, fewer for little.
         chunk: messages in a chunk, about.
-        allow_gaps: go on where messages are gone that were not captured yet.
-        continuous: go on with new messages until stopped.
+        allow_gaps: continue where messages are gone that were not captured yet.
+        continuous: continue with new messages until stopped.
         interval: seconds between two looks for new ones.
 
     Raises:
@@ -76,7 +76,7 @@ class Result:
         first: the first sequence that it captured; None if it found nothing new.
         last: the last one.
         held: how many messages the capture holds now.
-        next: the sequence at which the next run goes on.
+        next: the sequence at which the next run resumes.
         gaps: the ranges that are missing in the capture.
         seconds: how long it took.
     """

@@ -62,7 +62,7 @@ def backfill_command(
     """Copy the history of a stream through RULE of a configuration into the rule's target.
 
     The copies are those that the sidecar makes, byte for byte, in the same order. Stop the sidecar before, and
-    start it afterwards: it goes on at the next message. A job that was killed is simply run again.
+    start it afterwards: it resumes at the next message. A job that was killed is simply run again.
 
     \b
     Example:

@@ -38,8 +38,8 @@ _NAMES: Final = {"stream": "STREAM", "subjects": "--subjects", "startTime": "--f
     help="Tasks, and so files, per chunk.  [default: the cores]",
 )
 @click.option("--chunk", type=click.IntRange(min=1), metavar="N", help="Messages per chunk, about.  [default: 4000000]")
-@click.option("--allow-gaps", is_flag=True, help="Go on where messages are gone before they were captured.")
-@click.option("--continuous", is_flag=True, help="Go on with new messages until SIGTERM or Ctrl-C.")
+@click.option("--allow-gaps", is_flag=True, help="Continue where messages are gone before they were captured.")
+@click.option("--continuous", is_flag=True, help="Continue with new messages until SIGTERM or Ctrl-C.")
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.1),
@@ -60,7 +60,7 @@ def capture_command(
     as_json: bool,
     **given: Any,
 ) -> int:
-    """Capture STREAM as Parquet files in DIR, and go on there when run again.
+    """Capture STREAM as Parquet files in DIR, and resume there when run again.
 
     DIR/messages is for readers: it holds each message exactly once at every moment, whatever ended an earlier run.
     Columns: stream, subject, sequence, time (microseconds), time_ns, header_block (raw), data.

@@ -5,7 +5,7 @@ lost), nor that a query was started again; so a first attempt looks, too, where 
 
 * an ordered write, and a write that is repeated, reads what was stored since it was planned;
 * a parallel one sends its first row alone: while the stream remembers ids, its answer tells whether there was an
-  earlier attempt. Later than that, each worker process reads what the write has stored, once and as it goes on, to know
+  earlier attempt. Later than that, each worker process reads what the write has stored, once and as it runs, to know
   which partitions were begun;
 * a task of a micro-batch looks at the stream's last message: behind a message of an earlier batch there is nothing. A
   worker that has seen an earlier batch of the same run knows that its next one is no repetition.

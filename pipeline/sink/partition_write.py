@@ -2,7 +2,7 @@
 
 The bridge's `Publisher` does what can be done within a connection. When nobody can tell any more what was stored (the
 connection broke, an answer did not come), the task asks the stream what it holds of the rows that are under way, and
-goes on with the others, as a later attempt of Spark's would.
+continues with the others, as a later attempt of Spark's would.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Asking in portions, of messages and of bytes, bounds what is under way, so that a slow reader costs neither memory nor
 the connection, and little is sent that lies behind the range's end. A consumer without acks knows nothing of what
-arrived: its own count of deliveries, compared with ours, tells whether something was lost. Then a new consumer goes on
+arrived: its own count of deliveries, compared with ours, tells whether something was lost. Then a new consumer resumes
 behind what is here.
 """
 
@@ -45,7 +45,7 @@ _Item: TypeAlias = Arrived | list[Delivered] | bytes | Exception
 
 
 class _LostError(Exception):
-    """Deliveries were lost, or the consumer was; a new one can go on."""
+    """Deliveries were lost, or the consumer was; a new one can resume."""
 
 
 @dataclass(frozen=True, slots=True)

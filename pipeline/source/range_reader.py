@@ -159,7 +159,7 @@ class _Reading:
         if self.options.fail_on_data_loss and state.limits and at <= part.last and state.first > at:
             raise DataLostError(
                 f"stream '{stream}': messages {at} to {min(state.first - 1, part.last)} are gone before they were read,"
-                f" it now begins at {state.first}: read it again, or say failOnDataLoss=false to go on without them"
+                f" it now begins at {state.first}: read it again, or say failOnDataLoss=false to continue without them"
             )
 
     async def _await_server(self, link: Link, until: float, error: ApiError) -> None:

@@ -188,7 +188,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if whole and self._options.fail_on_data_loss and state.limits and state.first > following:
             raise DataLostError(
                 f"stream '{state.name}': messages {following} to {state.first - 1} are gone before they were read, it"
-                f" now begins at {state.first}: say failOnDataLoss=false to go on without them, or begin with a new"
+                f" now begins at {state.first}: say failOnDataLoss=false to continue without them, or begin with a new"
                 " checkpoint location"
             )
 

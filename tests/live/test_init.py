@@ -141,7 +141,7 @@ async def test_a_stream_that_is_only_updated_keeps_what_the_server_copied_and_go
         await applied(peer, tmp_path)
         await until(lambda: _all_copied(peer))
         ran = await init(tmp_path, "--server", server.url, "--from", "ORDERS_EU.json", "--stream-files", ".")
-        assert "its 30 messages were copied otherwise than was meant, and the rule goes on behind them" in ran.out
+        assert "its 30 messages were copied otherwise than was meant, and the rule resumes after them" in ran.out
         await done_as_told(peer, tmp_path, ran.out)
         async with running(load(tmp_path / "bridge.yaml", {"BRIDGE_HTTP__LISTEN": ""})):
             await peer.store(b"orders.eu.99", b"later")

@@ -259,7 +259,8 @@ async def test_messages_that_went_before_they_were_captured(
     with pytest.raises(DataLostError) as lost:
         run(stream)
     assert str(lost.value) == (
-        f"stream '{stream}': messages 11 to 15 are gone and were not captured: say --allow-gaps to go on without them"
+        f"stream '{stream}': messages 11 to 15 are gone and were not captured:"
+        " say --allow-gaps to continue without them"
     )
     assert sequences(kept) == list(range(1, 11))
     result = run(stream, allow_gaps=True)
@@ -367,7 +368,7 @@ async def test_a_directory_that_holds_something_else(
     assert refused(stream=other) == f"{kept}: holds a capture of stream '{stream}', not of '{other}'"
     assert refused(subjects=(f"{stream}.1",)).startswith(f"--subjects: {kept} holds a capture of all subjects;")
     assert refused(from_sequence=2).startswith(
-        f"--from-sequence 2: {kept} holds a capture from 1 on, which goes on at 6"
+        f"--from-sequence 2: {kept} holds a capture from 1 on, which resumes at 6"
     )
     assert refused(stream="NOWHERE", kind=PipelineError).startswith(f"{kept}: holds a capture of stream '{stream}'")
     assert refused(directory=__file__) == f"{__file__}: not a directory"

@@ -99,7 +99,7 @@ async def test_killed_stopped_and_run_again(
     lines = told.decode().splitlines()
     assert len(lines) == 1
     assert lines[0].startswith(f"capture {stream}: stopped by SIGTERM; ")
-    assert lines[0].endswith(f" in {kept}; run the same command to go on")
+    assert lines[0].endswith(f" in {kept}; run the same command to continue")
     assert processes_of(tmp_path) == []
     missing = 400 - held(kept)
     printed = await asyncio.to_thread(command, capfd, stream, str(kept), "--server", url, "--json")

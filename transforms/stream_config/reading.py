@@ -1,7 +1,7 @@
 """Reading a request as the server's JSON decoder does: types, unknown members, and its error texts.
 
 Theory of operation: the decoder goes through the document in order. A value of the wrong type or an unknown
-member is remembered (the first one is reported) and reading goes on; a word outside its set and a malformed
+member is remembered (the first one is reported) and reading continues; a word outside its set and a malformed
 time end it at once and are reported instead. Keys match in any case, so that a member may come twice: the second
 one is read into the first, and ``null`` leaves numbers, texts and booleans as they are. Servers
 before 2.11 say no more than ``invalid JSON``; newer ones add Go's own text, whose paths are those of servers

@@ -117,7 +117,7 @@ class Changeover:
         await self._finish()
 
     async def _halt(self) -> None:
-        """Stop what is no more, and what is to go on differently."""
+        """Stop rules that are removed or changed."""
         plan = self._plan
         before = {seat.rule.name: seat for seat in self._old_seats}
         await asyncio.gather(

@@ -41,7 +41,7 @@ class ReloadFacts:
     """How a reload went.
 
     Attributes:
-        result: `applied`, `unchanged` (nothing differs), or `refused`: the configuration from before goes on.
+        result: `applied`, `unchanged` (nothing differs), or `refused`: the previous configuration stays in force.
         at: when it was decided.
         asked_by: what made it happen, such as `SIGHUP`.
         reason: why it was refused; empty otherwise.
@@ -112,7 +112,7 @@ class Reloader:
             self._tasks.append(asyncio.create_task(self._watch(self._path)))
 
     async def close(self) -> None:
-        """Reload no more; one that is going on is left as it is."""
+        """Reload no more; one that is running is left as it is."""
         self._closed = True
         await end_tasks(*self._tasks)
         for waiting in self._waiting:
@@ -120,7 +120,7 @@ class Reloader:
                 waiting.set_result(self._refused("", "the sidecar is draining"))
 
     async def reload(self, asked_by: str) -> ReloadFacts:
-        """Read the file and take it; where one is going on already, after that, together with others that wait."""
+        """Read the file and take it; where one is running already, after that, together with others that wait."""
         if self._closed:
             return self._refused(asked_by, "the sidecar is draining")
         answer: asyncio.Future[ReloadFacts] = asyncio.get_running_loop().create_future()
@@ -168,7 +168,9 @@ class Reloader:
         return ReloadFacts(taken.result, datetime.now(UTC), asked_by, changed=taken.changed)
 
     def _refused(self, asked_by: str, reason: str, *, retriable: bool = False) -> ReloadFacts:
-        _log.error("reload.refused", asked_by=asked_by, reason=reason, meaning="the configuration from before goes on")
+        _log.error(
+            "reload.refused", asked_by=asked_by, reason=reason, meaning="the previous configuration stays in force"
+        )
         return ReloadFacts("refused", datetime.now(UTC), asked_by, reason, retriable=retriable)
 
     async def _watch(self, path: Path) -> None:

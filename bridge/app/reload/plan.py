@@ -21,8 +21,8 @@ class ReloadPlan:
     """The difference between two configurations.
 
     Attributes:
-        unchanged: names of rules that go on as they are.
-        changed: names of rules that are stopped and go on as the new configuration says, from where they were.
+        unchanged: names of rules that keep running.
+        changed: names of rules that stop, and resume at their position with the new configuration.
         added: names of rules that are new, or of another kind than before.
         removed: names of rules that are no more, or of another kind than before.
         opened: names of connections that are new, or lead elsewhere than before.
@@ -58,7 +58,7 @@ class ReloadPlan:
 
     @property
     def touched(self) -> tuple[str, ...]:
-        """The names of all rules that do not simply go on, each once."""
+        """The names of all rules that do not simply keep running, each once."""
         return tuple(dict.fromkeys((*self.changed, *self.added, *self.removed)))
 
 

@@ -51,7 +51,7 @@ class TargetStreams:
         return sorted(self._known)
 
     async def open(self) -> None:
-        """Look, and go on looking whenever a stream changes."""
+        """Look now, and again whenever a stream changes."""
         await self._events.open()
         await self._look()
         self._follower = asyncio.create_task(self._follow())

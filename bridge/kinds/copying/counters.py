@@ -27,7 +27,7 @@ class CopyCounters(IntakeCounters):
         waits: times that the target was full or away, and copying waited.
         asked_again: written once more to learn whether they are stored, which message ids make harmless.
         out_of_order: stored behind later ones of the same origin, because the target left them out at first.
-        rounds: times that an entry asked the target where to go on.
+        rounds: times that an entry asked the target where to resume.
         fillers: stored and purged to keep sequence numbers.
     """
 

@@ -30,7 +30,7 @@ class EntryPlan:
         filler: the subject for numbers that the origin lacks.
         one_by_one: whether order is kept at the price of speed.
         behind: a sequence of the origin up to which everything is known to be in the target, in whatever order: copies
-            of these tell nothing about where to go on. None for nothing known.
+            of these tell nothing about where to resume. None for nothing known.
     """
 
     rule: str
@@ -48,5 +48,5 @@ class EntryPlan:
     behind: int | None = None
 
     def is_own(self, record: SourceRecord) -> bool:
-        """Whether a source record in the target was written for this entry, and tells where to go on."""
+        """Whether a source record in the target was written for this entry, and tells where to resume."""
         return record.sequence > (self.behind or 0) and self.sourcing.is_own(record)

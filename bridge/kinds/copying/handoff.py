@@ -1,6 +1,6 @@
 """Handing over what copies into a stream: rules of kind sources and kv_sources.
 
-Theory of operation: an entry goes on natively at the right message in one of three ways.
+Theory of operation: an entry resumes natively at the right message in one of three ways.
 
 * *records*: the server's own search in the target meets the bridge's newest copy, whose record it can read;
 * *start*: that search finds no copy of the entry, then `opt_start_seq` counts;
@@ -150,7 +150,7 @@ class CopyingHandoff:
             if source.subject_transforms and not self._server.stream_fields_of_2_10:
                 problems.append(
                     f"{name}: server {self._target.server_version} ignores subject_transforms: upgrade it first (the"
-                    " bridge goes on copying), then run handoff again"
+                    " bridge keeps copying), then run handoff again"
                 )
         return problems
 
@@ -218,7 +218,7 @@ class CopyingHandoff:
         )
 
     async def _placed(self, entry: EntryAtTarget, name: str) -> _Decision:
-        """From how far the bridge got to the entry with which the server goes on there."""
+        """From how far the bridge got to the entry with which the server resumes there."""
         reached = await copied_up_to(entry)
         if isinstance(reached, Waiting):
             return _Decision(None, "", (f"{name}: {reached.why}: {reached.remedy}",))
@@ -281,7 +281,7 @@ class CopyingHandoff:
             if found is not None and found.sequence == position:
                 return _Decision(
                     words,
-                    f"{name}: the server finds the record of sequence {position} in '{stream}' and goes on at"
+                    f"{name}: the server finds the record of sequence {position} in '{stream}' and resumes at"
                     f" {position + 1}.",
                 )
             if found is None:
@@ -305,7 +305,7 @@ class CopyingHandoff:
             "",
             (
                 f"{name}: server {self._target.server_version} would find the record of sequence {older.sequence} and"
-                f" go on behind it, but {position} is the last one copied: let the sidecar copy one more message (with"
+                f" resume after it, but {position} is the last one copied: let the sidecar copy one more message (with"
                 " dialect 2.10 or newer), stop it, and hand over then",
             ),
         )

@@ -1,7 +1,7 @@
 """Copies that several tasks have begun to store and not ended: the newest ones then tell no position.
 
-`nats-bridge backfill --parallel` stores copies in whatever order, and those that tell a rule where to go on only at its
-end. A rule that started before that would take the newest copies for all that there are, and leave messages out or
+`nats-bridge backfill --parallel` stores copies in whatever order, and those that tell a rule where to resume only at
+its end. A rule that started before that would take the newest copies for all that there are, and leave messages out or
 copy them twice. So the job leaves a mark until it has come to its end: a durable consumer of the origin that nobody
 reads from, which outlives the job and restarts of the server. A rule looks for it before it believes any copy.
 """
@@ -45,7 +45,7 @@ class UnfinishedCopies:
         return f"nats-bridge_unfinished_{self.key.decode()}_{place}"
 
     async def refuse(self, rule: str) -> None:
-        """Let no rule go on behind unfinished copies.
+        """Let no rule resume after unfinished copies.
 
         Raises:
             RuleRefusedError: there are such.
@@ -55,7 +55,7 @@ class UnfinishedCopies:
         if held is not None:
             raise RuleRefusedError(
                 f"rule '{rule}': a backfill --parallel has begun to copy {held[0]} to {held[1]} of '{self.origin}' into"
-                f" '{self.target}' and has not come to its end, so nobody can tell where to go on: let it end, or run"
+                f" '{self.target}' and has not come to its end, so the position is unknown: let it end, or run"
                 f" it again (its mark is consumer '{self.consumer}' of stream '{self.origin}')"
             )
 

@@ -1,7 +1,7 @@
-"""Where copying goes on: what the target holds, compared with what the origin holds.
+"""Where copying resumes: what the target holds, compared with what the origin holds.
 
 The target's newest copies name the origin's messages they were made of. Normally the highest of these is the place to
-go on from. Four things can make it another one, and all show in the comparison:
+resume from. Four things can make it another one, and all show in the comparison:
 
 * messages were under way when a cluster changed its leader or the target was full, and a later one was stored before
   the interruption: the earlier ones are missing and must still be sent, the later ones not again;
@@ -41,7 +41,7 @@ class OriginMessage:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where to go on.
+    """Where to resume.
 
     Attributes:
         handled: the origin's sequence up to which nothing is missing in the target.

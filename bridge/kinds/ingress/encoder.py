@@ -42,7 +42,7 @@ class IngressCounters:
         in_doubt: written when the connection broke, unknown whether they arrived.
         repeated_out: always 0: an ingress rule writes nothing twice.
         pauses: times that the rule stopped taking messages because the stream was gone or was another.
-        reconnects: times that the rule went on after a lost connection.
+        reconnects: times that the rule resumed after a lost connection.
     """
 
     received: int = 0

@@ -37,8 +37,8 @@ async def _over(rule: SubjectTransformRule, link: Link) -> Handoff:
     wanted = {"src": transform.src or ">", "dest": transform.dest}
     if not server_dialect(link).stream_fields_of_2_10:
         return refused(
-            f"server {link.server_version} ignores subject_transform: upgrade it first (the bridge goes on), then run"
-            " handoff again"
+            f"server {link.server_version} ignores subject_transform: upgrade it first (the bridge keeps running), then"
+            " run handoff again"
         )
     if config.get("mirror"):
         return refused(f"{place} is a native mirror: nobody publishes to it")

@@ -77,7 +77,7 @@ async def _over(rule: RepublishRule, sidecar: str, links: Mapping[str, Link]) ->
     if not server_dialect(source).republish_can_be_edited:
         problems.append(
             f"server {source.server_version} refuses to change republish of a stream that is there (10052): upgrade it"
-            " first (the bridge goes on republishing), then run handoff again"
+            " first (the bridge keeps republishing), then run handoff again"
         )
     if problems:
         return refused(*problems)

@@ -215,7 +215,7 @@ class Predecessors:
         lowest, last = int(state["first_seq"]), int(state["last_seq"])
         retention.answer(purge, first, last)
         if 0 < first <= handled and stored_ns > time_ns - _MOMENT_NS:
-            # It was stored behind the purge, and had gone on with what was purged before we were told.
+            # It was stored after the purge, and was processed with what was purged before its report arrived.
             self._counters.last_sequence_uncertain += 1
         if retention.limits.max_msgs:
             deleted = state.get("deleted") or ()

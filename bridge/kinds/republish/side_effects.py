@@ -5,7 +5,7 @@ Only a `direct` consumer (as servers use among themselves) takes nothing, and on
 every message that we would see: then it delays a message's removal until the server has sent it to us. Alone it would
 drain a work queue, and it would be interest on an interest stream.
 
-When we vanish (a crash, a lost connection), the server goes on waiting for us until it forgets the consumer. An
+When we vanish (a crash, a lost connection), the server keeps messages for us until it removes the inactive consumer. An
 interest stream then removes what was kept; a work queue never does: what its workers took meanwhile stays. So no way to
 watch a work queue is free of side effects. (All measured on 2.9.10, 2.10.27 and 2.15.1.)
 """

@@ -123,7 +123,7 @@ def readiness(sidecar: SidecarState, wedged: Mapping[str, float]) -> list[Check]
 
 
 def draining_check(*, draining: bool) -> Check:
-    """Whether it goes on."""
+    """Whether it is not draining."""
     return Check(_NOT_DRAINING, "it finishes what is in flight and ends" if draining else None)
 
 

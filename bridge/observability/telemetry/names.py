@@ -135,13 +135,13 @@ RECEIVED_MESSAGES = _counter(
 )
 SENT_MESSAGES = _counter(
     "sent_messages",
-    "Messages that went on, each once: written to the target, or stored in it where copies are made.",
+    "Messages that were passed on, each once: written to the target, or stored in it where copies are made.",
     otel="messaging.client.sent.messages",
 )
 RECEIVED_BYTES = _counter("received_bytes", "Header blocks and payloads of the messages taken.", unit="By")
 SENT_BYTES = _counter("sent_bytes", "Bytes written to the target, protocol lines and repetitions included.", unit="By")
 DROPPED = _counter(
-    "dropped_messages", "Messages that were taken and did not go on, by reason.", labels=(*_BY_RULE, "reason")
+    "dropped_messages", "Messages that were taken and not passed on, by reason.", labels=(*_BY_RULE, "reason")
 )
 
 FACTS: Mapping[str, Metric] = MappingProxyType(
@@ -169,7 +169,7 @@ FACTS: Mapping[str, Metric] = MappingProxyType(
         "consumer_recreated": _counter(
             "consumer_recreated", "Times that the rule's consumer was deleted and recreated.", unit="{consumer}"
         ),
-        "resumed": _counter("resumed", "Times that the rule went on after a lost connection.", unit="{time}"),
+        "resumed": _counter("resumed", "Times that the rule resumed after a lost connection.", unit="{time}"),
     }
 )
 """By the short names of `bridge.kinds.kind.Meanings`."""

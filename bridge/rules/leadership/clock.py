@@ -10,5 +10,5 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # Linux: counts 
 
 
 def now() -> float:
-    """Seconds since some moment in the past; goes on while the process, or the machine, is stopped."""
+    """Seconds since some moment in the past; keeps counting while the process, or the machine, is stopped."""
     return time.clock_gettime(_CLOCK)

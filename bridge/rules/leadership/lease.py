@@ -5,7 +5,7 @@ it knows (compare and set), so that of several who try one succeeds. Nobody comp
 
 * the holder writes the record again and again. It counts from the moment *before* it sent a renewal that was stored,
   and may write messages only for a part of the lease's time after that (`timing`). After an outage it looks at the
-  record first: still its own, then nobody took over in between, and it goes on; another's, then its term is over.
+  record first: still its own, then nobody took over in between, and it continues; another's, then its term is over.
 * who stands by counts from the moment *after* it first saw a revision. When it has watched that revision for the
   whole time, the holder's part is over, whatever the holder does; then it takes over.
 * a holder that stops says so in the record, and the next one takes over at once.

@@ -64,8 +64,8 @@ class StreamChange:
         if self.how == "update" and self.wrong_messages:
             # A purge would not do: a stream remembers when it last got a message, and copying begins there.
             lines += [
-                f"# its {self.wrong_messages} messages were copied otherwise than was meant, and the rule goes on"
-                " behind them; to have all copied again:",
+                f"# its {self.wrong_messages} messages were copied otherwise than was meant, and the rule resumes"
+                " after them; to have all copied again:",
                 f"#   {self._removal}",
                 f"#   {self._request('CREATE', folder)}",
             ]

@@ -468,7 +468,7 @@ async function ask() {
 byId("pause").addEventListener("click", () => {
   isPaused = !isPaused;
   setAttribute(byId("pause"), "aria-pressed", String(isPaused));
-  setText(byId("pause"), isPaused ? "Go on" : "Pause");
+  setText(byId("pause"), isPaused ? "Resume" : "Pause");
   if (isPaused) {
     clearTimeout(asking);
     setText(byId("updated"), `Paused at ${TIME.format(lastHeard)}`);
