@@ -77,7 +77,7 @@ async def command(*arguments: str) -> tuple[int, str, str]:
 
 async def _started(*arguments: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bridge", *arguments),
+        *(sys.executable, "-m", "nats_bridge", *arguments),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

@@ -29,7 +29,7 @@ class Meanings:
     """How to read the counters of one kind. Status, metrics and traces do, so that a new counter shows everywhere.
 
     Attributes:
-        sent: the counter of messages that went on to the target, each once.
+        sent: the counter of messages that were passed on to the target, each once.
         dropped: counters of messages that did not, with the reason.
         facts: other counters of messages or occurrences that have a metric of their own, with its short name.
         events: all that is left: counted occurrences without a metric of their own.

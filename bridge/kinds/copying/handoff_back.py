@@ -1,4 +1,4 @@
-"""Taking copies back from the server: the rule goes on behind the newest native copy.
+"""Taking copies back from the server: the rule resumes after the newest native copy.
 
 The bridge reads the server's own records in every form; what must agree are the texts of the entries.
 """
@@ -28,7 +28,7 @@ async def copying_back(rule: SourcesRule | KvSourcesRule, links: Mapping[str, Li
     """The configuration without the native sources that a rule repeats.
 
     Args:
-        rule: the rule that goes on.
+        rule: the rule that resumes.
         links: the open connections by name.
 
     Raises:
@@ -68,7 +68,7 @@ async def copying_back(rule: SourcesRule | KvSourcesRule, links: Mapping[str, Li
     steps = [
         f"Send the update to $JS.API.STREAM.UPDATE.{body['name']}: the server stops copying. Before that the sidecar"
         " would refuse to start, because messages would be stored twice.",
-        f"Start the sidecar: rule '{rule.name}' reads the server's records in '{body['name']}' and goes on with the"
+        f"Start the sidecar: rule '{rule.name}' reads the server's records in '{body['name']}' and resumes with the"
         " message behind the newest of them.",
     ]
     if missing and not subjects:

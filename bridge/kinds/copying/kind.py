@@ -28,7 +28,7 @@ def _refuses_handoff(rule: CopyingRule) -> str:
     other = (
         ""
         if rule.keep_sequence
-        else "; or write the rule as kind: sources (it goes on from the same copies) and hand that over"
+        else "; or write the rule as kind: sources (it resumes from the same copies) and hand that over"
     )
     return (
         f"stream '{rule.stream}' cannot become a native mirror: servers refuse that (10055). Create a native mirror of"
