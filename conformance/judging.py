@@ -197,7 +197,7 @@ def _is_like(wanted: ExpectedMessage, seen: Message) -> bool:
 
 
 def shown(raw: bytes) -> str:
-    """Bytes as a text in which everything can be told apart; line ends stand as \\r\\n."""
+    """Bytes as a text in which every byte is distinct; line ends stand as \\r\\n."""
     text = raw.decode("utf-8", "surrogateescape")
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape", "surrogatepass").decode() for each in text

@@ -55,8 +55,8 @@ def fetch_servers(versions: tuple[str, ...]) -> None:
     """Get native servers and print where each one is.
 
     V is a full version (2.10.27), or a minor line (2.10) for its newest patch. Tried in this order: PATH, the
-    cache, go install, Debian's packages (no root needed), the project's releases on GitHub. What is done is
-    told on stderr.
+    cache, go install, Debian's packages (no root needed), the project's releases on GitHub. Each step is
+    reported on stderr.
 
     \b
     Example:

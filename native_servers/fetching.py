@@ -56,7 +56,7 @@ def fetch(
 ) -> Path:
     """The binary of ``version`` (``2.10.27``, or ``2.10`` for its newest patch), ready to run.
 
-    ``report`` is told each step. Raises InvalidVersionError, or ServerNotFoundError that lists how
+    ``report`` gets each step. Raises InvalidVersionError, or ServerNotFoundError that lists how
     each way failed.
     """
     cache = cache or ServerCache()

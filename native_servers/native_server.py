@@ -227,7 +227,7 @@ class NativeServer(Lifetime):
 
     def _launch(self) -> None:
         logged_before = self.log_file.stat().st_size if self.log_file.exists() else 0
-        # A refused configuration is told on stderr, before the log exists: both end up in the one file.
+        # The server reports a refused configuration on stderr, before the log exists: both end up in the one file.
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory

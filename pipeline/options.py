@@ -1,4 +1,4 @@
-"""The options of the data source `jetstream`: their names, what reads and writes take, and what a wrong one is told.
+"""The options of the data source `jetstream`: their names, what reads and writes take, and the error for a wrong one.
 
 Spark hands options on as text, their names in small letters.
 """

@@ -30,7 +30,7 @@ __all__ = ["job_session", "spark_session"]
 _INSTALL: Final = "install the extra: pip install 'nats-bridge[spark]'"
 _DEFAULTS: Final = {
     "spark.ui.enabled": "false",
-    # What running tasks have read is told by heartbeats; Spark's ten seconds are long for somebody who watches.
+    # Heartbeats report what running tasks have read; Spark's ten seconds are long for somebody who watches.
     "spark.executor.heartbeatInterval": "2s",
 }
 # Spark's shells, which is what it takes a Python program for, set this themselves where nothing is said.

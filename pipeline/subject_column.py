@@ -27,7 +27,7 @@ def transform_subject(
     Null becomes null, and so does a subject that `src` does not match (and every subject where `dest` is empty: from
     2.10 on that is no transform). Bytes stay bytes: functions that cut may cut a character of UTF-8 in two, and the
     result, a string to Spark, then holds those bytes; cast it to binary to see them. With `random(…)` the column is not
-    deterministic, and Spark is told so.
+    deterministic, and declared so to Spark.
 
     Args:
         column: subjects, as strings, or as binary where they need not be UTF-8.

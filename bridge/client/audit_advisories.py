@@ -5,7 +5,7 @@ expiry are not. The advisories come apart from the messages. Their time stamps s
 one that comes early does no harm; one that comes late does: a known divergence of `Nats-Last-Sequence`.
 
 Requests of any kind are audited, so all rules of a connection share one subscription: with one each, a hundred rules
-would be told a hundred times of every request that any of them makes.
+would receive every request that any of them makes a hundred times.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Told when streams of an account are created, changed or deleted, or may have been while nobody could be told."""
+"""Reports when streams of an account are created, changed or deleted, or may have been during a disconnect."""
 
 from __future__ import annotations
 

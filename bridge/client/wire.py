@@ -131,7 +131,7 @@ class _WideTransport(TcpTransport):
         self._gathered_size = 0
         self.writes = 0  # so far, of whatever size
         self._socket: GatedSocket | None = None
-        self._drops = False  # whether the operating system was told when to give up sending
+        self._drops = False  # whether the socket has a TCP user timeout
         self.is_left = False  # closing: write errors no longer matter
 
     def __bool__(self) -> bool:

@@ -39,7 +39,7 @@ class Latencies:
 def quantile(counts: Sequence[int], share: float) -> float | None:
     """An estimate in seconds, from counts per bucket; None if there are none.
 
-    Within a bucket, values are taken to be spread evenly. What lies above the last bound is told as that bound.
+    Within a bucket, values are taken to be spread evenly. What lies above the last bound is reported as that bound.
 
     Args:
         counts: one more than there are `BOUNDS`.

@@ -156,7 +156,7 @@ class Measures:
         self._backlogs.clear()
 
     def backlog(self) -> Backlog:
-        """What one more stream holds for the rule, to be told with `took`."""
+        """What one more stream holds for the rule, to be reported with `took`."""
         self._backlogs.append(backlog := Backlog())
         return backlog
 

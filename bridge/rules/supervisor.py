@@ -78,7 +78,7 @@ class RuleSeat:
         self._past: Counter[str] = Counter()  # what runs before this one have counted
         self._log = _log.bind(rule=rule.name)
 
-    # -- what is told ------------------------------------------------------------------------------------------------
+    # -- status ------------------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> SeatState:
@@ -358,7 +358,7 @@ class RuleSeat:
         if term is not None:
             await term.end(finished=finished)
 
-    # -- who is told -------------------------------------------------------------------------------------------------
+    # -- reports of the run ------------------------------------------------------------------------------------------
 
     @property
     def _is_awaited(self) -> bool:

@@ -19,7 +19,7 @@ CHECKSUMS = "CHECKSUMS"
 
 
 def write_evidence(folder: Path, servers: Mapping[str, Path], **run: Any) -> None:
-    """Write the environment and the checksums of everything in the folder; ``run`` is told as it is."""
+    """Write the environment and the checksums of everything in the folder; ``run`` is written as it is."""
     environment = {
         **run,
         "python": platform.python_version(),

@@ -131,7 +131,7 @@ def _stored_subjects(trial: Trial, config: Mapping[str, Json], engine: Engine) -
 
 
 def _is_audible(head: bytes) -> bool:
-    """Whether a subscription can be told the first token, and nothing else is sent there."""
+    """Whether a subscription can name the first token, and nothing else is sent there."""
     return (
         head.isascii()
         and not head.startswith((b"$", b"_INBOX"))

@@ -40,7 +40,7 @@ __all__ = ["AT_ONCE", "SHRUNK", "Run", "compare"]
 AT_ONCE = 12
 """Connections, each with an account of its own."""
 SHRUNK = 5
-"""Disagreements that are shrunk; more of them are told of as they are."""
+"""Disagreements that are shrunk; more of them are reported as they are."""
 _AHEAD = 400
 """Trials that are begun before the one that is counted next has ended."""
 _TOLD_EVERY = 50

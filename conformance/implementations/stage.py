@@ -44,7 +44,7 @@ _LOOK = 0.01
 _NEVER = -1
 _NO_TOKEN = frozenset(" .*>\t\r\n")
 _NO_ROOM = frozenset({10002, 10026, 10027, 10028, 10047, 10113, 10122})
-"""Error numbers by which an account's limits are told: streams, consumers, memory, storage, ``max_bytes``."""
+"""Error numbers of an account's limits: streams, consumers, memory, storage, ``max_bytes``."""
 _STORE_IS_BUSY = "error creating store for stream"
 """What a server says while the folder of a stream of the same name, deleted just before, is still on its way out."""
 

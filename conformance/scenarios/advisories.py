@@ -20,7 +20,7 @@ def _bodies(heard: Collected) -> list[dict[str, Any]]:
 
 @scenario
 async def audit_of_deletes_and_purges(laboratory: Laboratory) -> Mapping[str, Any]:
-    """Which of these requests are told of: a read, a delete of one message, a purge, and the publish itself."""
+    """Which of these requests have an advisory: a read, a delete of one message, a purge, and the publish itself."""
     account = await laboratory.connect(await laboratory.server())
     heard = await account.hear("$JS.EVENT.ADVISORY.API")  # before the first request: an audit comes when it likes
     await account.create("S", subjects=["in.*"])

@@ -201,7 +201,7 @@ async def _check_parallel(
     if stream.kept_per_subject or target_info["config"].get("allow_rollup_hdrs"):
         raise OptionError(
             f"{place}: stream '{plan.stream}' forgets copies when newer ones of the same subject come, so what is"
-            " missing could not be told after a failure: let one task write"
+            " missing would be unknown after a failure: let one task write"
         )
     created = str(origin_info["created"])
     tail = await read_tail(target.api, plan.stream, target_last, plan.sourcing.is_own, MOST_UNCONFIRMED, rule=plan.rule)

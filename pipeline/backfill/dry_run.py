@@ -98,7 +98,7 @@ def dry_run(rows: DataFrame, outcomes: Outcomes, nothing: DryRun, top: int) -> D
     Args:
         rows: the history.
         outcomes: the rule.
-        nothing: what is told where there are no rows.
+        nothing: what is reported where there are no rows.
         top: how many subjects, and reasons, are named.
     """
     from pyspark.sql import Window, functions

@@ -26,7 +26,7 @@ class EntrySummary:
         out_of_order: stored behind later ones.
         seconds: how long it took.
         next_sequence: where the live rule resumes.
-        start_counts: whether it must be told so, by its `start`; else the target tells it.
+        start_counts: whether its `start` must say so; else the target does.
     """
 
     source: str

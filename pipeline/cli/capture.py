@@ -100,7 +100,7 @@ def capture_command(
         continuous=given["continuous"],
         interval=given["interval"] or INTERVAL,
     )
-    # A server or a stream that is not there is told before Java has started.
+    # A missing server or stream is an error before Java has started.
     ask(facts_of(connection, stream, (), 0))
 
     from nats_bridge.pipeline.capture.capturing import capture

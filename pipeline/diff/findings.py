@@ -30,7 +30,7 @@ KINDS: Final[dict[str, str]] = {
     "order": "out of order: stored earlier or later than the messages around it",
     "unidentified": "nothing tells which message it is",
 }
-"""Every kind of finding, in the order in which they are told, with what it means."""
+"""Every kind of finding, in the order of the report, with what it means."""
 
 _LONGEST: Final = 4096  # characters of a value
 _AROUND: Final = 16  # bytes of a payload that are shown from where it differs

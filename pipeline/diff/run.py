@@ -42,7 +42,7 @@ class Wanted:
         like: `exact`: everything is compared; `bridged`: not what a native and a bridged copy differ in by design;
             `auto`: `bridged` where messages are identified by where they come from.
         ignored_headers: names of headers that are not compared.
-        allowed: kinds of findings that are told, and are no difference.
+        allowed: kinds of findings that are reported, and are no difference.
         origin: what the left stream is called in the right one's records; empty: its name.
         rule: what makes copies of the left side's messages.
         examples: how many findings of each kind are kept for the summary.

@@ -205,7 +205,7 @@ class PartitionWrite:
             others = ", ".join(f"'{name}'" for name in names if name != self._stream)
             raise RowError(f"{error}; {f'stream {others} does' if others else 'no stream does'}") from None
         if builder.saw_ids and not self._saw_ids:
-            self._saw_ids = True  # a duplicate is told of from now on
+            self._saw_ids = True  # from now on the stream reports duplicates
             if self._publishers:
                 self._publisher.ask_for_all()
         return bundle

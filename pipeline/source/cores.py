@@ -12,6 +12,6 @@ CORES: Final = "NATS_BRIDGE_SPARK_CORES"
 
 
 def cores() -> int:
-    """Spark's default parallelism where it was told, else this machine's cores."""
+    """Spark's default parallelism where it is configured, else this machine's cores."""
     told = os.environ.get(CORES, "")
     return int(told) if told.isdigit() and int(told) else os.cpu_count() or 1

@@ -36,7 +36,7 @@ class IngressCounters:
         passed_on: published on their new subjects.
         bytes_out: bytes of the written operations.
         refused: not passed on, because the new subject cannot be published on or is none of the stream's.
-        answered: publishers of refused messages that were told so.
+        answered: publishers that got the refusal of their message.
         overloaded: dropped, because more waited to be written than may.
         too_large: dropped, because the server lowered its `max_payload` while they waited to be written.
         in_doubt: written when the connection broke, unknown whether they arrived.

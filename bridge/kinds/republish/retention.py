@@ -210,7 +210,7 @@ class Retention:
             self._removals += 1
 
     def purged(self, purge: Purge) -> None:
-        """Messages were purged. What is left of them may be told later."""
+        """Messages were purged. What is left of them may be reported later."""
         of_filter = self.purged_filters
         if is_valid_literal(purge.subject_filter):
             of_filter = self.purged_subjects.setdefault(purge.subject_filter, [])

@@ -1,1 +1,1 @@
-"""What the sidecar tells over HTTP: probes, state, metrics, and a page for people. And the little it can be told."""
+"""The sidecar's HTTP server: probes, state, metrics, a page for people, and the commands reload and drain."""

@@ -30,7 +30,7 @@ _BACKLOG = 32  # connections that wait to be taken, and that are taken at once
 
 
 class Told(Protocol):
-    """What is told, asked for at the moment of the request."""
+    """What answers are made of, asked for at the moment of the request."""
 
     async def startup(self) -> list[Check]:
         """What `/startupz` looks at."""
@@ -49,7 +49,7 @@ class Told(Protocol):
 
 
 class Controlled(Protocol):
-    """What can be told something."""
+    """What takes commands."""
 
     def drain(self, reason: str) -> None:
         """Drain the sidecar, then end it."""
@@ -62,8 +62,8 @@ class Listener:
     """Listens for HTTP.
 
     Args:
-        sidecar: what can be told something.
-        told: what is told of it.
+        sidecar: what takes commands.
+        told: what answers are made of.
         http: the configuration's section.
     """
 
@@ -125,7 +125,7 @@ class Listener:
         if self._runner is not None:
             await self._runner.cleanup()
 
-    # -- what is told ------------------------------------------------------------------------------------------------
+    # -- answers -----------------------------------------------------------------------------------------------------
 
     async def _livez(self, request: web.Request) -> web.Response:
         return probe_answer(request, await self._told.liveness())
@@ -143,7 +143,7 @@ class Listener:
         text, content_type = await self._told.metrics(request.headers.get("Accept", ""))
         return web.Response(body=text, headers={"Content-Type": content_type})
 
-    # -- what can be told --------------------------------------------------------------------------------------------
+    # -- commands ----------------------------------------------------------------------------------------------------
 
     async def _drain(self, request: web.Request) -> web.Response:
         self._refuse_changes_from_outside(request)

@@ -25,7 +25,7 @@ class OwnState:
     """The state of a sidecar, as `bridge.observability.http.listener.Told` wants it.
 
     Args:
-        sidecar: what is told of.
+        sidecar: what is reported.
         wedged_after: seconds without progress until a rule counts as wedged.
 
     Attributes:

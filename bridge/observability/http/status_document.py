@@ -41,7 +41,7 @@ _WORDS = {"stopped": "stopped", "draining": "finishing what is in flight", "star
 
 
 class SidecarState(Protocol):
-    """What is told of."""
+    """What the document describes."""
 
     @property
     def settings(self) -> Settings:

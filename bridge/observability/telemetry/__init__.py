@@ -1,1 +1,1 @@
-"""What others are told of the sidecar: metrics for Prometheus and OTLP, and traces."""
+"""Telemetry of the sidecar: metrics for Prometheus and OTLP, and traces."""

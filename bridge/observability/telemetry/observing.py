@@ -47,7 +47,7 @@ class Observed(Protocol):
 
 
 def facts_of(sidecar: Observed) -> Facts:
-    """What is to be told of a sidecar at this moment."""
+    """The metrics of a sidecar at this moment."""
     rules = [
         RuleFacts(seat.rule.name, seat.rule.kind, seat.state, seat.ready, seat.leader, seat.measures)
         for seat in tuple(sidecar.seats)

@@ -22,7 +22,7 @@ __all__ = ["ConnectionFacts", "Facts", "Reading", "RuleFacts", "readings"]
 
 @dataclass(frozen=True, slots=True)
 class RuleFacts:
-    """What is told of a rule; `leader` is None in a sidecar without leadership."""
+    """The readings of a rule; `leader` is None in a sidecar without leadership."""
 
     name: str
     kind: str
@@ -34,7 +34,7 @@ class RuleFacts:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFacts:
-    """What is told of a connection."""
+    """The readings of a connection."""
 
     name: str
     up: bool
@@ -43,7 +43,7 @@ class ConnectionFacts:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is told of a sidecar at a moment.
+    """The readings of a sidecar at a moment.
 
     Attributes:
         version: of the program.

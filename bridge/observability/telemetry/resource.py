@@ -1,4 +1,4 @@
-"""What OpenTelemetry is told about the process that exports."""
+"""The OpenTelemetry resource of the process that exports."""
 
 from __future__ import annotations
 

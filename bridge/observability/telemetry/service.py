@@ -36,7 +36,7 @@ class Telemetry:
 
     Args:
         settings: the configuration.
-        sidecar: what is told of.
+        sidecar: what is reported.
         environment: where OpenTelemetry's variables are.
 
     Attributes:

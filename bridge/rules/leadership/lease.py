@@ -86,8 +86,8 @@ Step: TypeAlias = Look | Write | Rest
 class Lease:
     """The state of one rule's lease in one replica.
 
-    All times are seconds of the replica's own clock. Steps are done one after the other: what became of a write is
-    told (`stored`, `conflict`, `refused` or `unanswered`) before the next step is asked for.
+    All times are seconds of the replica's own clock. Steps are done one after the other: the outcome of a write is
+    reported (`stored`, `conflict`, `refused` or `unanswered`) before the next step is asked for.
 
     Args:
         me: what this replica is called; no two are ever called the same.

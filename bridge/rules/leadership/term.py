@@ -37,7 +37,7 @@ class Leadership(Protocol):
     """Decides who leads.
 
     Attributes:
-        shared: whether there may be other replicas at all; seats are told to stand by only if so.
+        shared: whether there may be other replicas at all; seats go on standby only if so.
     """
 
     shared: bool

@@ -44,7 +44,7 @@ def rule_problems(
                 "at_least_once needs a position that outlives a crash; remove durable: false or use at_most_once",
             )
         if problem := dialect_problem(version):
-            if rule.dialect:  # else it is told once, where the configuration's dialect stands
+            if rule.dialect:  # else it is reported once, where the configuration's dialect stands
                 yield Problem((*at, "dialect"), problem)
         else:
             yield from _problems(rule, at, version, connections)

@@ -255,7 +255,7 @@ function character(bytes, at) {
   } catch { return null; }
 }
 
-/** Bytes such that every one of them can be told: line ends, tabs, spaces and what has no picture. */
+/** Bytes such that every one of them is visible: line ends, tabs, spaces and what has no picture. */
 function spelt(bytes) {
   const made = [];
   let plain = "";

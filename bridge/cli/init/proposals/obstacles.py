@@ -1,4 +1,4 @@
-"""What stands in the way of proposed rules, as far as it can be told from what was seen: malformed, or a loop. Pure."""
+"""What stands in the way of proposed rules, as far as what was seen shows it: malformed, or a loop. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must become of a stream before a rule can run. It is told, never done."""
+"""How a stream must change before a rule can run. The change is printed, never made."""
 
 from __future__ import annotations
 
