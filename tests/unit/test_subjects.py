@@ -1,0 +1,35 @@
+"""The check of commit subjects in CI."""
+
+from __future__ import annotations
+
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / ".ci" / "subjects"
+
+
+@pytest.fixture(scope="module")
+def subjects() -> ModuleType:
+    loader = SourceFileLoader("subjects", str(SCRIPT))
+    spec = spec_from_loader("subjects", loader)
+    assert spec is not None
+    module = module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("subject", ["copying: resume after a restart", "docs: x " + "y" * 63])
+def test_a_subject_is_right(subjects: ModuleType, subject: str) -> None:
+    assert subjects.problem(subject) == ""
+
+
+@pytest.mark.parametrize(
+    "subject",
+    ["What becomes of it", "copying:resume", "copying: ", "Copying: resume", "docs: one thing.", "docs: " + "y" * 67],
+)
+def test_a_subject_is_wrong(subjects: ModuleType, subject: str) -> None:
+    assert subjects.problem(subject)
