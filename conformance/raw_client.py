@@ -35,7 +35,7 @@ _NO_RESPONDERS = b"NATS/1.0 503"
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """How to be let in; what the URL says (``user:password@`` or ``token@``) counts where nothing is here."""
+    """Credentials; what the URL says (``user:password@`` or ``token@``) counts where nothing is here."""
 
     user: str = ""
     password: str = field(default="", repr=False)
@@ -88,10 +88,10 @@ class RawClient:
 
     @classmethod
     async def connect(cls, url: str, credentials: Credentials | None = None) -> Self:
-        """Connect and be let in.
+        """Connect and authenticate.
 
         Raises:
-            SubjectError: not reachable, not a NATS server, or it does not let us in.
+            SubjectError: not reachable, not a NATS server, or it refuses the credentials.
         """
         try:
             async with asyncio.timeout(LIMIT):
@@ -330,7 +330,7 @@ def _resolve(future: asyncio.Future[Any], value: object) -> None:
 def _identified(
     user: str | None, password: str | None, credentials: Credentials, info: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The members of CONNECT by which the server lets us in."""
+    """The members of CONNECT that authenticate the client."""
     if credentials.creds is not None:
         return _signed(credentials.creds, str(info.get("nonce", "")))
     if credentials.user:

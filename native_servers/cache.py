@@ -70,7 +70,7 @@ class ServerCache:
 
     @contextmanager
     def turn(self, version: str) -> Iterator[None]:
-        """Hold the right to fetch ``version``; other processes wait here until it is given back."""
+        """Hold the right to fetch ``version``; other processes wait here until it is released."""
         self._folder.mkdir(parents=True, exist_ok=True)
         with (self._folder / f".{version}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)

@@ -20,7 +20,7 @@ class Input:
     """A token of the subject that went into a function.
 
     ``index`` is the wildcard number as written (None where a function takes the entire subject),
-    ``position`` the token's place in the subject from 1 (None likewise), ``value`` its bytes.
+    ``position`` the token's place in the subject from 1 (None in that case), ``value`` its bytes.
     """
 
     index: int | None

@@ -14,7 +14,7 @@ between single spaces; each minor line added some at the end:
  6    the origin's identity, if its server tells one                2.15.0
 ====  ==========================================================  =========
 
-Several filters are joined by form feeds, several destinations likewise; what is empty shows as ``>``. Still older
+Several filters are joined by form feeds, and so are several destinations; what is empty shows as ``>``. Still older
 servers wrote the whole reply subject of the delivery (``$JS.ACK.…``), which is understood as stream and sequence.
 A subject with a space in it (2.10 can store one) cannot be distinguished from the next field; such a value is read from
 the left as far as the numbered fields go.

@@ -15,7 +15,7 @@ __all__ = ["keep_freed_memory"]
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
 _KEPT = 16 << 20  # bytes at the end of the heap that may be free
 _AT_ONCE = 4 << 20  # bytes that the heap grows by
-_OWN_MAPPING = 8 << 20  # bytes from which a piece is given back for itself
+_OWN_MAPPING = 8 << 20  # bytes from which a piece is freed alone
 
 
 def keep_freed_memory() -> bool:

@@ -204,7 +204,7 @@ async def open_link(name: str, options: Mapping[str, Any], *, client_name: str) 
             limit.reschedule(0)  # every server has said no: waiting would not help
 
     try:
-        # nats-py tries the servers for ever with -1, also at the start; the time limit ends that.
+        # nats-py tries the servers without end with -1, also at the start; the time limit ends that.
         async with limit:
             await link.client.connect(
                 **options,

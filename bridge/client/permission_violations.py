@@ -15,7 +15,7 @@ def refused_publication(text: str) -> bytes:
 
 
 def refused_subscription(text: str) -> bytes:
-    """The subject that may not be subscribed to, likewise."""
+    """The subject that may not be subscribed to, in lower case; empty if it is not about that."""
     return _subject(text, "subscription")
 
 

@@ -220,7 +220,7 @@ class _WideTransport(TcpTransport):
                 raise
 
     def release(self) -> None:
-        """Close the socket: where a server did not let us in, nats-py leaves it to the garbage collector."""
+        """Close the socket: after a failed authentication, nats-py leaves it to the garbage collector."""
         for writer in (self._io_writer, self._bare_io_writer):
             if writer is not None:
                 writer.close()

@@ -27,7 +27,7 @@ class Gate(Protocol):
         """Seconds for which the operating system may try to send what was written; None for as long as it likes."""
 
     async def opened(self) -> None:
-        """Wait until writing is allowed; for ever where it never will be, until the rule is stopped."""
+        """Wait until writing is allowed; where it never will be, until the rule is stopped."""
 
 
 class _AlwaysOpen:

@@ -39,19 +39,19 @@ class LogEvent:
 
 EVENTS: Final[dict[str, LogEvent]] = {
     # -- the process
-    "sidecar.starting": LogEvent("info", "The process has begun.", ("name", "config", "rules"), always=True),
+    "sidecar.starting": LogEvent("info", "The process has started.", ("name", "config", "rules"), always=True),
     "sidecar.ready": LogEvent(
         "info",
-        "Every rule was looked at; those that can work do, others wait for a stream or stand by.",
+        "Every rule was checked: it runs, waits for a stream, or is on standby.",
         ("name", "rules", "waiting", "standby", "http"),
         always=True,
     ),
-    "sidecar.draining": LogEvent("info", "The end was asked for; rules finish.", ("reason",), always=True),
+    "sidecar.draining": LogEvent("info", "A stop was requested; rules drain.", ("reason",), always=True),
     "sidecar.stopped": LogEvent("info", "All rules have finished; nothing is in flight.", always=True),
-    "sidecar.ended": LogEvent("error", "The sidecar ends because of an error.", ("reason",), always=True),
+    "sidecar.ended": LogEvent("error", "The sidecar stops because of an error.", ("reason",), always=True),
     "sidecar.refused": LogEvent("error", "The sidecar does not start.", ("code", "reason"), always=True),
-    "http.failed": LogEvent("error", "An answer over HTTP met a fault in the program.", ("path", "reason")),
-    "http.watch_failed": LogEvent("error", "The watch for wedged rules met a fault in the program.", ("reason",)),
+    "http.failed": LogEvent("error", "A fault in the program failed an HTTP request.", ("path", "reason")),
+    "http.watch_failed": LogEvent("error", "A fault in the program failed the watch for wedged rules.", ("reason",)),
     # -- reading the configuration again
     "reload.begins": LogEvent("info", "The file is read again.", ("asked_by", "config"), always=True),
     "reload.applied": LogEvent("info", "The new configuration is in force.", ("asked_by", "rules"), always=True),
@@ -72,14 +72,16 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "warning", "A rule's durable consumer stays on the server, and no rule uses it.", ("consumer",), always=True
     ),
     # -- connections
-    "connection.lost": LogEvent("warning", "A connection broke; it is tried again for ever."),
-    "connection.back": LogEvent("info", "A connection is back, its subscriptions included.", ("server",)),
-    "connection.closed": LogEvent("error", "The server ended a connection for good.", ("reason",), always=True),
+    "connection.lost": LogEvent("warning", "A connection was lost; the sidecar reconnects until it succeeds."),
+    "connection.back": LogEvent("info", "A connection is restored, with its subscriptions.", ("server",)),
+    "connection.closed": LogEvent(
+        "error", "The server closed a connection, and the sidecar does not reconnect.", ("reason",), always=True
+    ),
     "connection.refused": LogEvent(
         "error", "The server refused a publication, request or subscription of ours.", ("server_says",)
     ),
     "connection.not_let_in": LogEvent(
-        "error", "A server does not let us in again: credentials or TLS; tried again for ever.", ("reason",)
+        "error", "A server refused a reconnect: credentials or TLS. The sidecar keeps trying.", ("reason",)
     ),
     "connection.error": LogEvent("warning", "Something went wrong on a connection.", ("error",)),
     # -- a rule's life
@@ -102,43 +104,55 @@ EVENTS: Final[dict[str, LogEvent]] = {
         ),
         always=True,
     ),
-    "rule.waiting": LogEvent("warning", "A stream that the rule needs is not there, or does not take it.", ("reason",)),
-    "rule.start_delayed": LogEvent(
-        "warning", "A server cannot be asked now; the start is tried again.", ("reason", "again_in")
+    "rule.waiting": LogEvent(
+        "warning", "A stream that the rule needs does not exist, or does not accept its messages.", ("reason",)
     ),
-    "rule.failed": LogEvent("error", "A rule ended, and with it the sidecar.", ("reason",), always=True),
-    "rule.stopped": LogEvent("info", "A rule finished; with what it counted.", always=True),
+    "rule.start_delayed": LogEvent(
+        "warning", "A server does not answer; the start is retried.", ("reason", "again_in")
+    ),
+    "rule.failed": LogEvent("error", "A rule failed; the sidecar stops.", ("reason",), always=True),
+    "rule.stopped": LogEvent("info", "A rule has stopped; its counters.", always=True),
     "rule.ended_at_once": LogEvent(
         "warning",
         "A rule ended without finishing; the next leader, or the next start, does what was in flight.",
         always=True,
     ),
-    "rule.lead_lost": LogEvent("warning", "Another replica may do the rule's work by now.", always=True),
-    "rule.abandoned": LogEvent("error", "A rule took too long to finish.", ("lost",), always=True),
-    "rule.abandon_incomplete": LogEvent("error", "Its consumer was left as it was.", ("reason",), always=True),
+    "rule.lead_lost": LogEvent("warning", "The lease may have expired; another replica may run the rule.", always=True),
+    "rule.abandoned": LogEvent("error", "A rule did not drain in time and was stopped.", ("lost",), always=True),
+    "rule.abandon_incomplete": LogEvent(
+        "error", "A rule was stopped, and its consumer could not be updated.", ("reason",), always=True
+    ),
     "rule.drain_incomplete": LogEvent("error", "A rule could not finish what was in flight.", ("reason",), always=True),
-    "rule.drain_failed": LogEvent("error", "A rule's end went wrong.", ("reason",), always=True),
-    "rule.drain_timeout": LogEvent("error", "A rule was still busy at the end of its time.", ("seconds",), always=True),
+    "rule.drain_failed": LogEvent("error", "The drain of a rule failed.", ("reason",), always=True),
+    "rule.drain_timeout": LogEvent(
+        "error", "A rule was still draining when its time was over.", ("seconds",), always=True
+    ),
     # -- replicas
-    "leadership.ready": LogEvent("info", "Leases can be read and written.", ("replica", "ttl"), always=True),
-    "leadership.bucket_made": LogEvent("info", "The bucket of the leases was not there.", ("bucket",), always=True),
+    "leadership.ready": LogEvent(
+        "info", "The bucket of the leases is readable and writable.", ("replica", "ttl"), always=True
+    ),
+    "leadership.bucket_made": LogEvent("info", "The bucket of the leases was created.", ("bucket",), always=True),
     "leadership.few_servers": LogEvent(
         "info", "The cluster has too few servers for the bucket, as far as they have met.", ("bucket",), always=True
     ),
     "leadership.one_server": LogEvent(
-        "warning", "The bucket was made on one server of a cluster.", ("bucket", "reason"), always=True
+        "warning", "The bucket was created with one replica, in a cluster.", ("bucket", "reason"), always=True
     ),
     "leadership.bucket_gone": LogEvent(
         "warning", "The bucket of the leases was deleted; it is recreated.", ("bucket",)
     ),
     "leadership.bucket_missing": LogEvent("warning", "The bucket of the leases cannot be recreated.", ("reason",)),
-    "leadership.no_hints": LogEvent("warning", "Writes of leases are not heard, only seen.", ("reason",)),
+    "leadership.no_hints": LogEvent(
+        "warning", "Changes of leases are polled: the user may not subscribe to them.", ("reason",)
+    ),
     "leadership.no_answer": LogEvent("warning", "The bucket of the leases does not answer.", ("reason",)),
     "leadership.refused": LogEvent("warning", "The bucket refuses a lease.", ("reason",)),
     "leadership.leads": LogEvent("info", "This replica leads the rule from now on.", ("term",), always=True),
     "leadership.lost": LogEvent("warning", "This replica's term is over.", ("term",), always=True),
-    "leadership.given_back": LogEvent("info", "The lease was given back.", ("term", "stored"), always=True),
-    "leadership.failed": LogEvent("error", "The task of a lease ended with a fault.", ("reason",), always=True),
+    "leadership.given_back": LogEvent("info", "The lease was released.", ("term", "stored"), always=True),
+    "leadership.failed": LogEvent(
+        "error", "A fault in the program ended the task of a lease.", ("reason",), always=True
+    ),
     # -- what rules meet
     "rule.last_sequence_inexact": LogEvent(
         "warning", "The stream's limits cannot be followed from outside: Nats-Last-Sequence can differ.", ("because",)
@@ -160,34 +174,48 @@ EVENTS: Final[dict[str, LogEvent]] = {
     ),
     "rule.side_effects": LogEvent("warning", "Watching changes what the stream holds, as was allowed."),
     "rule.predecessor_not_seen": LogEvent(
-        "warning", "A message's predecessor could not be asked for; it waits.", ("reason",)
+        "warning", "The predecessor of a message could not be requested; the message waits.", ("reason",)
     ),
-    "rule.stream_not_seen": LogEvent("warning", "The stream's state could not be asked for.", ("reason",)),
+    "rule.stream_not_seen": LogEvent("warning", "The stream's state could not be requested.", ("reason",)),
     "rule.selects_nothing": LogEvent("warning", "The origin has no subject that the rule selects."),
-    "rule.second_transform": LogEvent("warning", "The stream transforms subjects itself, too.", ("native",)),
-    "rule.message_refused": LogEvent("warning", "A publisher's message cannot be passed on.", ("reason", "so_far")),
-    "rule.overloaded": LogEvent("warning", "Messages come faster than the server takes them.", ("so_far",)),
-    "rule.advisories_dropped": LogEvent("warning", "More advisories came than may wait.", ("so_far",)),
+    "rule.second_transform": LogEvent(
+        "warning", "The stream has a subject transform of its own, which is applied second.", ("native",)
+    ),
+    "rule.message_refused": LogEvent("warning", "A publisher's message was refused.", ("reason", "so_far")),
+    "rule.overloaded": LogEvent("warning", "Messages arrive faster than the server accepts them.", ("so_far",)),
+    "rule.advisories_dropped": LogEvent("warning", "Too many advisories wait; the newest were dropped.", ("so_far",)),
     "rule.own_advisory": LogEvent("warning", "An advisory about the rule's own results was left out.", ("so_far",)),
     "rule.message_not_readable": LogEvent("warning", "The message of an advisory cannot be read.", ("reason",)),
-    "rule.message_not_seen": LogEvent("warning", "It cannot be read now; tried again.", ("reason",)),
-    "rule.stream_silent": LogEvent("warning", "A stream did not confirm; published again.", ("messages",)),
-    "rule.refused_by_stream": LogEvent("error", "A stream refuses a message for good.", ("reason",)),
-    "rule.target_streams_unknown": LogEvent("warning", "It is not known which streams take the results.", ("reason",)),
+    "rule.message_not_seen": LogEvent(
+        "warning", "The message of an advisory cannot be read now; retried.", ("reason",)
+    ),
+    "rule.stream_silent": LogEvent(
+        "warning", "A stream did not confirm messages; they are published again.", ("messages",)
+    ),
+    "rule.refused_by_stream": LogEvent("error", "A stream rejected a message permanently.", ("reason",)),
+    "rule.target_streams_unknown": LogEvent(
+        "warning", "The streams that store the rule's messages are unknown.", ("reason",)
+    ),
     # -- reading a stream
     "intake.consumer_away": LogEvent(
         "warning",
-        "The server of the rule's ephemeral consumer is away or was; another is made.",
+        "The server of the rule's ephemeral consumer is or was away; the consumer is recreated.",
         ("consumer", "reason"),
     ),
-    "intake.waiting": LogEvent("warning", "The server cannot be asked for a consumer or a range now.", ("reason",)),
+    "intake.waiting": LogEvent(
+        "warning", "The server does not answer a request for a consumer or a range.", ("reason",)
+    ),
     "intake.recovered": LogEvent(
-        "info", "What was missing between two deliveries was read again.", ("consumer", "messages", "upto")
+        "info", "Messages that were missing between two deliveries were read again.", ("consumer", "messages", "upto")
     ),
     "intake.unbound": LogEvent(
-        "warning", "The server takes the consumer's listener for gone; it subscribes again.", ("consumer",)
+        "warning",
+        "The server considers the consumer's subscription inactive; the rule subscribes again.",
+        ("consumer",),
     ),
-    "intake.consumer_recreated": LogEvent("warning", "The rule's consumer was gone.", ("consumer", "after")),
+    "intake.consumer_recreated": LogEvent(
+        "warning", "The rule's consumer was deleted, and was recreated.", ("consumer", "after")
+    ),
     "intake.stream_recreated": LogEvent("warning", "The stream is a new one of the same name.", ("created",)),
     "intake.stream_shorter": LogEvent(
         "warning", "The server lost the end of the stream.", ("position", "last_sequence")
@@ -203,13 +231,19 @@ EVENTS: Final[dict[str, LogEvent]] = {
     ),
     # -- copying
     "copying.begins": LogEvent("info", "An entry is copied from here on.", ("after_sequence", "already_there")),
-    "copying.begins_at_time": LogEvent("warning", "No copy tells the position; a time does.", ("time",)),
-    "copying.searching_position": LogEvent("info", "The target is read backwards for copies.", ("searched", "left")),
-    "copying.interrupted": LogEvent("warning", "It is not known what was stored; looked up again.", ("reason",)),
-    "copying.incomplete": LogEvent(
-        "warning", "An interruption left copies out; they are made now.", ("missing", "of_lost_messages")
+    "copying.begins_at_time": LogEvent(
+        "warning", "No copy in the target names the position; copying starts at a time.", ("time",)
     ),
-    "copying.assumed_deleted": LogEvent("warning", "Copies are not in the target any more.", ("messages",)),
+    "copying.searching_position": LogEvent("info", "The target is read backwards for copies.", ("searched", "left")),
+    "copying.interrupted": LogEvent(
+        "warning", "What the target stored is unknown; the next round looks it up.", ("reason",)
+    ),
+    "copying.incomplete": LogEvent(
+        "warning", "An interruption left copies out; they are stored now.", ("missing", "of_lost_messages")
+    ),
+    "copying.assumed_deleted": LogEvent(
+        "warning", "Copies are missing in the target and are treated as deleted.", ("messages",)
+    ),
     "copying.origin_shorter": LogEvent(
         "warning", "The server lost the end of the origin.", ("position", "last_sequence")
     ),
@@ -217,20 +251,24 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "copying.renamed_headers": LogEvent(
         "warning", "The target does not store a counter's or schedule's headers; they have other names."
     ),
-    "copying.waits": LogEvent("warning", "The target takes nothing at the moment; nothing is lost.", ("server_says",)),
-    "copying.continues": LogEvent("info", "The target takes messages again."),
+    "copying.waits": LogEvent("warning", "The target accepts nothing at the moment; copying waits.", ("server_says",)),
+    "copying.continues": LogEvent("info", "The target accepts messages again."),
     "copying.rejected": LogEvent(
-        "warning", "The target refuses a message for good; on_rejected decides.", ("sequence", "reason", "published_to")
+        "warning",
+        "The target rejected a message permanently; on_rejected decides.",
+        ("sequence", "reason", "published_to"),
     ),
     # -- loops
-    "loops.not_seen": LogEvent("warning", "A part of the accounts could not be looked at for loops.", ("reason",)),
+    "loops.not_seen": LogEvent("warning", "A part of the accounts could not be searched for loops.", ("reason",)),
     "loops.native": LogEvent("warning", "The servers' own configuration has a loop that no rule is in.", ("reason",)),
     # -- telemetry
-    "telemetry.exports": LogEvent("info", "Metrics or traces are sent by OTLP.", ("metrics", "traces"), always=True),
-    "telemetry.not_exported": LogEvent("warning", "OTLP is asked for, and cannot be done.", ("reason",)),
-    "telemetry.no_traces": LogEvent("warning", "Traces are asked for, and go nowhere.", ("trace",)),
-    "telemetry.export_failed": LogEvent("warning", "What was to be sent by OTLP was not taken.", ("signal",)),
-    "telemetry.last_export_failed": LogEvent("warning", "The last of it was not taken at the end.", ("seconds",)),
+    "telemetry.exports": LogEvent(
+        "info", "Metrics or traces are exported by OTLP.", ("metrics", "traces"), always=True
+    ),
+    "telemetry.not_exported": LogEvent("warning", "OTLP is configured, and cannot be started.", ("reason",)),
+    "telemetry.no_traces": LogEvent("warning", "Traces are configured, and have no exporter.", ("trace",)),
+    "telemetry.export_failed": LogEvent("warning", "An OTLP export failed.", ("signal",)),
+    "telemetry.last_export_failed": LogEvent("warning", "The last OTLP export before the stop failed.", ("seconds",)),
 }
 """By name."""
 

@@ -228,5 +228,5 @@ class Run(ABC):
             self._failed(self)
 
     def _counted(self) -> dict[str, int]:
-        """What was counted, without the noughts."""
+        """The non-zero counters."""
         return {name: n for name, n in self.counters.as_dict().items() if n}

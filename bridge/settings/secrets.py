@@ -115,8 +115,8 @@ class Signer(Protocol):
 class CredsFile:
     """A credentials file: read again for every connect, so that a rotated one is used after a reconnect.
 
-    While the file is being replaced, what it held last counts. (nats-py, given the path, reads a file without a JWT for
-    ever.)
+    While the file is being replaced, what it held last counts. (nats-py, given the path, reads a file without a JWT
+    endlessly.)
 
     Args:
         field: the field that names the file, for messages.

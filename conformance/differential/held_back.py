@@ -20,7 +20,7 @@ __all__ = ["held_back"]
 
 _ENDS_AT_NULL = "a null among the sources ends the server"
 _ENDS_AT_ZERO = "partition with modulus 0 ends the server"
-_LOOPS = "the empty republish of an update loops for ever"
+_LOOPS = "the empty republish of an update loops endlessly"
 _FEEDS_ITSELF = "what is republished falls on the stream's own subjects"
 _TAKES_API = "the stream would take the requests to the server itself"
 _NO_SUCH_SUBJECT = "no API subject can name such a stream"

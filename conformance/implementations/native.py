@@ -104,7 +104,7 @@ class RunningServer:
 
     Args:
         url: such as ``nats://127.0.0.1:4222``.
-        credentials: how to be let in.
+        credentials: of the user.
     """
 
     at_once = 1

@@ -217,7 +217,7 @@ class Stage:
         return answer
 
     async def settle(self, stream: str, messages: int, last_sequence: int = 0) -> None:
-        """Wait until a stream holds so many messages and lags behind no origin; not for ever.
+        """Wait until a stream holds so many messages and lags behind no source; for a limited time.
 
         ``last_sequence`` is that of the last message to wait for, where limits of the stream make room on the way.
         """

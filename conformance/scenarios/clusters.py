@@ -17,7 +17,7 @@ from nats_bridge.native_servers import NativeCluster, NativeServer
 
 _REPUBLISH = {"src": "in.*", "dest": "out.$1"}
 _ANSWER_LIMIT = 2.0
-"""Seconds until a request that went to a server which is no more is sent again."""
+"""Seconds until a request that went to an ended server is sent again."""
 _ELECTION_LIMIT = 10.0
 """Seconds until a leader that is still the same one is asked again to hand over."""
 

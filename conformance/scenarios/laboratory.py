@@ -102,7 +102,7 @@ class Laboratory:
         return Account(client)
 
     async def has_ended(self, server: NativeServer, account: Account) -> bool:
-        """Whether the server process is no more; asked of a connection that the process would have closed."""
+        """Whether the server process has ended; asked of a connection that the process would have closed."""
         try:
             await account.client.flush()
         except SubjectError:

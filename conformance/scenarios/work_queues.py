@@ -107,7 +107,7 @@ async def observer_of_an_interest_stream(laboratory: Laboratory) -> Mapping[str,
 
 @scenario
 async def observer_of_a_work_queue(laboratory: Laboratory) -> Mapping[str, Any]:
-    """The same consumer on a work queue is let in beside a worker, and leaves the messages to the worker."""
+    """The same consumer on a work queue is accepted beside a worker, and leaves the messages to the worker."""
     account = await laboratory.connect(await laboratory.server())
     await account.create("Q", subjects=["in.*"], retention="workqueue")
     await _consume(account, "Q", durable_name="D", ack_policy="explicit")

@@ -22,7 +22,7 @@ LOCK: Final = "_capture.lock"
 def locked(place: Place) -> Iterator[None]:
     """Be the one that writes to a directory.
 
-    The lock of a process of this machine that is no more is taken over; what has become of one elsewhere cannot be
+    The lock of a process of this machine that has ended is taken over; the state of one elsewhere cannot be
     known, and its file must be removed by somebody who does.
 
     Raises:

@@ -100,7 +100,7 @@ class Result:
 def compared(
     spark: SparkSession, left: Place, right: Place, wanted: Wanted, progress: Progress | None = None
 ) -> Iterator[Result]:
-    """Compare two sides. What Spark keeps for the result is given back when the block ends.
+    """Compare two sides. What Spark keeps for the result is released when the block ends.
 
     Raises:
         OptionError: nothing identifies messages, or the options do not go together.

@@ -83,7 +83,7 @@ class OpenSide:
     last: int
 
     def close(self) -> None:
-        """Give back what holds the messages."""
+        """Release what holds the messages."""
         self.frame.unpersist()
 
     @classmethod

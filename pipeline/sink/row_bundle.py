@@ -24,8 +24,8 @@ class RowBundle:
     Attributes:
         names: numbers by which the rows are known, ascending: in a partition from 1, or a history's sequences.
         subjects: as `pa.BinaryArray`.
-        blocks: the header blocks, likewise.
-        payloads: likewise.
+        blocks: the header blocks, in the same form.
+        payloads: in the same form.
     """
 
     names: Sequence[int]

@@ -165,7 +165,7 @@ class _Held:
                     return one
             if high - low <= 1:
                 return max(low, self.first)
-            # Where it would be if messages were spread evenly, but never so close to an end that it takes for ever.
+            # Where it would be if messages were spread evenly, but never so close to an end that the steps get tiny.
             spread = (wanted - self.upto[low]) / (self.upto[high] - self.upto[low])
             guess = low + round((high - low) * min(max(spread, 0.1), 0.9))
             guess = min(max(guess, low + 1), high - 1)

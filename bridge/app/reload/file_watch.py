@@ -21,7 +21,7 @@ def content_hash(path: Path) -> str | None:
 
 
 async def changes_of(path: Path) -> AsyncIterator[str]:
-    """The hash of the file's content, whenever two looks in a row saw the same; for ever, and every time.
+    """The hash of the file's content, each time that two reads in a row saw the same; never ends.
 
     Kubernetes swaps the link `..data` on the way to the file, editors write it bit by bit: content that two looks agree
     on is whole.

@@ -13,7 +13,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 def sparkline(values: Sequence[float | None], width: int) -> str:
     """The last `width` values, the newest at the right; a blank where there is none.
 
-    The lowest bar is nought, the highest the largest value shown.
+    The lowest bar is zero, the highest the largest value shown.
     """
     shown = list(values[-width:]) if width > 0 else []
     top = max((value for value in shown if value is not None), default=0)

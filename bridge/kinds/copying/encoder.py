@@ -79,7 +79,7 @@ class CopyLoop:
     Attributes:
         there: sequences that the target holds already, in front of which others are missing.
         identified: how the header line of a copy's message id begins, up to the sequence.
-        record: how the line of its source record begins, likewise; empty where copies carry none.
+        record: how the line of its source record begins; empty where copies carry none.
         limit: bytes that the target takes in one message.
         counts: whether the target is a counter stream.
         is_random: whether a subject may be another one each time.

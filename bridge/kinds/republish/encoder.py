@@ -48,7 +48,7 @@ class RepublishLoop:
         retention: the model of what the stream has removed.
         counters: where to count.
         own_subjects: the stream's own subjects where the target is the stream's own account: what would land there
-            is not published, because it would be stored and republished for ever.
+            is not published, because it would be stored and republished endlessly.
         exclude: subjects that are not republished, whatever the rule's source says.
         max_payload: bytes that the target server accepts in one message, headers included.
     """

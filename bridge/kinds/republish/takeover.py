@@ -133,7 +133,7 @@ class _First:
             self._arrived.set()
 
     async def wait(self) -> None:
-        """Wait for it, not for ever: it need not have any."""
+        """Wait for it, for a limited time: it need not have any."""
         try:
             async with asyncio.timeout(_QUIET):
                 await self._arrived.wait()

@@ -100,7 +100,7 @@ class Outcome:
 
 
 Hint: TypeAlias = Callable[[str, bool], None]
-"""Called with a rule, and whether its lease was given back, when somebody writes a lease, before it is stored."""
+"""Called with a rule, and whether its lease was released, when somebody writes a lease, before it is stored."""
 
 
 class LeaseStore:

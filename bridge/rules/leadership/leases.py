@@ -108,7 +108,7 @@ class Leases:
         return holding.lease.holder if holding is not None else ""
 
     async def close(self) -> None:
-        """Give back what is held, and close the connection; see `Leadership`."""
+        """Release all leases, and close the connection; see `Leadership`."""
         await asyncio.gather(*(holding.end() for holding in self._holdings.values()))
         await self._store.close()
         with contextlib.suppress(OSError, TimeoutError):
@@ -196,7 +196,7 @@ class _Holding:
             raise
 
     async def end(self) -> None:
-        """Give back what is held, want nothing any more."""
+        """Release the lease; want it no more."""
         self._ending = True
         self._wake.set()
         task = self._task

@@ -59,7 +59,7 @@ def _problems(rule: Rule, at: Path, version: str, connections: Mapping[str, Conn
 
             return copying_problems(rule, at, version)
         case SubjectTransformRule():
-            from nats_bridge.bridge.settings.checks.ingress import ingress_problems  # likewise
+            from nats_bridge.bridge.settings.checks.ingress import ingress_problems  # for the same reason
 
             connection = connections.get(rule.connection, Connection())
             return ingress_problems(rule, at, version, connection.inbox_prefix)

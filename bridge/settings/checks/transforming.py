@@ -53,7 +53,7 @@ def remedy(
     Args:
         code: that of the `TransformError`.
         source: as people wrote it.
-        destination: likewise.
+        destination: the same.
         build: makes the transform as the newest server does.
     """
     told = _remedy(code, source, destination, build)
