@@ -91,7 +91,7 @@ async def _questions(here: Terminal, peer: RawPeer) -> None:
     await peer.api("CONSUMER.DURABLE.CREATE.JOBS.workers", {"stream_name": "JOBS", "config": durable})
     for number in range(3):
         await peer.store(b"orders.eu.%d" % number)
-    rule = "What shall a rule do"
+    rule = "What should a rule do"
     await here.asked(
         (rule, "3"),
         ("Subjects of ORDERS [orders.>]", ""),

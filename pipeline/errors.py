@@ -84,7 +84,7 @@ class RowError(PipelineError):
 
 
 class UnreachableError(PipelineError):
-    """A task found no server, or lost it for good."""
+    """A task found no server, or lost it permanently."""
 
     code = "unreachable"
     exit_code = EXIT_UNREACHABLE

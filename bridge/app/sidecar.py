@@ -94,7 +94,7 @@ class Sidecar:
 
     @property
     def error(self) -> BaseException | None:
-        """The error of the first rule that failed, or of a connection that ended for good."""
+        """The error of the first rule that failed, or of a connection that was closed permanently."""
         return next((seat.error for seat in self.seats if seat.error is not None), self._ended)
 
     @property

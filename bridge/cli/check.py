@@ -24,7 +24,7 @@ __all__ = ["check_command", "finding_line"]
     "--server",
     "server",
     metavar="URL",
-    help="Look at the cluster, too: streams, loops, side effects. 'config' uses the file's own servers.",
+    help="Check the cluster as well: streams, loops, side effects. 'config' uses the file's own servers.",
 )
 @click.option(
     "--permissions",
@@ -69,7 +69,7 @@ def check_command(config: Path, server: str | None, permissions: bool, as_json: 
     else:
         if not server:
             rules = f"{len(settings.rules)} rule{'s' if len(settings.rules) != 1 else ''}"
-            click.echo(f"{config}: good, {rules}; --server URL looks at the cluster, too")
+            click.echo(f"{config}: ok, {rules}; --server URL checks the cluster as well")
         for finding in findings:
             click.echo(finding_line(finding), err=not finding.ok)
     return EXIT_GOOD if ok else EXIT_NO

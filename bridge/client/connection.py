@@ -90,7 +90,7 @@ class Link:
         return self._disconnect_listeners, self._reconnect_listeners, self._refusal_listeners, self._end_listeners
 
     def on_end(self, listener: Callable[[str], None]) -> None:
-        """Call `listener` with the reason when the connection is closed for good, and not by us."""
+        """Call `listener` with the reason when the connection is closed permanently, and not by us."""
         self._end_listeners.append(listener)
 
     async def connected(self) -> None:
@@ -116,7 +116,7 @@ class Link:
         return pong.done() and not pong.cancelled() and not lost.done()
 
     async def close(self) -> None:
-        """Close the connection for good."""
+        """Close the connection permanently."""
         self._closing = True
         await self.client.close()
 
@@ -182,7 +182,7 @@ async def open_link(name: str, options: Mapping[str, Any], *, client_name: str) 
     Args:
         name: the connection's name, for messages.
         options: what `bridge.settings` made of the connection: arguments of nats-py's `connect`.
-        client_name: how the server shall list the client.
+        client_name: the client's name in the server's lists.
 
     Raises:
         ServerUnreachableError: none of the servers answers.

@@ -23,7 +23,7 @@ def publication(subject: bytes, reply: bytes, block: bytes, payload: bytes) -> b
 
 
 class RawRequests:
-    """Requests over one connection, any number under way.
+    """Requests over one connection, any number of them pending.
 
     Args:
         link: the connection.

@@ -1,4 +1,4 @@
-"""A stream's state, from a leader that knows all that its cluster has agreed on."""
+"""A stream's state, from a leader that has caught up with its Raft log."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class BatchSubscription:
     subscription: Subscription
 
     async def unsubscribe(self) -> None:
-        """Tell the server to stop; messages already under way still arrive until `release`."""
+        """Tell the server to stop; messages already in flight still arrive until `release`."""
         if not self.client.is_closed:
             await self.client.stop_delivery(int(self.sid))
 
@@ -468,7 +468,7 @@ class _BatchParser:
             await nc._process_info(info)
         elif kind == b"-ERR":
             text = line[5:].decode("utf-8", "replace").lower()
-            if _CONNECT_ANEW.search(text):  # nats-py would close for good
+            if _CONNECT_ANEW.search(text):  # nats-py would not reconnect
                 refused = errors.Error(f"nats: {text.strip(chr(39))}")
                 await nc._error_cb(refused)
                 await nc._process_op_err(refused)
@@ -537,7 +537,7 @@ class WireClient(Client):
         return BatchSubscription(self, sid, subscription)
 
     async def close(self) -> None:
-        """Close for good, also in the middle of a reconnect, whose socket nats-py would leave open."""
+        """Close permanently, also in the middle of a reconnect, whose socket nats-py would leave open."""
         reconnect = self._reconnection_task
         if reconnect is not asyncio.current_task():
             await end_tasks(reconnect)
@@ -565,7 +565,7 @@ class WireClient(Client):
         return context
 
     def read_in_bulk(self, take: Callable[[bytes], int] | None) -> None:
-        """Let somebody look at each read first, before it is cut into messages.
+        """Install a handler that gets each read before it is cut into messages.
 
         Args:
             take: handles whole protocol operations at the front of what it is given, as many as it likes, and returns
@@ -583,13 +583,13 @@ class WireClient(Client):
         self._batches.routes.pop(sid, None)
 
     def fail_requests(self) -> None:
-        """Let every request under way fail as if its time were up: its answer went with the connection."""
+        """Fail every pending request with a timeout: its answer went with the connection."""
         for future in self._resp_map.values():
             if not future.done():
                 future.set_exception(errors.TimeoutError())
 
     async def stop_delivery(self, sid: int) -> None:
-        """Send UNSUB and keep handing on what is still under way."""
+        """Send UNSUB and keep passing on what is still in flight."""
         await self._send_unsubscribe(sid)
 
     def write_raw(self, data: bytes, gate: Gate = ALWAYS_OPEN) -> None:

@@ -1,4 +1,4 @@
-"""Every event that the sidecar logs: its level, what it means, and the fields that it has beside those of its room.
+"""Every event that the sidecar logs: its level, what it means, and its fields beside those that its module binds.
 
 Every line has `event`, `level` and `timestamp`; a rule's lines have `rule`, and `stream` and `origin` where they are
 about one; a connection's have `connection`. Many have `meaning`, which says what follows. A test holds this table and

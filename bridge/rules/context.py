@@ -27,7 +27,7 @@ class RuleContext:
         failed: called with the run when it cannot continue.
         gate: asked before anything is written.
         measures: told what the rule does; outlives a run that another one of the same rule replaces.
-        tracing: makes spans around batches; None where there shall be none.
+        tracing: makes spans around batches; None for no spans.
     """
 
     sidecar: str

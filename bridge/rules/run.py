@@ -99,7 +99,7 @@ class RuleRun(Protocol):
         """End a `stop` that was cancelled because it took too long."""
 
     async def end_at_once(self) -> None:
-        """End with no word to any server but that nothing more is heard: somebody else may do the rule's work by now.
+        """Fenced stop: only unsubscribe. Another replica may run the rule by now.
 
         In any state. What is in flight is neither written nor acknowledged, and no consumer is touched.
         """

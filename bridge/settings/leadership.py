@@ -13,7 +13,7 @@ __all__ = ["LeadershipField", "LeadershipSettings"]
 
 
 class LeadershipSettings(Part):
-    """Leases of rules in a key-value bucket; without this section, the sidecar takes itself to be the only one."""
+    """Leases of rules in a key-value bucket; without this section, the sidecar assumes that it is the only instance."""
 
     connection: str = Field(default="default", description="connection on which the bucket is")
     bucket: BucketName = Field(default="NATS_BRIDGE", description="the key-value bucket that holds the leases")

@@ -1,4 +1,4 @@
-"""What a rule does with a message that the receiving stream refuses for good."""
+"""What a rule does with a message that the target rejects permanently."""
 
 from __future__ import annotations
 

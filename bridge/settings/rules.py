@@ -82,7 +82,7 @@ class RepublishRule(Part):
     )
     delivery: Delivery = Field(
         default=Delivery.AT_MOST_ONCE,
-        description="at_most_once: nothing is ever doubled; at_least_once: nothing is ever lost",
+        description="at_most_once: nothing is ever duplicated; at_least_once: nothing is ever lost",
     )
     durable: Flag = Field(
         default=True, description="keep the position on the server; false leaves nothing behind there"

@@ -147,7 +147,7 @@ async def _first_subject(account: Account) -> str:
 
 @scenario
 async def source_of_three_replicas(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A sourcing stream of three replicas changes its leader twice: nothing is doubled or left out."""
+    """A sourcing stream of three replicas changes its leader twice: nothing is duplicated or left out."""
     cluster = await laboratory.cluster()
     account = await laboratory.connect(cluster.nodes[0])
     await _created(account, "O", subjects=["in.*"])

@@ -46,7 +46,7 @@ class CopyTask:
         origin: the connection that holds the origin.
         target: the connection that holds the target.
         skip: where to publish what the target refuses; None to stop.
-        client: how the servers shall list the task's connections.
+        client: the name of the task's connections in the servers' lists.
         created: when the origin was created.
         first: the sequence at which the rows begin.
         patience: seconds for which the target may be away or full before the task gives up.

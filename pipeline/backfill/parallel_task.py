@@ -70,7 +70,7 @@ class ParallelTask:
         since: the target's last sequence when the job began.
         target: the connection that holds the target.
         skip: where to publish what the target refuses; None to stop.
-        client: how the servers shall list the task's connections.
+        client: the name of the task's connections in the servers' lists.
         patience: seconds for which the target may be away or full before the task gives up.
     """
 

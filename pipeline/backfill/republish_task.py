@@ -56,7 +56,7 @@ class RepublishTask:
         target: the connection that is published to.
         created_ns: when the history's stream was created, nanoseconds since 1970.
         last: the last sequence wanted; what the results' stream holds of later ones is the live rule's.
-        client: how the servers shall list the task's connections.
+        client: the name of the task's connections in the servers' lists.
         patience: seconds for which the target may be away or full before the task gives up.
     """
 

@@ -22,7 +22,7 @@ class EntrySummary:
         already_there: found in the target, where an earlier attempt had stored them.
         unselected: read and not meant by the entry.
         duplicates: the target had their message ids already.
-        skipped: refused by the target for good and sent to the dead letters.
+        skipped: rejected by the target permanently and sent to the dead letters.
         out_of_order: stored behind later ones.
         seconds: how long it took.
         next_sequence: where the live rule resumes.

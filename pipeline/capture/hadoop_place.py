@@ -16,7 +16,7 @@ class HadoopPlace:
     """A directory that Hadoop's file systems reach.
 
     Where moving a directory is not one step (object stores), a reader may see a part of a chunk while it appears, and
-    what was left half moved is removed by the next run: nothing doubles.
+    what was left half moved is removed by the next run: nothing is stored twice.
     """
 
     def __init__(self, spark: SparkSession, uri: str) -> None:

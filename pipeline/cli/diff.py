@@ -42,7 +42,9 @@ _BY: Final = ("auto", "sequence", "provenance", "provenance:right", "id")
 @click.option("--origin", metavar="NAME", default="", help="What the right side's copies call the left stream.")
 @click.option("--ignore-header", "ignored", metavar="NAME", multiple=True, help="A header that is not compared.")
 @click.option("--allow", "allowed", metavar="KIND", multiple=True, help="A kind of finding that is no difference.")
-@click.option("--transform", nargs=2, metavar="SRC DEST", help="What makes the right side's subjects of the left's.")
+@click.option(
+    "--transform", nargs=2, metavar="SRC DEST", help="Subject transform of the left side before it is compared."
+)
 @click.option("--rule", metavar="NAME", help="The rule of -c FILE that makes copies of the left side's messages.")
 @click.option("--subject", "subjects", metavar="PATTERN", multiple=True, help="Only these subjects, on both sides.")
 @click.option("--left-subject", "left_subjects", metavar="PATTERN", multiple=True, help="Only these of the left.")

@@ -1,7 +1,7 @@
 """One task's rows on their way into the stream: pipelined, in order, each once.
 
 The bridge's `Publisher` does what can be done within a connection. When nobody can tell any more what was stored (the
-connection broke, an answer did not come), the task asks the stream what it holds of the rows that are under way, and
+connection broke, an answer did not come), the task asks the stream what it holds of the rows that are in flight, and
 continues with the others, as a later attempt of Spark's would.
 """
 
@@ -44,7 +44,7 @@ __all__ = ["PartitionWrite", "Written"]
 _Answer = TypeVar("_Answer")
 
 _PIECE: Final = 4096  # rows that become messages together
-_MOST_IN_ORDER: Final = 4 * MOST_UNCONFIRMED  # messages under way of the only task
+_MOST_IN_ORDER: Final = 4 * MOST_UNCONFIRMED  # messages in flight of the only task
 _LONG_WINDOW: Final = 60 * 10**9  # nanoseconds
 _DOUBTED: Final = 1024  # messages that a publisher may ask for again after it has told that they are stored
 _PAUSE: Final = 0.1  # seconds until the next try
@@ -98,7 +98,7 @@ class PartitionWrite:
         self._stack = contextlib.AsyncExitStack()
         self._under_way: deque[RowBundle] = deque()  # sent, and not known to be stored
         self._confirmed = 0  # the name of the last row that is known to be stored, beyond doubt
-        self._behind = 0  # of the target's sequences: what is under way is stored behind it
+        self._behind = 0  # of the target's sequences: what is in flight is stored after it
         self._sent = 0  # rows that the present publisher was given
         self._told: deque[tuple[int, int, int]] = deque()  # lately: how many of them are stored, and the same two then
 
@@ -108,7 +108,7 @@ class PartitionWrite:
         return bool(self._publishers) and self._publisher.waiting
 
     async def add(self, batch: pa.RecordBatch) -> None:
-        """Write a batch of rows; returns when it is under way.
+        """Write a batch of rows; returns when it is in flight.
 
         Args:
             batch: the rows, with columns as the plan's layout says.
@@ -226,7 +226,7 @@ class PartitionWrite:
 
     @property
     def _most_unconfirmed(self) -> int:
-        # With more under way, the server waits for us less often. But many tasks could have too much wait in it; and
+        # With more in flight, the server waits for us less often. But many tasks could have too much wait in it; and
         # what is asked for again must have come to its turn while the ids of the first time are remembered.
         few = not self._plan.options.ordered or self._link.server_version.startswith("2.11.")
         return MOST_UNCONFIRMED if few or self._target.window_ns < _LONG_WINDOW else _MOST_IN_ORDER
@@ -348,7 +348,7 @@ class PartitionWrite:
                     raise self._wrong(operation, f"stream '{self._stream}' does not store this subject any more")
 
     def _keep(self, bundles: list[RowBundle]) -> list[RowBundle]:
-        """Nothing else is under way."""
+        """Nothing else is in flight."""
         left = [bundle for bundle in bundles if bundle]
         self._under_way = deque(left)
         return left

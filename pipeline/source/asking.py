@@ -20,7 +20,7 @@ from nats_bridge.transforms.subject import matches
 
 __all__ = ["Asking"]
 
-_TOGETHER: Final = 256  # requests under way
+_TOGETHER: Final = 256  # pending requests
 _NOT_TEXT: Final = "\ufffd".encode()
 
 

@@ -1,6 +1,6 @@
 """Reading a range of sequences as fast as it comes: a pull consumer of its own, messages asked for in portions.
 
-Asking in portions, of messages and of bytes, bounds what is under way, so that a slow reader costs neither memory nor
+Asking in portions, of messages and of bytes, bounds what is in flight, so that a slow reader costs neither memory nor
 the connection, and little is sent that lies behind the range's end. A consumer without acks knows nothing of what
 arrived: its own count of deliveries, compared with ours, tells whether something was lost. Then a new consumer resumes
 behind what is here.
@@ -136,7 +136,7 @@ class Pull:
         seen = quiet = 0
         at = first - 1
         while True:
-            # What is under way already may reach up to the end if there are no gaps; it is never worth more.
+            # What is in flight already may reach up to the end if there are no gaps; it is never worth more.
             if requests.open <= self.portion // 2 and (want := min(self.portion, last - at - requests.open)) > 0:
                 self._ask(requests, inbox, name, want)
             item = await self._next(arrived)

@@ -30,7 +30,7 @@ __all__ = ["arriving", "read_range"]
 _ROWS: Final = 10_000
 """In a record batch, about; more are no faster."""
 _BYTES: Final = 8 * 1024 * 1024
-"""In a record batch, and under way to a task, about."""
+"""In a record batch, and in flight to a task, about."""
 _PAUSE: Final = 0.1
 """Seconds before a task asks again after something was lost."""
 

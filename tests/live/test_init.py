@@ -355,7 +355,7 @@ async def test_the_questions_lead_to_rules_that_run(
         await peer.create_stream(name="JOBS", subjects=["jobs.>"], retention="workqueue")
         durable = {"durable_name": "workers", "ack_policy": "explicit", "max_deliver": 3}
         await peer.api("CONSUMER.DURABLE.CREATE.JOBS.workers", {"stream_name": "JOBS", "config": durable})
-        rule, dest = "What shall a rule do", "Destination"
+        rule, dest = "What should a rule do", "Destination"
         answers = [
             (rule, "republish"),
             ("Stream", "ORDRES"),  # asked again
@@ -412,11 +412,11 @@ async def test_nothing_is_written_without_consent(native_server: Servers, raw_pe
         ran: Ran = await on_a_terminal(tmp_path, [("Write bridge.yaml?", "n")], *words)
         assert (ran.code, "nothing was written" in ran.out) == (1, True)
         refused = [
-            ("What shall a rule do", "1"),
+            ("What should a rule do", "1"),
             ("Subjects of JOBS", ""),
             ("Destination", ""),
             ("Accept that?", "n"),
-            ("What shall a rule do", "done"),
+            ("What should a rule do", "done"),
         ]
         ran = await on_a_terminal(tmp_path, refused, "--server", server.url)
         assert (ran.code, "nothing was written" in ran.out) == (0, True)

@@ -255,7 +255,7 @@ def _taken(draft: Draft, rule: ProposedRule, err: bool) -> bool:
 
 
 def _nothing_asked_for(seen: Landscape, err: bool) -> int:
-    told = "nats-bridge init: nothing is asked for, and nobody is there to ask: say what the rules shall do"
+    told = "nats-bridge init: nothing is asked for, and nobody is there to ask: say what the rules should do"
     found = suggestions(seen)
     click.echo(told + (", for instance" if found else ""), err=True)
     for suggestion in found:

@@ -22,7 +22,7 @@ _KINDS = ("republish", "sources", "transform", "dead-letters", "done")
 
 
 def interview(draft: Draft, *, err: bool) -> None:
-    """Ask what the rules shall do, until that is all; each answer is checked on the cluster at once.
+    """Ask what the rules should do, until that is all; each answer is checked on the cluster at once.
 
     Args:
         draft: takes the rules.
@@ -51,7 +51,7 @@ class _Interview:
         )
         while True:
             choice = self._prompt(
-                "What shall a rule do",
+                "What should a rule do",
                 default="done" if self._draft.rules else None,
                 type=click.Choice([*numbers, *_KINDS]),
                 show_choices=False,

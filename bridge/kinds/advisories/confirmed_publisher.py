@@ -1,8 +1,8 @@
 """Publishing in order: with the stream's acknowledgement where a stream takes the message, plainly where none does.
 
 A window of messages is written at once and then confirmed. What a stream did not confirm, because it or its server is
-away, is written again until it does; the ids of advisories keep that from doubling anything. What a stream refuses for
-good is replaced by its fallback, if it has one, or given up and counted.
+away, is written again until it does; the ids of advisories keep that from storing anything twice. What a stream rejects
+permanently is replaced by its fallback, if it has one, or given up and counted.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class AdvisoriesCounters:
         stored: confirmed by a stream.
         duplicates: of these, those that the stream had already.
         repeated_out: publications that no stream confirmed, written again.
-        refused: refused by the target's stream for good; not published.
+        refused: rejected by the target's stream permanently; not published.
         in_doubt: published where no stream confirms, and the connection broke, unknown whether they arrived.
         unmatched: not meant by the rule's `src`.
         suppressed: the destination is not a subject that can be published.

@@ -55,7 +55,7 @@ class MessageFetch:
 
         Raises:
             RuleRefusedError: the user may not read the stream.
-            ApiError: the server refuses for good.
+            ApiError: the server refuses permanently.
         """
         while True:
             await self._link.connected()

@@ -22,7 +22,7 @@ class CopyCounters(IntakeCounters):
         renamed_headers: have headers of a counter or a schedule under names of ours, so that they do not act.
         assumed_increments: added their own increment to a counter, because the target does not show any more what it
             has added before.
-        rejected: refused by the target for good and skipped.
+        rejected: rejected by the target permanently and skipped.
         bytes_out: bytes of the written operations.
         waits: times that the target was full or away, and copying waited.
         asked_again: written once more to learn whether they are stored, which message ids make harmless.

@@ -34,7 +34,7 @@ __all__ = ["Counting", "turns"]
 
 _THEIRS, _OURS = b"Nats-Counter-Sources", b"Nats-Bridge-Counter-Sources"
 _VALUE = re.compile(rb"(?<=\nNats-Incr:)[^\r]*")
-_AT_ONCE = 64  # requests under way
+_AT_ONCE = 64  # pending requests
 _LONGEST = 4000  # digits of a total that are read
 
 Totals = dict[str, int]

@@ -1,4 +1,4 @@
-"""What happens to a message that the target refuses for good: the rule stops, or it goes to a dead-letter subject."""
+"""Handles a message that the target rejects permanently: the rule stops, or sends it to a dead-letter subject."""
 
 from __future__ import annotations
 

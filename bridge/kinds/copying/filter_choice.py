@@ -1,4 +1,4 @@
-"""Whether the origin's server shall select, or we.
+"""Decide between filters on the source's server and filters here.
 
 A consumer's filter keeps messages off the wire, but file stores look them up one by one (2.10 delivers some 9,000 a
 second, 2.15 some 90,000, where unfiltered it is 200,000; 2.9 sometimes a thousand). Where a good part of the stream is

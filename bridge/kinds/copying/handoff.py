@@ -155,7 +155,7 @@ class CopyingHandoff:
         return problems
 
     async def _settled_last(self, info: Json) -> int:
-        """The target's last sequence, also where a cluster or a killed sidecar had something under way."""
+        """The target's last sequence, also where a cluster or a killed sidecar had something in flight."""
         config = info["config"]
         if config.get("subjects") and not config.get("no_ack"):
             tokens = config["subjects"][0].split(".")

@@ -48,7 +48,7 @@ async def last_sequence_behind(
             # Written past nats-py's buffer are the copies: they are before this one already.
             answer = await link.client.request(subject.decode(), b"", timeout=_ANSWER_WAIT, headers=_BEYOND)
         except nats_py.errors.NoRespondersError:
-            # Nobody there: between two leaders, or for good.
+            # No responders: between two leaders, or permanently.
             await link.api.stream_info(stream)
             waits(
                 f"stream '{stream}' to answer on its subject '{subject.decode()}', where nobody listens"

@@ -17,7 +17,7 @@ _NOT_NOW = frozenset(
         10023,  # the server's
         10028,  # the account's storage
         10047,  # the server's storage
-        10158,  # a cluster has the same id under way and cannot tell yet
+        10158,  # the same id is pending in a cluster
         10167,  # too many messages wait for the stream
     }
 )
@@ -63,7 +63,7 @@ class Verdict:
             return _strange(payload)  # anybody can listen on the subject and answer
         if answer.get("duplicate"):
             # An id that was taken note of and not stored, which a change of leaders can leave behind, has no sequence.
-            return cls("duplicate", stream, sequence) if sequence else cls("later", stream, description="id under way")
+            return cls("duplicate", stream, sequence) if sequence else cls("later", stream, description="id pending")
         return cls("stored", stream, sequence) if sequence else _strange(payload)
 
     @property

@@ -3,7 +3,7 @@
 The target is read backwards from its end, headers only, in growing pieces, until enough copies of the entry are found
 to tell where it stood and whether an interruption left some out.
 
-An interruption that was mended leaves copies behind later ones: the piece can begin among them, and the later ones are
+A repaired interruption leaves copies after later ones: the piece can begin among them, and the later ones are
 in front of it, however long ago. So what seems to be left out is looked for once more, further back (`whatever_age`).
 """
 
@@ -30,7 +30,7 @@ _log = structlog.get_logger("bridge.copying.target_tail")
 
 _FIRST_PIECE = 4096  # sequences
 _GROWTH = 4
-_TOGETHER_NS = 60 * 10**9  # copies that were under way at the same time are stored within this of each other
+_TOGETHER_NS = 60 * 10**9  # copies that were in flight at the same time are stored within this of each other
 _LAG_PAUSE = 0.1  # seconds until the next look at a replica that has not caught up
 
 

@@ -146,7 +146,9 @@ DROPPED = _counter(
 
 FACTS: Mapping[str, Metric] = MappingProxyType(
     {
-        "duplicate": _counter("duplicate_messages", "Messages that the target had already, so that nothing doubled."),
+        "duplicate": _counter(
+            "duplicate_messages", "Messages that the target had already; they were not stored again."
+        ),
         "redelivered": _counter("redelivered_messages", "Messages that the server delivered again; dropped."),
         "resent": _counter("resent_messages", "Messages written again, because nobody confirmed the first time."),
         "lost": _counter("lost_messages", "Deliveries that went missing and that the stream no longer held."),

@@ -216,7 +216,7 @@ class Lease:
         if not ours:
             if sighting.record is not None or not self.is_open(now):
                 return self.lose()
-            # Deleted under our hands. Nobody else can have begun to write by now; whoever is first from here on leads.
+            # Deleted by another client. No other replica can have begun to write by now; the first to write one leads.
             self._revision = sighting.revision
             self._last_sent = _NEVER
         self._certain = self._checked = True

@@ -99,7 +99,7 @@ class Leases:
         return await holding.win()
 
     def on_end(self, listener: Callable[[str], None]) -> None:
-        """Call `listener` with the reason when the connection of the leases ends for good, and not by us."""
+        """Call `listener` with the reason when the connection of the leases is closed permanently, and not by us."""
         self._link.on_end(listener)
 
     def holder(self, rule: str) -> str:

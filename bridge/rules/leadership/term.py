@@ -18,7 +18,7 @@ class Term(Protocol):
 
     Attributes:
         gate: asked before anything is written for the rule.
-        lost: set when the term is over for good, and not by us: the run is ended at once, with no word to any server.
+        lost: set when the term is over, and not by us: the run stops at once and sends nothing to any server.
     """
 
     gate: Gate

@@ -51,11 +51,11 @@ _ELSE: Final[Mapping[str, tuple[str, ...]]] = {
         "to: west # another connection to publish to, in another account or cluster",
     ),
     "sources": (
-        'on_rejected: {skip: "rejected.copies"} # what the stream refuses for good; stop, the default, waits for you',
+        'on_rejected: {skip: "rejected.copies"} # what the stream rejects permanently; the default stop waits for you',
     ),
     "mirror": (
         "keep_sequence: true # the origin's sequence numbers; then nobody else may publish into the stream",
-        'on_rejected: {skip: "rejected.copies"} # what the stream refuses for good; stop, the default, waits for you',
+        'on_rejected: {skip: "rejected.copies"} # what the stream rejects permanently; the default stop waits for you',
     ),
     "subject_transform": (),
     "advisories": ("to: west # another connection to publish to",),

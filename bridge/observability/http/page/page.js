@@ -460,7 +460,7 @@ async function ask() {
   }
   show();
   setText(byId("updated"), goneSince ? "" : isPaused ? `Paused at ${TIME.format(lastHeard)}` : `Updated ${TIME.format(lastHeard)}`);
-  // A large state on a busy machine is asked for less often: nobody's throughput shall pay for a page that is open.
+  // A large state on a busy machine is asked for less often: an open page must not cost throughput.
   clearTimeout(asking);
   if (!isPaused && !document.hidden) asking = setTimeout(ask, Math.max(LEAST_PAUSE, 10 * (performance.now() - began)));
 }
