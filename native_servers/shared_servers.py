@@ -16,7 +16,7 @@ __all__ = ["SharedServers"]
 class SharedServers:
     """Lazily started servers by version; ``close`` ends them all.
 
-    Whoever shares a server keeps to streams and subjects of their own. ``directory`` holds stores and logs.
+    Users of a shared server keep to streams and subjects of their own. ``directory`` holds stores and logs.
     """
 
     def __init__(self, directory: Path, report: Report = lambda _: None) -> None:

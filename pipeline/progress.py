@@ -293,7 +293,7 @@ class _Screen:
 
     def _write(self, text: str, *, stays: bool) -> None:
         begin = "\r\x1b[K" if self._is_terminal else ""
-        with suppress(OSError):  # whoever reads stderr may have gone
+        with suppress(OSError):  # the reader of stderr may have ended
             sys.stderr.write(f"{begin}{text}{chr(10) if stays else ''}")
             sys.stderr.flush()
         self._open = not stays

@@ -137,7 +137,7 @@ def first_record(block: bytes, header: bytes = HEADER) -> SourceRecord | None:
 
 
 def last_record(block: bytes) -> SourceRecord | None:
-    """The record of whoever stored this message here: the last line of its header block, under either name.
+    """The record of the last writer of this message here: the last line of its header block, under either name.
 
     Whatever a server makes of a copy has the copy's record, and lines of the server's own behind it: what a schedule
     fires (`Nats-Scheduler`), what is republished (`Nats-Stream`), a copy of the copy (its own record). Such a record

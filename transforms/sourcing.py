@@ -113,7 +113,7 @@ class Sourcing:
         """The copy's header block: what may not travel taken out, the record appended.
 
         As the server of the dialect makes it: before 2.11 it takes out the first earlier record alone, and then reads
-        the next one, which a publisher made up, as its own. Whoever has to find a place again uses ``without_records``.
+        the next one, which a publisher made up, as its own. To find a position again, use ``without_records``.
         """
         if b"Nats-" in stored:
             stored = self.bare(stored)

@@ -209,7 +209,7 @@ class Sidecar:
             await changeover.prepare()
             await changeover.apply()
         finally:
-            # Also where a step was cancelled: whoever stops the sidecar must find all that runs.
+            # Also where a step was cancelled: `stop` must find all that runs.
             self._changeover = None
             self._seats, self._assembly = changeover.seats, changeover.assembly
             self._links = [link for link in self._links if not link.client.is_closed]

@@ -122,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = outcome if isinstance(outcome, int) else EXIT_GOOD
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read our output has seen enough (`… | head`). Nothing more can be written, at exit neither.
+        # The reader of our output has ended (`… | head`). Nothing more can be written, at exit neither.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = EXIT_NO
     except (KeyboardInterrupt, click.Abort):

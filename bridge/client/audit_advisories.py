@@ -62,7 +62,7 @@ Removal: TypeAlias = Deleted | Purged | Changed
 
 
 class Removals:
-    """What is heard on one connection, for whoever follows a stream of it.
+    """The advisories of one connection, for all that follow a stream of it.
 
     Args:
         client: the connection.
@@ -104,7 +104,7 @@ class Removals:
 def read_audit(data: bytes) -> Removal | None:
     """What an audit advisory means for a stream; None for refused requests and for all other requests.
 
-    Whoever may publish on the subject can send anything: what is no advisory is None, too.
+    Any user that may publish on the subject can send anything: what is no advisory is None, too.
     """
     try:
         return _read(data)

@@ -23,7 +23,7 @@ async def settled_stream(api: JetStreamApi, stream: str, handled: int, created: 
         api: the connection's API.
         stream: its name.
         handled: the highest sequence that was read from it.
-        created: which stream of that name was read, as `STREAM.INFO` tells it; empty if nobody knows.
+        created: which stream of that name was read, as `STREAM.INFO` reports it; empty if unknown.
 
     Raises:
         ApiError: the server refuses, or does not answer.

@@ -459,7 +459,7 @@ class _BatchParser:
             await nc._process_ping()
         elif kind == b"PONG":
             if nc._pongs and nc._pongs[0].done():
-                nc._pongs[0] = asyncio.get_running_loop().create_future()  # whoever waited for it gave up
+                nc._pongs[0] = asyncio.get_running_loop().create_future()  # its caller gave up
             await nc._process_pong()
         elif kind == b"INFO":
             info = json.loads(line[5:])
@@ -616,7 +616,7 @@ class WireClient(Client):
     def flushed(self) -> asyncio.Future[bool]:
         """Send PING; the future is done at its PONG: by then the server has handled all that was written before.
 
-        Whoever asks while nothing more was written gets the same one.
+        Calls with nothing written in between get the same one.
         """
         self._write_pending()
         asked, writes = self._asked

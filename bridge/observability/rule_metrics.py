@@ -77,7 +77,7 @@ class Backlog:
 
         Args:
             messages: how many.
-            oldest_ns: when the oldest of them was stored, nanoseconds since 1970; 0 if nobody knows.
+            oldest_ns: when the oldest of them was stored, nanoseconds since 1970; 0 if unknown.
             asked_ns: when it was asked, in the same way.
         """
         self.messages = messages
@@ -209,7 +209,7 @@ class Measures:
 
         Returns:
             Seconds; what is known to be late counts, also where another stream cannot be asked. None where there is no
-            stream, or nobody knows.
+            stream, or it is unknown.
         """
         now_ns = time.time_ns()
         in_flight, backlogs = self._in_flight(), tuple(self._backlogs)

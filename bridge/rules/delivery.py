@@ -255,10 +255,10 @@ class Delivery:
         if self._acknowledge is None:
             self._counters.in_doubt += sum(written.messages for written in self._unconfirmed)
             self._unconfirmed.clear()
-            self._progress.set()  # whoever waits for it to be settled has nothing more to wait for
+            self._progress.set()  # callers that wait for it to be settled have nothing more to wait for
 
     def _reconnected(self) -> None:
-        # Where the gate is closed, whoever waits for it writes again.
+        # Where the gate is closed, the caller that waits for it writes again.
         if self._gate.is_open or not self._unconfirmed:
             self._write_again()
         self._changed.set()

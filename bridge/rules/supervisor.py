@@ -4,7 +4,7 @@ Theory of operation. A run does a rule's work once, from its start to its end. A
 the rule's streams are there, when this sidecar leads the rule (see `bridge.rules.leadership`), and again after the lead
 was lost or the configuration changed. Counters and measures belong to the seat, so they continue over runs.
 
-A task brings the run to work and then watches the term. Whoever stops the seat ends that task first, and then the run,
+A task brings the run to work and then watches the term. `stop` ends that task first, and then the run,
 so that nobody else acts on the run meanwhile.
 """
 
@@ -241,7 +241,7 @@ class RuleSeat:
             except BridgeError as error:
                 await self._end_run()
                 if term.lost.is_set():
-                    break  # whoever leads by now may be what was in the way
+                    break  # the new leader may be what was in the way
                 if not error.passing or self._is_awaited:
                     raise
                 if self._leadership.shared:
@@ -315,7 +315,7 @@ class RuleSeat:
         if run is None or not self._at_work:
             return True
         if self._term is not None and self._term.lost.is_set():
-            # Of a drain that whoever waited for it has given up.
+            # Of a drain whose caller no longer waits.
             await end_tasks(self._ending)
             self._ending = None
             await run.end_at_once()
@@ -374,7 +374,7 @@ class RuleSeat:
         if run is not self.run or run.error is None or self.error is not None:
             return
         if self._term is not None and self._term.lost.is_set():
-            return  # it is ended just now, and whoever leads by then may be what was in its way
+            return  # it is being stopped, and the new leader may be what was in its way
         self.error = run.error
         if self._phase not in ("starting", "draining"):
             self._phase = "failed"

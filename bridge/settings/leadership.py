@@ -32,7 +32,7 @@ class LeadershipSettings(Part):
 
 def _written(value: Any) -> Any:
     if value is None:
-        # Whoever writes the key means it.
+        # An empty key is a mistake; only an absent one means no leadership.
         raise PydanticCustomError("leadership", "is empty; write leadership: {} for what it is by default")
     return value
 

@@ -1,6 +1,6 @@
 """The line of a configuration file that an error is about, with a mark below the place.
 
-A line that may hold a secret is not quoted: passwords and tokens do not belong into the file, and whoever puts one
+A line that may hold a secret is not quoted: passwords and tokens do not belong into the file, and a user who puts one
 there must not find it in a log.
 """
 

@@ -26,7 +26,7 @@ def configuration_schema() -> dict[str, Any]:
     top, parts = schema["properties"], schema["$defs"]
     top["rules"]["minItems"] = 1
     top["connections"] |= {"minProperties": 1, "default": {"default": {"servers": ["nats://127.0.0.1:4222"]}}}
-    # Whoever writes the key means it; only left out it is nothing.
+    # Null is refused: only an absent key means no leadership.
     top["leadership"] = {"$ref": "#/$defs/LeadershipSettings", "description": top["leadership"]["description"]}
     top[SCHEMA_KEY] = {"description": "where editors find this schema; says nothing to the sidecar", "type": "string"}
     _dialect(top["dialect"])

@@ -50,7 +50,7 @@ async def record(plan: Plan, cases: Sequence[Case], servers: Servers, file: Path
                     progress.say(f"{subject.identity.label}: the running server at {subject.address}")
                 subjects.append(subject)
             if not subjects:
-                # Of a running server that does not answer nobody knows the version, which its label would tell.
+                # A running server that does not answer has no known version, and so no label.
                 told = (reason if plan.server else f"{name}: {reason}" for name, reason in missing.items())
                 raise SubjectError("\n".join(told))
             for name, reason in missing.items():

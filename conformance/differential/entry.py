@@ -41,7 +41,7 @@ def catalogue_entry(
 ) -> str:
     """A case file with one case, ``native/differential/<number>``, that this version's server passes.
 
-    What the server showed is what is expected, and of this version alone: others may differ, and whoever keeps the case
+    What the server showed is what is expected, and of this version alone: others may differ, and the author of the case
     says how. The first lines tell, as comments, where the engine differed.
     """
     case: dict[str, Any] = {

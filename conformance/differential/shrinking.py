@@ -1,4 +1,4 @@
-"""Making a trial that fails smaller while it still fails, with whoever judged it asked again each time.
+"""Making a trial that fails smaller while it still fails, judged again each time.
 
 Theory of operation: every trial has a weight; what is long, and what is unusual, weighs more. The lighter trials next
 to it are tried from the boldest to the smallest change; the search continues at the first one that still fails. It

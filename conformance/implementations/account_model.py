@@ -1,6 +1,6 @@
 """A model of an account with streams: it carries out a case's steps with what an engine answers.
 
-Theory of operation: a message is published to whoever listens and to the stream that takes its subject. The stream
+Theory of operation: a message is published to subscribers and to the stream that takes its subject. The stream
 transforms, checks and stores it, and republishes it, which is a publication like any other; that is how a message goes
 from stream to stream. After every step all copying streams are brought up to their origins, in the order of their
 entries, until nothing more is to be copied. Nothing here waits, and the clock is the model's own, so the same case

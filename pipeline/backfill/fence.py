@@ -4,7 +4,7 @@ A sidecar that copies has a consumer whose description says so, and that is look
 same kind, from which it takes nothing, so that another backfill sees it, too. Where the configuration has replicas,
 the rule's lease is taken as well: then a sidecar that starts meanwhile stands by, and begins when the job has ended.
 
-Several tasks leave copies from which nobody can tell where to resume, until the job has come to its end; that is marked
+Several tasks leave copies that do not show where to resume, until the job has ended; that is marked
 on the server, and stays marked if the job ends otherwise.
 """
 

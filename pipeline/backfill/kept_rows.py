@@ -56,7 +56,7 @@ class KeptRows:
             return None
         if self._coming is None:
             self._coming = self._read()
-        # Shielded: whoever waits may be cancelled, and the batch is wanted nevertheless.
+        # Shielded: the waiting caller may be cancelled, and the batch is wanted nevertheless.
         pieces = await asyncio.shield(self._coming)
         if pieces is None:
             self._ended = True

@@ -1,6 +1,6 @@
 """Publishing what is made of rows, round after round, until a stream has stored it all.
 
-A round begins by asking the stream what it holds, and ends when nobody can tell any more what was stored: then what was
+A round begins by asking the stream what it holds, and ends when it is unknown what was stored: then what was
 made and is not known to be stored is sent again, as far as it is not there.
 """
 

@@ -125,7 +125,7 @@ class _RowReading:
         self._feeding = asyncio.create_task(self._feed())
 
     async def not_taken(self) -> int | None:
-        """Nobody knows."""
+        """Unknown."""
         return None
 
     async def abandon(self, *, held: bool) -> None:

@@ -1,7 +1,7 @@
 """What a capture holds, as its file `_capture.json` says it.
 
 The manifest is written before and after each chunk appears, always as a whole. `pending` is the chunk that is about to
-appear: whoever finds it there looks whether it did.
+appear: a writer that finds it there checks whether it did.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One task's rows on their way into the stream: pipelined, in order, each once.
 
-The bridge's `Publisher` does what can be done within a connection. When nobody can tell any more what was stored (the
+The bridge's `Publisher` does what can be done within a connection. When it is unknown what was stored (the
 connection broke, an answer did not come), the task asks the stream what it holds of the rows that are in flight, and
 continues with the others, as a later attempt of Spark's would.
 """

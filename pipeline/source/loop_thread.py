@@ -1,4 +1,4 @@
-"""An event loop of its own, in a thread: connections stay alive while whoever reads does something else."""
+"""An event loop of its own, in a thread: connections stay alive while the reader does something else."""
 
 from __future__ import annotations
 

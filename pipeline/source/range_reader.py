@@ -56,7 +56,7 @@ def read_range(options: ReadOptions, schema: ReadSchema, part: SequenceRange) ->
 async def arriving(
     options: ReadOptions, schema: ReadSchema, part: SequenceRange
 ) -> AsyncGenerator[pa.RecordBatch, None]:
-    """The same for whoever has an event loop, which reading then shares: threads would contend for the interpreter."""
+    """The same for a caller with an event loop, which it then shares: threads would contend for the interpreter."""
     async with contextlib.aclosing(_Reading(options, part).portions()) as portions:
         async for messages in portions:
             yield record_batch(messages, options.stream, schema)

@@ -101,7 +101,7 @@ class Draft:
         return names if self.file.is_stdout else [self.file.shown, *names]
 
     def steps(self, stream_files: Path | None) -> list[str]:
-        """What is to be done on the cluster before it can run, by whoever may; empty if nothing."""
+        """What is to be done on the cluster before it can run, by a user with the permissions; empty if nothing."""
         needed = self._needed()
         if not needed:
             return []

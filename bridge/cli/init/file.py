@@ -60,7 +60,7 @@ class InitFile:
 
 
 def write_whole(path: Path, text: str, *, force: bool) -> None:
-    """Write a file in one step: whoever reads it finds the old one or all of the new one.
+    """Write a file atomically: readers find the old one or all of the new one.
 
     Raises:
         ConfigError: it is there already and must stay, or it cannot be written.

@@ -160,7 +160,7 @@ class CopyingHandoff:
         if config.get("subjects") and not config.get("no_ack"):
             tokens = config["subjects"][0].split(".")
             probe = ".".join("nats-bridge" if token in ("*", ">") else token for token in tokens)
-            # Whoever may not publish there gets no answer: then what can be seen has to do.
+            # A user that may not publish there gets no answer: then decide by what is visible.
             with contextlib.suppress(BridgeError, UnicodeError, TimeoutError):
                 async with asyncio.timeout(_BARRIER_WAIT):
                     return await last_sequence_behind(self._target, str(config["name"]), probe.encode())

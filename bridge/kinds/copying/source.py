@@ -1,4 +1,4 @@
-"""Who reads an origin for an entry: the sidecar's intake, or whoever has the origin's messages from elsewhere."""
+"""Who reads a source for an entry: the sidecar's reader, or a job that has the source's messages from elsewhere."""
 
 from __future__ import annotations
 

@@ -73,8 +73,8 @@ async def _over(rule: SubjectTransformRule, link: Link) -> Handoff:
             " and must try again, as JetStream clients do; in the reverse order, messages would be stored twice.",
             f"Send the update to $JS.API.STREAM.UPDATE.{rule.stream}: server {link.server_version} takes"
             f" {wanted['src']} itself and stores it as {wanted['dest']}.",
-            f"From then on the transform applies to whatever the stream takes that matches {wanted['src']}, whoever"
-            " publishes it; subjects of the stream that do not match are stored as they are.",
+            f"From then on the transform applies to every message of the stream that matches {wanted['src']}; subjects"
+            " of the stream that do not match are stored as they are.",
             *(f"Warning: {each}." for each in verdict.warnings),
         ),
     )

@@ -229,7 +229,7 @@ class RepublishLoop:
         retention, found = self.retention, last
         uncertain = False
         if retention.skipped and (skipped := retention.newest_skipped(last, sequence)):
-            # Whoever looks for gaps has to see one. What had gone before we came is for the start to tell.
+            # A subscriber that looks for gaps must see one. What was gone before the start is found at the start.
             found, uncertain = skipped if skipped > retention.followed_from else last, True
         elif last:
             if last < retention.floor:

@@ -84,7 +84,7 @@ class Seeding:
             if newest:
                 self.loop.seed(subject, b"%d" % newest)
             elif self.loop.retention.limits.max_msgs_per_subject:
-                # It is a new subject, or its predecessor was evicted while we were away: nobody can tell now.
+                # It is a new subject, or its predecessor was evicted during the downtime: unknown now.
                 self.counters.last_sequence_uncertain += 1
         return handled
 

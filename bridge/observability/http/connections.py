@@ -1,6 +1,6 @@
 """How many may be connected to the listener, and how long a first request may take to arrive.
 
-The files that a process may open are shared: whoever connects and says nothing must take neither the probes' nor the
+The files that a process may open are shared: a client that sends nothing must take neither the probes' nor the
 NATS connections' away. So there are never more than a fixed number, and of those the one that has been silent for the
 longest makes room for the next.
 """

@@ -1,6 +1,6 @@
 """One rule's lease as one replica sees it: what is known, and what to do next. No input, no output, no clock.
 
-Theory of operation. The bucket holds one record per rule. Whoever may write it, writes it only over the revision that
+Theory of operation. The bucket holds one record per rule. Every replica writes it only over the revision that
 it knows (compare and set), so that of several who try one succeeds. Nobody compares clocks with anybody:
 
 * the holder writes the record again and again. It counts from the moment *before* it sent a renewal that was stored,

@@ -88,8 +88,8 @@ class Outcome:
     """What became of a write.
 
     Attributes:
-        kind: `stored`; `conflict`: the revision was another one; `refused`: for another reason; `unanswered`: nobody
-            knows.
+        kind: `stored`; `conflict`: the revision was another one; `refused`: for another reason; `unanswered`:
+            unknown.
         revision: of what was stored.
         reason: the server's words.
     """

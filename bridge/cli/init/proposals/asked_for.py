@@ -99,10 +99,10 @@ def republishing(
     if bucket:
         why = [f"What changes in {kind} {bucket} ({src}) is announced on {dest}."]
         if headers_only is None:
-            why.append("Only headers are sent: whoever needs the contents reads them.")
+            why.append("Only headers are sent: subscribers that need the contents read them.")
             headers_only = True
         if how.delivery == "at_most_once":
-            why.append("No position is kept: whoever starts reads the bucket anyway.")
+            why.append("No position is kept: a cache that starts reads the bucket anyway.")
             data["durable"] = False
     elif config.get("retention") in CONSUMER_RETENTIONS:
         what = "work queue" if config["retention"] == "workqueue" else "stream with interest retention"

@@ -424,7 +424,7 @@ class _Comparing:
     def _leave_to_server(self, feature: str, member: str, value: Any, lacks: Shortfall) -> None:
         self._say(feature, Answer.POSSIBLE, lacks.text)
         if self._present is None:
-            # Whoever creates it for the rules wants that, too.
+            # A stream that is created for the rules needs that, too.
             self._body[member] = [*(self._body.get(member) or ()), value] if member == "sources" else value
 
     def _propose(self, feature: str, rule: ProposedRule, reason: str) -> None:
