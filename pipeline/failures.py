@@ -84,7 +84,7 @@ _CLASS: Final = re.compile(r"^:?\s*(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error): "
 
 
 def failure(job: str, error: BaseException) -> PipelineError | BridgeError:
-    """What to tell of an error that ended a job: ours as it was raised, else Spark's in a line.
+    """The message of an error that ended a job: ours as it was raised, else Spark's in a line.
 
     Args:
         job: what the job is called, such as `capture ORDERS`.

@@ -35,7 +35,7 @@ def refuse(error: BridgeError, wanted: Log) -> int:
 
 
 def log_of(config: Path) -> Log:
-    """How a configuration wants its log, as far as one can tell of a file that is not good."""
+    """The log settings of a configuration, as far as an invalid file shows them."""
     given: Any = os.environ.get("BRIDGE_LOG__FORMAT") or _written(config)
     return Log(format=given) if given in ("json", "console") else Log()
 

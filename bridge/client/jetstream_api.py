@@ -201,7 +201,7 @@ class JetStreamApi:
         return answer.data
 
     def refused(self, text: str) -> None:
-        """End the requests that the server's permissions violation `text` speaks of: no answer will come."""
+        """Fail the requests that the server's permissions violation `text` names: no answer will come."""
         for request, subject in self._under_way.items():
             if f'"{subject.lower()}"' in text.lower():
                 self._refused.add(request)

@@ -1,4 +1,4 @@
-"""Which subject a server's permissions violation speaks of."""
+"""The subject of a server's permissions violation."""
 
 from __future__ import annotations
 

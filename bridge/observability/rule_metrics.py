@@ -1,4 +1,4 @@
-"""What a rule tells of its work beside its counters: sizes, lag, latencies, the last progress, recent history.
+"""What a rule measures beside its counters: sizes, lag, latencies, the last progress, recent history.
 
 Theory of operation. Measures belong to the rule, not to one run of it: when a run is replaced, the next one `follow`s
 and all totals keep growing. Runs tell once per batch, never per message; what is a matter of the moment (how much is

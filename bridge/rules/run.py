@@ -63,7 +63,7 @@ class RuleRun(Protocol):
 
     @property
     def measures(self) -> Measures:
-        """What it tells of its work beside that."""
+        """Its measures beside that."""
 
     @property
     def ready(self) -> bool:
@@ -197,7 +197,7 @@ class Run(ABC):
 
     @property
     def measures(self) -> Measures:
-        """What the rule tells of its work beside its counters."""
+        """The rule's measures beside its counters."""
         return self._context.measures
 
     @property

@@ -131,7 +131,7 @@ class RuleSeat:
         return dict(total)
 
     def status(self) -> dict[str, Any]:
-        """What the run tells of where it stands; empty before the first one."""
+        """The status of the run; empty before the first one."""
         return self.run.status() if self.run is not None else {}
 
     # -- life --------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ __all__ = ["Telemetry"]
 
 
 class Telemetry(Part):
-    """What the sidecar tells of its work beside metrics, which are always at `/metrics`."""
+    """What the sidecar exports beside metrics, which are always at `/metrics`."""
 
     trace: Literal["passthrough", "link", "continue"] = Field(
         default="passthrough",

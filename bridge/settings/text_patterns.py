@@ -21,7 +21,7 @@ WITHOUT_SPACE: Final = r"^\S+$"
 """A destination, whose functions may hold nearly anything."""
 
 ADVISORIES: Final = r"^\$JS\.EVENT\.ADVISORY\."
-"""The subjects on which JetStream tells of what happens."""
+"""The subjects of JetStream's advisories."""
 
 SERVER_URL: Final = r"^((nats|tls)://)?(\[[0-9A-Fa-f:.]+\]|[^\s/@:\[\]?#]+)(:[0-9]{1,5})?/?$"
 """A server's address, without user and password."""

@@ -63,17 +63,17 @@ class Relocation:
         return moved
 
     def raw_back(self, raw: bytes) -> bytes:
-        """Bytes from the server, as the case speaks of them."""
+        """Bytes from the server, with the case's own names."""
         return raw.replace(self.prefix.encode(), b"") if self.prefix else raw
 
     def message_back(self, message: Message) -> Message:
-        """A message from the server, as the case speaks of it."""
+        """A message from the server, with the case's own names."""
         return Message(
             self.raw_back(message.subject), self.raw_back(message.header_block), self.raw_back(message.payload)
         )
 
     def json_back(self, value: Json) -> Json:
-        """An answer of the server, as the case speaks of it."""
+        """An answer of the server, with the case's own names."""
         return json.loads(json.dumps(value).replace(self.prefix, "")) if self.prefix else value
 
 

@@ -40,9 +40,9 @@ class Judged:
     Attributes:
         history: what was judged; its ``start`` says who ran what, and when.
         subjects: of test, by label, in the order of the run.
-        cases: those that the history tells of; by document and clause, in the catalogue's order.
+        cases: those in the history; by document and clause, in the catalogue's order.
         cells: by case id and label; a pair without a record is not there.
-        unknown: ids that the history tells of and the catalogue does not know.
+        unknown: ids that are in the history and not in the catalogue.
         missing: what was to be tested and could not be had, with the reason.
     """
 
@@ -107,7 +107,7 @@ class Judged:
         return {clause: tuple(cases) for clause, cases in groupby(self.cases, key=lambda case: case.clause)}
 
     def every_cell(self) -> Iterator[tuple[Case, str, Cell]]:
-        """Every case on every subject of test, case by case, as far as the history tells of it."""
+        """Every case on every subject of test, case by case, as far as the history has it."""
         for case in self.cases:
             for label in self.subjects:
                 cell = self.cell(case, label)

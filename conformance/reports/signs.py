@@ -10,7 +10,7 @@ from nats_bridge.conformance.outcome import Outcome
 __all__ = ["NO_RECORD", "SIGNS", "Sign"]
 
 NO_RECORD = "?"
-"""The sign of a case that the history does not tell of."""
+"""The sign of a case that is not in the history."""
 
 
 @dataclass(frozen=True, slots=True)

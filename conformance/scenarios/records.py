@@ -1,4 +1,4 @@
-"""``Nats-Stream-Source``: what a sourced message tells of its origin, and who may say so."""
+"""``Nats-Stream-Source``: what a sourced message names as its source, and who may write it."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ async def pedantic_mode(laboratory: Laboratory) -> Mapping[str, Any]:
 
 @scenario
 async def several_filters_of_a_consumer(laboratory: Laboratory) -> Mapping[str, Any]:
-    """``filter_subjects`` of a consumer: used, or left out without a word so that everything is delivered."""
+    """``filter_subjects`` of a consumer: used, or silently left out so that everything is delivered."""
     account = await laboratory.connect(await laboratory.server())
     await account.create("S", subjects=["in.*"])
     for subject in ("in.a", "in.b", "in.c"):
@@ -72,7 +72,7 @@ async def several_filters_of_a_consumer(laboratory: Laboratory) -> Mapping[str, 
 
 @scenario
 async def configuration_as_it_comes_back(laboratory: Laboratory) -> Mapping[str, Any]:
-    """Which members of 2.10's transforms a server drops without a word, and whether it adds metadata of its own."""
+    """Which members of 2.10's transforms a server silently drops, and whether it adds metadata of its own."""
     account = await laboratory.connect(await laboratory.server())
     transform = {"src": "in.*", "dest": "t.$1"}
     await account.create("O", subjects=["in.*"])

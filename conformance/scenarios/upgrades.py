@@ -69,7 +69,7 @@ async def republish_edited_behind_an_upgrade(laboratory: Laboratory) -> Mapping[
 
 @scenario
 async def ignored_transforms_behind_an_upgrade(laboratory: Laboratory) -> Mapping[str, Any]:
-    """Transforms that 2.9 dropped without a word do not come to life by the upgrade; an update adds them."""
+    """Transforms that 2.9 silently dropped do not come to life by the upgrade; an update adds them."""
     server = await laboratory.server(version=_OLDEST)
     account = await laboratory.connect(server)
     await account.create("S", subjects=["in.*"], subject_transform=_TRANSFORM)

@@ -44,7 +44,7 @@ class Republishing:
     target: Link
 
     def run(self, planned: RepublishBackfill) -> list[EntrySummary] | list[DryRun]:
-        """Do what is wanted; what there is to tell of it."""
+        """Run the job; return its summaries."""
         request, folder = self.request, self.request.to_parquet
         history = self._history(planned)
         last = history.last

@@ -28,7 +28,7 @@ class StoredPosition:
         loop: where the connection lives.
         link: the connection that holds the stream.
         stream: the stream that stores the results.
-        record_of: from a result's header block to what tells of the message it was made of; None for what somebody
+        record_of: from a result's header block to the record of the message it was made of; None for what somebody
             else stored.
         first: where the history begins.
         messages: how many of its sequences are done, as far as was seen.

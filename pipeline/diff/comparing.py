@@ -116,7 +116,7 @@ def bits_of(comparison: Comparison) -> tuple[int, ...]:
 
 
 def is_unrecorded(comparison: Comparison) -> bool:
-    """Whether copies are compared with what they are copies of, so that what tells of that is left out."""
+    """Whether copies are compared with what they are copies of, so that source records are left out."""
     rule = comparison.rule
     return comparison.by == "provenance:right" and not (isinstance(rule, Sourcing) and not rule.mirrors)
 

@@ -2,7 +2,7 @@
 
 Theory of operation: a copy names its origin in a source record (`Nats-Stream-Source`, or `Nats-Bridge-Source` where the
 target's server refuses that from clients), a republished message in the lines `Nats-Stream` and `Nats-Sequence`. Both
-are appended, so where a message has been through both, the later line tells of the last step. Blocks as servers and
+are appended, so where a message has been through both, the later line is of the last step. Blocks as servers and
 the bridge write them are read with one regular expression; for all others the engine's own reader is asked.
 """
 

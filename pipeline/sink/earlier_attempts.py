@@ -74,7 +74,7 @@ class EarlierAttempts:
         """How to find out what is stored.
 
         Args:
-            info: what the target tells of itself.
+            info: the target's `STREAM.INFO`.
             last: its last sequence.
 
         Raises:
@@ -95,7 +95,7 @@ class EarlierAttempts:
         """What the target holds of the task's rows.
 
         Args:
-            info: what the target tells of itself.
+            info: the target's `STREAM.INFO`.
             last: its last sequence.
 
         Raises:

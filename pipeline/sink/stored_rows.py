@@ -71,7 +71,7 @@ def counts_consumers(info: Json) -> bool:
     """Whether consumers decide what a stream keeps (work queue, interest).
 
     Args:
-        info: what the stream tells of itself.
+        info: the stream's `STREAM.INFO`.
     """
     return bool(info["config"].get("retention", "limits") != "limits")
 
@@ -80,7 +80,7 @@ def removes_messages(info: Json) -> bool:
     """Whether a stream's limits remove messages.
 
     Args:
-        info: what the stream tells of itself.
+        info: the stream's `STREAM.INFO`.
     """
     config = info["config"]
     limits = ["max_age", "max_msgs_per_subject"]
@@ -94,7 +94,7 @@ async def read_range(api: JetStreamApi, info: Json, first: int, last: int, place
 
     Args:
         api: the API of the target's connection.
-        info: what the target tells of itself.
+        info: the target's `STREAM.INFO`.
         first: a sequence.
         last: the stream's last sequence.
         place: which task's rows.

@@ -8,7 +8,7 @@ from typing import Final
 __all__ = ["CORES", "cores"]
 
 CORES: Final = "NATS_BRIDGE_SPARK_CORES"
-"""The environment variable in which `pyspark_jetstream.register` tells of Spark's default parallelism."""
+"""The environment variable in which `pyspark_jetstream.register` passes Spark's default parallelism."""
 
 
 def cores() -> int:

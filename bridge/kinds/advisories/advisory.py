@@ -100,7 +100,7 @@ def advisory_block(advisory: Advisory, *, size: int | None = None, note: str = "
 
 
 def attached_block(advisory: Advisory, message: StoredMessage, *, timed: bool, headers_only: bool = False) -> bytes:
-    """The header block of the message that an advisory speaks of.
+    """The header block of the message that an advisory is about.
 
     Args:
         advisory: the advisory.

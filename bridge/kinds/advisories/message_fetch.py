@@ -1,4 +1,4 @@
-"""The message that an advisory speaks of, from its stream.
+"""The message that an advisory is about, from its stream.
 
 The stream's leader is asked (`STREAM.MSG.GET`), because a replica that is behind (`DIRECT.GET`) would call a message
 gone that is there. Only a subject that is not UTF-8, which the leader's JSON cannot tell, is asked of the replicas.

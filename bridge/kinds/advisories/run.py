@@ -2,7 +2,7 @@
 
 Theory of operation. Advisories arrive through a queue group, so that sidecars without leases share them, and wait in a
 bounded queue.
-A window of them is taken from it; the messages they speak of are fetched, all at once; then the window is published in
+A window of them is taken from it; the messages they are about are fetched, all at once; then the window is published in
 the order of arrival, and confirmed where a stream takes it, before the next one begins.
 """
 

@@ -82,7 +82,7 @@ async def copying_back(rule: SourcesRule | KvSourcesRule, links: Mapping[str, Li
 
 
 def _texts(entry: Json) -> tuple[list[Json], object]:
-    """What a source record tells of an entry besides its origin."""
+    """What a source record names of an entry besides its source."""
     transforms = [{"src": each["src"] or ">", "dest": each["dest"] or ">"} for each in as_transforms(entry)]
     return transforms, (entry.get("external") or {}).get("api")
 

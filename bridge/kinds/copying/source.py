@@ -42,4 +42,4 @@ class Reading(Protocol):
         """Stop; `held` says that the last batch handed on has not been written."""
 
     async def end_at_once(self) -> None:
-        """Stop without a word to any server."""
+        """Stop and send nothing to any server."""

@@ -93,7 +93,7 @@ async def read_tail(
         is_own: whether a source record is of the entry.
         wanted: how many copies are enough.
         rule: the rule's name, for the log.
-        record_of: what a header block tells of where a message comes from, if that is not a source record.
+        record_of: reads where a message comes from in its header block, if that is not a source record.
         whatever_age: whether only the number counts, and not how much older than the newest one a copy is.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a process tells of the sidecar that works in it: checks, state, metrics."""
+"""The state of the sidecar in this process: checks, state, metrics."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _LAST_EXPORT = 3.0  # seconds for what is left to be exported at the end
 
 
 class Telemetry:
-    """What a sidecar tells of itself.
+    """The telemetry of a sidecar.
 
     Args:
         settings: the configuration.

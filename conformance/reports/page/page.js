@@ -574,7 +574,7 @@ function verdictNode(row, column) {
   const why = outcome?.key === "divergence" ? [] : [reasonOf(cell)];
   kd.forEach((id, at) => why.push(at ? ", " : "", divergenceNode(id)));
   if (outcome?.key === "divergence") why.push(`: ${outcome.meaning}`);
-  if (!outcome) why.push("the history does not tell of this case here");
+  if (!outcome) why.push("the history does not have this case here");
   const isPass = outcome?.key === "pass";
   return make("div", { class: `verdict ${keyOf(row, column)}` }, make("span", { "aria-hidden": "true" }, outcome?.sign ?? report.noRecord),
     make("p", {}, make("b", {}, `${subjects[column].label}: ${wordOf(row, column)}`), make("br"), ...(isPass ? [outcome.meaning] : why)));

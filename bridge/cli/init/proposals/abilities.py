@@ -31,10 +31,10 @@ def abilities(server: Dialect) -> tuple[Ability, ...]:
         if server.republish_can_be_edited
         else "natively, where the stream was created with it (10052 afterwards); kind: republish for the others"
     )
-    copying = "ignores them without a word; kind: sources, mirror or kv_sources"
+    copying = "silently ignores them; kind: sources, mirror or kv_sources"
     if server.stream_fields_of_2_10:
         copying = "natively" if server.overlapping_source_filters_work else "natively, filters that overlap excepted"
-    ingress = "natively" if server.stream_fields_of_2_10 else "ignores it without a word; kind: subject_transform"
+    ingress = "natively" if server.stream_fields_of_2_10 else "silently ignores it; kind: subject_transform"
     return (
         Ability("republish", True, republish),
         Ability("subject_transforms of sources", server.stream_fields_of_2_10, copying),

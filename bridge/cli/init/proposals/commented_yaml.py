@@ -40,7 +40,7 @@ _REMARKS: Final[Mapping[str, str]] = {
     "subject_transform.subject_transform": "as in a native stream configuration",
     "subject_transform.subject_transform.src": "what publishers use; no stream may have it",
     "subject_transform.subject_transform.dest": _DEST,
-    "advisories.republish": "what the server tells of it",
+    "advisories.republish": "the server's advisories",
     "advisories.republish.src": "the advisory; MSG_TERMINATED: given up by the worker",
     "advisories.republish.dest": _DEST,
     "advisories.attach_message": "the message itself, the advisory in its headers; false: the advisory alone",

@@ -2,7 +2,7 @@
 
 Theory of operation: the configuration is taken apart into its features (republish, the ingress transform, each source,
 the mirror). The engine decides of each alone what servers of that version make of it: they do it, refuse it, or leave
-something out without a word. What they do not do, and what the stream is not, a rule does, if it can from outside; the
+something out silently. What they do not do, and what the stream is not, a rule does, if it can from outside; the
 stream must be another one then; the change is printed (`StreamChange`), and the user makes it.
 """
 
