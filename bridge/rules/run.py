@@ -160,7 +160,7 @@ class Run(ABC):
         self._log.error("rule.abandoned", **({"lost": lost} if lost else {}), **self._counted())
 
     async def end_at_once(self) -> None:
-        """Leave everything to whoever works on the rule now; see `RuleRun`."""
+        """Leave everything to the replica that leads now; see `RuleRun`."""
         if self._opened:
             await self._cut()
             await self._close()
