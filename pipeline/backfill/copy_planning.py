@@ -18,9 +18,8 @@ from nats_bridge.bridge.kinds.copying.filter_choice import consumer_filters
 from nats_bridge.bridge.kinds.copying.last_sequence_probe import last_sequence_behind
 from nats_bridge.bridge.kinds.copying.message_ids import entry_key
 from nats_bridge.bridge.kinds.copying.parallel_backfill import UnfinishedCopies
-from nats_bridge.bridge.kinds.copying.publisher import MOST_UNCONFIRMED
 from nats_bridge.bridge.kinds.copying.resume_point import identity_changed
-from nats_bridge.bridge.kinds.copying.resuming import Resuming
+from nats_bridge.bridge.kinds.copying.resuming import NEWEST, Resuming
 from nats_bridge.bridge.kinds.copying.run import CopyRun
 from nats_bridge.bridge.kinds.copying.tail_reader import read_tail
 from nats_bridge.bridge.kinds.copying.target import Target
@@ -204,7 +203,7 @@ async def _check_parallel(
             " missing would be unknown after a failure: let one task write"
         )
     created = str(origin_info["created"])
-    tail = await read_tail(target.api, plan.stream, target_last, plan.sourcing.is_own, MOST_UNCONFIRMED, rule=plan.rule)
+    tail = await read_tail(target.api, plan.stream, target_last, plan.sourcing.is_own, NEWEST, rule=plan.rule)
     if identity_changed(tail.copies, key, nanoseconds_of(created)):
         Resuming(plan, origin.api, target.api).decide_about_recreated(created)
 

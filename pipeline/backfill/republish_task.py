@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 
 import pyarrow as pa
 import structlog
@@ -19,9 +18,8 @@ from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.bridge.kinds.copying.encoder import Operation
 from nats_bridge.bridge.kinds.copying.pub_ack import Verdict
-from nats_bridge.bridge.kinds.copying.publisher import MOST_UNCONFIRMED
 from nats_bridge.bridge.kinds.copying.resume_point import Resume
-from nats_bridge.bridge.kinds.copying.resuming import compared
+from nats_bridge.bridge.kinds.copying.resuming import NEWEST, compared
 from nats_bridge.bridge.kinds.copying.tail_reader import TargetTail, read_tail
 from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.bridge.settings import Connection
@@ -194,7 +192,7 @@ async def republished_position(
     # What another rule republished of the same stream has other subjects; older ones are of an earlier stream.
     is_random = task.republish.transform.is_random
 
-    async def newest(wanted: int, *, whatever_age: bool = False) -> TargetTail:
+    async def newest(wanted: int, whatever_age: bool) -> TargetTail:
         tail = await read_tail(
             target.api,
             task.captured_by,
@@ -213,10 +211,9 @@ async def republished_position(
         )
         return replace(tail, copies=copies)
 
-    tail = await newest(2 * MOST_UNCONFIRMED)
+    tail = await newest(NEWEST, False)
     if confirmed:
         return Resume(confirmed, frozenset(c.record.sequence for c in tail.copies if c.record.sequence > confirmed))
     if not tail.copies:
         return Resume(task.outcomes.first - 1)
-    further = partial(newest, whatever_age=True)
-    return await compared(origin.api, task.stream, task.filters, task.republish, info, tail, further)
+    return await compared(origin.api, task.stream, task.filters, task.republish, info, tail, newest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nats_bridge.bridge.kinds.copying.publisher import MOST_UNCONFIRMED
+from nats_bridge.bridge.kinds.copying.window import LOOKED_AT
 
 __all__ = ["Request"]
 
@@ -36,7 +36,7 @@ class Request:
     first: int | None = None
     last: int | None = None
     parallel: int = 1
-    in_order: int = 4 * MOST_UNCONFIRMED
+    in_order: int = LOOKED_AT
     dry_run: bool = False
     top: int = 20
     patience: float = 60.0

@@ -25,8 +25,9 @@ from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.bridge.kinds.copying.encoder import Operation
 from nats_bridge.bridge.kinds.copying.last_sequence_probe import last_sequence_behind
 from nats_bridge.bridge.kinds.copying.pub_ack import Verdict
-from nats_bridge.bridge.kinds.copying.publisher import MOST_UNCONFIRMED, Publisher
+from nats_bridge.bridge.kinds.copying.publisher import Publisher
 from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.bridge.kinds.copying.window import LEAST, Window
 from nats_bridge.bridge.observability.rule_metrics import Measures
 from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.errors import DataLostError, OptionError, PipelineError, RowError, UnreachableError
@@ -44,7 +45,7 @@ __all__ = ["PartitionWrite", "Written"]
 _Answer = TypeVar("_Answer")
 
 _PIECE: Final = 4096  # rows that become messages together
-_MOST_IN_ORDER: Final = 4 * MOST_UNCONFIRMED  # messages in flight of the only task
+_MOST_IN_ORDER: Final = 4 * LEAST  # messages in flight of the only task
 _LONG_WINDOW: Final = 60 * 10**9  # nanoseconds
 _DOUBTED: Final = 1024  # messages that a publisher may ask for again after it has told that they are stored
 _PAUSE: Final = 0.1  # seconds until the next try
@@ -229,7 +230,7 @@ class PartitionWrite:
         # With more in flight, the server waits for us less often. But many tasks could have too much wait in it; and
         # what is asked for again must have come to its turn while the ids of the first time are remembered.
         few = not self._plan.options.ordered or self._link.server_version.startswith("2.11.")
-        return MOST_UNCONFIRMED if few or self._target.window_ns < _LONG_WINDOW else _MOST_IN_ORDER
+        return LEAST if few or self._target.window_ns < _LONG_WINDOW else _MOST_IN_ORDER
 
     async def _open(self, target: Target) -> int:
         """A publisher that is ready; the target's last sequence behind everything that this task has sent."""
@@ -244,7 +245,7 @@ class PartitionWrite:
             self._failed,
             rule=f"write to {self._stream}",
             alone=self._plan.options.ordered and not self._saw_ids,
-            most_unconfirmed=self._most_unconfirmed,
+            window=Window(self._most_unconfirmed, least=self._most_unconfirmed),
         )
         self._publishers, self._sent = [publisher], 0
         await publisher.open()

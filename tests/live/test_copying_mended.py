@@ -8,7 +8,7 @@ from itertools import islice, zip_longest
 import pytest
 
 from nats_bridge.bridge.kinds.copying import tail_reader as target_tail
-from nats_bridge.bridge.kinds.copying.publisher import MOST_UNCONFIRMED
+from nats_bridge.bridge.kinds.copying.window import LEAST
 from nats_bridge.native_servers import SharedServers
 from tests.live.copies import Copies
 from tests.live.forgotten_ids import FORGETFUL, forgotten
@@ -18,8 +18,8 @@ from tests.live.sidecars import running, settings_for
 LATE = 10
 """What was not stored when the others that were under way with it were."""
 
-MENDED = [*range(1, LATE), *range(LATE + 1, MOST_UNCONFIRMED + 1), LATE]
-LOOKED_AT = 2 * MOST_UNCONFIRMED
+MENDED = [*range(1, LATE), *range(LATE + 1, LEAST + 1), LATE]
+LOOKED_AT = 2 * LEAST
 """Copies that a start looks at first."""
 
 
@@ -48,7 +48,7 @@ async def arranged(copies: Copies, url: str, order: Sequence[int]) -> None:
 
 
 # The newest ones that are looked at begin with the late one.
-AT_THE_CUT = [*MENDED, *range(MOST_UNCONFIRMED + 1, MOST_UNCONFIRMED + LOOKED_AT)], None
+AT_THE_CUT = [*MENDED, *range(LEAST + 1, LEAST + LOOKED_AT)], None
 # They begin among those that were stored in front of it, because these are old.
 OLDER_ONES = MENDED, 0
 
@@ -76,7 +76,7 @@ async def test_what_was_mended_is_not_copied_again(
     copies = await Copies.make(peer, unique_name("mended"), target=FORGETFUL)
     await arranged(copies, url, order)
     if together_ns is not None:
-        monkeypatch.setattr(target_tail, "_TOGETHER_NS", together_ns)
+        monkeypatch.setattr(target_tail, "TOGETHER_NS", together_ns)
     async with running(settings_for(url, copies.rule())):
         await peer.store(f"{copies.name}.live".encode(), b"live")
         await copies.holds(len(order) + 1)
@@ -89,8 +89,8 @@ async def test_what_is_missing_among_mended_ones_is_copied(
     url = await servers.url("2.10.27")
     peer = await raw_peer(url)
     copies = await Copies.make(peer, unique_name("mended"), target=FORGETFUL)
-    end = MOST_UNCONFIRMED + LOOKED_AT
-    order = [*MENDED, *range(MOST_UNCONFIRMED + 1, end - 3), end - 2, end - 1, end]
+    end = LEAST + LOOKED_AT
+    order = [*MENDED, *range(LEAST + 1, end - 3), end - 2, end - 1, end]
     await arranged(copies, url, order)
     async with running(settings_for(url, copies.rule())):
         await copies.holds(end)

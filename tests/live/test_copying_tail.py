@@ -21,7 +21,7 @@ async def test_what_was_copied_is_not_read_again(
     unique_name: Callable[[str], str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(target_tail, "_FIRST_PIECE", 4)
+    monkeypatch.setattr(target_tail, "FIRST_PIECE", 4)
     url = await servers.url("2.15.1")
     here = await Copies.make(await raw_peer(url), unique_name("tail"))
     for number in range(5):

@@ -12,7 +12,7 @@ import pytest
 from nats_bridge.bridge.errors import RuleRefusedError
 from nats_bridge.bridge.handoff.answer import Wish
 from nats_bridge.bridge.handoff.rule_handoff import hand_over
-from nats_bridge.bridge.kinds.copying.publisher import MOST_UNCONFIRMED
+from nats_bridge.bridge.kinds.copying.window import LEAST
 from nats_bridge.pipeline.errors import OptionError, PipelineError
 from tests.live.copies import Copies, record_of
 from tests.live.cut_wire import cut_wire
@@ -25,7 +25,7 @@ from tests.spark.workers import kill_workers
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LOOKED_AT = 2 * MOST_UNCONFIRMED
+LOOKED_AT = 2 * LEAST
 """Copies that a live rule looks at to find its place."""
 
 FIRST, MESSAGES, LIVE = 2000, LOOKED_AT + 5000, 20

@@ -21,7 +21,7 @@ from nats_bridge.transforms import header_block
 from nats_bridge.transforms.republish import Refusal
 from nats_bridge.transforms.sourcing import Sourcing
 
-__all__ = ["OUR_ID", "CopiedAs", "CopyLoop", "Operation", "Special", "message_sequence"]
+__all__ = ["OUR_ID", "CopiedAs", "CopyLoop", "Operation", "Special", "fields_behind", "message_sequence"]
 
 OUR_ID = b"\nNats-Msg-Id: bridge-"
 """In the header block of what is a copy itself."""
@@ -56,11 +56,14 @@ class Special:
 
 def message_sequence(reply: bytes) -> bytes:
     """The stream sequence in a delivered message's reply subject, as text."""
-    return reply.rsplit(b".", _behind(reply))[1]
+    return reply.rsplit(b".", fields_behind(reply))[1]
 
 
-def _behind(reply: bytes) -> int:
-    """How many tokens stand behind the delivery count: with a domain before the stream, more than without."""
+def fields_behind(reply: bytes) -> int:
+    """How many tokens stand behind the delivery count in a delivered message's reply subject.
+
+    With a domain before the stream, more than without; the same in all messages of a consumer.
+    """
     dots = reply.count(b".")
     return dots - 4 if dots == 8 else dots - 6
 
@@ -133,7 +136,7 @@ class CopyLoop:
         known, identified, record, limit = self._known, self.identified, self.record, self.limit
         there, counts = self.there, self.counts
         unselected = 0
-        behind = _behind(batch[0][1])
+        behind = fields_behind(batch[0][1])
         for index in range(start, len(batch)):
             message = batch[index]
             subject, reply, block, payload = message

@@ -43,6 +43,7 @@ from nats_bridge.bridge.kinds.copying.publisher import Publisher
 from nats_bridge.bridge.kinds.copying.resuming import Resuming
 from nats_bridge.bridge.kinds.copying.source import Reading
 from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.bridge.kinds.copying.window import Window
 from nats_bridge.bridge.observability.rule_metrics import InFlight, Measures, nothing_in_flight
 from nats_bridge.transforms.source_record import TWIN_HEADER
 
@@ -308,6 +309,7 @@ class CopyEntry:
             keeps_sequence=plan.keep_sequence,
             first_alone=True,
             gate=self._gate,
+            window=Window.shared(plan.sources, self._target.server_version),
         )
         await publisher.open()
         last = await last_sequence_behind(self._target, plan.stream, plan.probe, self._waits)
@@ -342,7 +344,7 @@ class CopyEntry:
         intake, publisher = self._intake, self._publisher
         self._intake = self._publisher = None
         if publisher is not None:
-            self._resuming.remember(*publisher.confirmed)
+            self._resuming.remember(*publisher.confirmed, publisher.window.widest)
             stored = publisher.confirmed[0]
             if stored and intake is not None:
                 self._standpoint = replace(intake.standpoint, handled=stored)

@@ -25,7 +25,7 @@ class EntryPlan:
         probe: a subject that the target stores, for barriers.
         filters: what the origin's consumer is asked for; none for everything.
         on_recreated: what to do when the origin is a new stream of the same name.
-        alone: whether nothing else of the rule writes to the target.
+        sources: how many entries the rule has.
         keep_sequence: whether copies have the origin's sequence numbers.
         filler: the subject for numbers that the origin lacks.
         one_by_one: whether order is kept at the price of speed.
@@ -41,11 +41,16 @@ class EntryPlan:
     probe: bytes
     filters: tuple[str, ...]
     on_recreated: Literal["stop", "restart"]
-    alone: bool = False
+    sources: int = 1
     keep_sequence: bool = False
     filler: str | None = None
     one_by_one: bool = False
     behind: int | None = None
+
+    @property
+    def alone(self) -> bool:
+        """Whether nothing else of the rule writes to the target."""
+        return self.sources == 1
 
     def is_own(self, record: SourceRecord) -> bool:
         """Whether a source record in the target was written for this entry, and tells where to resume."""

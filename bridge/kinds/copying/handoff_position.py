@@ -16,11 +16,11 @@ from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.handoff.native_search import Found
+from nats_bridge.bridge.kinds.copying.left_out import Behind
 from nats_bridge.bridge.kinds.copying.message_ids import entry_key
 from nats_bridge.bridge.kinds.copying.parallel_backfill import UnfinishedCopies
-from nats_bridge.bridge.kinds.copying.publisher import MOST_UNCONFIRMED
 from nats_bridge.bridge.kinds.copying.resume_point import identity_changed, of_this_origin
-from nats_bridge.bridge.kinds.copying.resuming import compared
+from nats_bridge.bridge.kinds.copying.resuming import NEWEST, compared
 from nats_bridge.bridge.kinds.copying.tail_reader import TargetTail, read_tail
 from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.bridge.settings import Source
@@ -119,7 +119,8 @@ async def copied_up_to(entry: EntryAtTarget) -> int | Waiting | None:
             " end",
             "let it end, or run it again, and hand over then",
         )
-    tail = await read_tail(entry.target.api, stream, entry.last, entry.sourcing.is_own, MOST_UNCONFIRMED)
+    origin, target_api, sourcing = entry.origin.api, entry.target.api, entry.sourcing
+    tail = await read_tail(target_api, stream, entry.last, sourcing.is_own, NEWEST)
     if identity_changed(tail.copies, key, created_ns):
         return Waiting(
             f"stream '{source.name}' is a new one (created {created}), and '{stream}' holds copies of the old one only",
@@ -131,13 +132,13 @@ async def copied_up_to(entry: EntryAtTarget) -> int | Waiting | None:
         return None
     target = Target.of(entry.target_info, entry.target.server_version)
 
-    async def further(wanted: int) -> TargetTail:
-        more = await read_tail(entry.target.api, stream, entry.last, entry.sourcing.is_own, wanted, whatever_age=True)
+    async def read(wanted: int, whatever_age: bool) -> TargetTail:
+        more = await read_tail(target_api, stream, entry.last, sourcing.is_own, wanted, whatever_age=whatever_age)
         return replace(more, copies=of_this_origin(more.copies, key, created_ns))
 
-    resume = await compared(
-        entry.origin.api, source.name, entry.filters, entry.sourcing, target, replace(tail, copies=copies), further
-    )
+    behind = Behind(origin, source.name, entry.filters, sourcing, target_api, stream, entry.last, key, created_ns)
+    looked_at = replace(tail, copies=copies)
+    resume = await compared(origin, source.name, entry.filters, sourcing, target, looked_at, read, behind)
     if resume.missing:
         return Waiting(
             f"{resume.missing} messages in front of the newest copy are not in '{stream}': an interruption left them"

@@ -1,11 +1,12 @@
 """Publishing copies: pipelined, in order, and nothing taken for stored that the target has not accounted for.
 
-Operations are written as they come, up to a window of unconfirmed ones. Three ways to know that they are stored:
+Operations are written as they come, up to a window of unconfirmed ones (`window`). Three ways to know that they are
+stored:
 
 * every message asks for an answer with a reply subject of its own, which ends in its sequence in the origin;
 * the messages of a group ask with one reply subject: as many answers that say "stored" mean that all of them are. A
   reply subject that it has not seen just before costs a server much: 9.2 µs a message instead of 6.9 (2.10.27). Which
-  message another answer is about cannot be told, so then everything under way is asked for again, each by itself;
+  message another answer is about cannot be told, so then everything in flight is asked for again, each by itself;
 * or only the last of a group asks, while nobody else writes to the target: its answer tells a sequence, and if that
   has advanced by exactly the size of the group, all of them are stored. Answers cost the server and us as much as the
   messages. That nobody else writes is heard: the connection, which gets no echo of its own messages, subscribes to the
@@ -50,17 +51,13 @@ from nats_bridge.bridge.kinds.copying.encoder import Operation
 from nats_bridge.bridge.kinds.copying.in_flight import ANSWER_WAIT, LostTrackError, Unconfirmed
 from nats_bridge.bridge.kinds.copying.pub_ack import Verdict
 from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.bridge.kinds.copying.window import Window
 from nats_bridge.bridge.observability.rule_metrics import InFlight, Measures
 
-__all__ = ["MOST_UNCONFIRMED", "Publisher", "Refused"]
+__all__ = ["Publisher", "Refused"]
 
 _log = structlog.get_logger("bridge.copying.publisher")
 
-MOST_UNCONFIRMED = 8192
-"""Messages under way at most, where nothing else is said and batches are small: what an interruption can leave in
-doubt. Servers of 2.11 drop what comes while more than 10,000 wait for a stream; those of 2.12 and later, 100,000."""
-
-_MOST_BYTES = 16 << 20  # under way at most
 _MOST_UNSENT = 1 << 20  # bytes in the socket's buffer before the next batch waits
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 1.0  # seconds between two tries on a full target
 _ALONE = 1000  # messages that are sent one by one after the target was full, before the pipeline opens again
@@ -86,11 +83,13 @@ class Publisher:
             that was left out, whatever happens to the target.
         keeps_sequence: a copy stored under another sequence than its origin's ends the rule.
         first_alone: have one message stored before others are sent behind it.
-        gate: asked before every write. When it is closed, what is under way is given up: until it opens again, the
+        gate: asked before every write. When it is closed, what is in flight is given up: until it opens again, the
             target may be another replica's.
-        most_unconfirmed: messages under way at most, as long as each batch is no larger than the one before.
+        window: how much may be in flight, as long as each batch is no larger than the one before: what an interruption
+            can leave in doubt. A fixed one where none is given.
 
     Attributes:
+        window: the same.
         waiting: whether the target takes nothing at the moment.
     """
 
@@ -110,10 +109,10 @@ class Publisher:
         keeps_sequence: bool = False,
         first_alone: bool = False,
         gate: Gate = ALWAYS_OPEN,
-        most_unconfirmed: int = MOST_UNCONFIRMED,
+        window: Window | None = None,
     ) -> None:
         self.waiting = False
-        self._most = most_unconfirmed
+        self.window = window or Window()
         self._gate = gate
         self._inbox = b"%b." % link.client.new_inbox().encode()
         self._link = link
@@ -147,7 +146,7 @@ class Publisher:
 
     @property
     def has_work(self) -> bool:
-        """Whether something is under way."""
+        """Whether something is in flight."""
         return self._unconfirmed.count > 0
 
     async def open(self) -> None:
@@ -210,15 +209,15 @@ class Publisher:
             return self._send_carefully(operations_of(messages))
         self._write(messages)
         if (
-            self._unconfirmed.count + len(messages) > self._most  # if as many follow
-            or self._unconfirmed.size >= _MOST_BYTES
+            self._unconfirmed.count + len(messages) > self.window.messages  # if as many follow
+            or self._unconfirmed.size >= self.window.size
             or self._link.client.unsent_bytes > _MOST_UNSENT
         ):
             return self._room()
         return None
 
     def interrupt(self, reason: str) -> None:
-        """Give up what is under way: it is unknown what of it is stored."""
+        """Give up what is in flight: it is unknown what of it is stored."""
         if not self._over:
             self._over = True
             self._answered.set()
@@ -254,7 +253,9 @@ class Publisher:
     # -- sending -----------------------------------------------------------------------------------------------------
 
     def _write(self, messages: list[Operation] | Bundle) -> None:
-        data = self._unconfirmed.add(messages, self._now)
+        now = self._now
+        self.window.sent(now, first=not self.has_work)
+        data = self._unconfirmed.add(messages, now)
         if self._bounded:
             # A little more than the bytes is stored; twice as many are reckoned with.
             self._room_left = (self._room_left[0] - len(messages), self._room_left[1] - 2 * size_of(messages))
@@ -308,9 +309,8 @@ class Publisher:
                 await self._link.client.drained()
             except ConnectionError:
                 return  # which interrupts
-        while (
-            self._unconfirmed.count > self._most * 7 // 8 or self._unconfirmed.size > _MOST_BYTES // 2
-        ) and not self._over:
+        under_way, window = self._unconfirmed, self.window
+        while (under_way.count > window.messages * 7 // 8 or under_way.size > window.size * 7 // 8) and not self._over:
             await self._next_answer()
 
     async def _next_answer(self) -> None:
@@ -325,7 +325,10 @@ class Publisher:
         self._answers += len(answers)
         unconfirmed = self._unconfirmed
         confirmed, sent = unconfirmed.last_confirmed, unconfirmed.sent_first
+        count, size = unconfirmed.count, unconfirmed.size
         done = unconfirmed.take(answers, self._now) if self._mending is None else 0
+        if unconfirmed.count < count:
+            self.window.confirmed(count - unconfirmed.count, size - unconfirmed.size, sent, self._now)
         if done < len(answers):
             self._sort_out(answers[done:])
         if unconfirmed.last_confirmed != confirmed:

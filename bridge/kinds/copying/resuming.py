@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import TypeAlias
 
 import structlog
 
@@ -15,8 +16,8 @@ from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.errors import RuleRefusedError
 from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
+from nats_bridge.bridge.kinds.copying.left_out import Behind
 from nats_bridge.bridge.kinds.copying.message_ids import CopyId
-from nats_bridge.bridge.kinds.copying.publisher import MOST_UNCONFIRMED
 from nats_bridge.bridge.kinds.copying.resume_point import (
     OriginMessage,
     Resume,
@@ -26,17 +27,21 @@ from nats_bridge.bridge.kinds.copying.resume_point import (
 )
 from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, TargetTail, read_tail
 from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.bridge.kinds.copying.window import LEAST, LOOKED_AT
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.republish import Republish, StoredMessage
 from nats_bridge.transforms.sourcing import Sourcing
 from nats_bridge.transforms.timestamp import nanoseconds_of
 
-__all__ = ["Resuming", "compared"]
+__all__ = ["NEWEST", "Read", "Resuming", "compared"]
 
 _log = structlog.get_logger("bridge.copying")
 
-_FURTHER = 4 * MOST_UNCONFIRMED
-"""Copies that are read before any is taken for missing: several times what can be under way together."""
+NEWEST = 2 * LEAST
+"""Copies that are looked at first, in every detail."""
+
+Read: TypeAlias = Callable[[int, bool], Awaitable[TargetTail]]
+"""Reads so many of an entry's newest copies: whatever their age, or only what may have been in flight together."""
 
 
 class Resuming:
@@ -54,6 +59,7 @@ class Resuming:
         self._target = target
         self._streams: tuple[bytes, str] = (b"", "")  # the entry's key and the target's creation time
         self._confirmed = (0, 0)  # the origin's sequence up to which all is stored, and the target's then
+        self._widest = 0  # the widest window of our own so far, in messages
         self._log = _log.bind(rule=plan.rule, stream=plan.stream, origin=plan.source.name)
 
     async def position(
@@ -80,8 +86,8 @@ class Resuming:
             ApiError: a server cannot be asked.
         """
         plan = self._plan
-        tail = await read_tail(self._target, plan.stream, last, plan.is_own, 2 * MOST_UNCONFIRMED, rule=plan.rule)
         created_ns = nanoseconds_of(str(origin_info["created"]))
+        tail = await self._read(max(NEWEST, 2 * self._widest), False, last)
         known, self._streams = self._streams, (key, target.created)
         confirmed, self._confirmed = self._confirmed, (0, 0)
         if identity_changed(tail.copies, key, created_ns):
@@ -101,15 +107,15 @@ class Resuming:
             there = frozenset(copy.record.sequence for copy in copies)
             return Resume(await self._first_position(target_info, origin_info), there, missing=len(there))
 
-        async def further(wanted: int) -> TargetTail:
-            more = await read_tail(
-                self._target, plan.stream, last, plan.is_own, wanted, rule=plan.rule, whatever_age=True
-            )
+        async def read(wanted: int, whatever_age: bool) -> TargetTail:
+            more = await self._read(wanted, whatever_age, last)
             return replace(more, copies=of_this_origin(more.copies, key, created_ns))
 
-        resume = await compared(
-            self._origin, plan.source.name, filters, plan.sourcing, target, replace(tail, copies=copies), further
+        origin, name, sourcing = self._origin, plan.source.name, plan.sourcing
+        behind = Behind(
+            origin, name, filters, sourcing, self._target, plan.stream, last, key, created_ns, plan.behind or 0
         )
+        resume = await compared(origin, name, filters, sourcing, target, replace(tail, copies=copies), read, behind)
         origin_last = int(origin_info["state"]["last_seq"])
         if resume.handled > origin_last:
             self._log.warning("copying.origin_shorter", position=resume.handled, last_sequence=origin_last)
@@ -129,6 +135,12 @@ class Resuming:
             )
         return resume
 
+    async def _read(self, wanted: int, whatever_age: bool, last: int) -> TargetTail:
+        plan = self._plan
+        return await read_tail(
+            self._target, plan.stream, last, plan.is_own, wanted, rule=plan.rule, whatever_age=whatever_age
+        )
+
     async def _origin_holds(self, key: bytes, copies: Sequence[StoredCopy], origin_info: Json) -> bool:
         """Whether the origin still holds the newest message that was copied, and not another one in its place."""
         newest = max((c for c in copies if c.copy_id is not None and c.copy_id.entry == key), default=None, key=_order)
@@ -139,8 +151,15 @@ class Resuming:
             return newest.record.sequence <= int(origin_info["state"]["last_seq"])
         return message.time_ns == newest.copy_id.time_ns
 
-    def remember(self, confirmed: int, target_last: int) -> None:
-        """Take note of what the round that ends has confirmed: the origin's sequence, and the target's last then."""
+    def remember(self, confirmed: int, target_last: int, widest: int) -> None:
+        """Take note of the round that ends.
+
+        Args:
+            confirmed: the origin's sequence up to which it has confirmed everything; 0 for nothing.
+            target_last: the target's last sequence then.
+            widest: how many messages it has had in flight at most.
+        """
+        self._widest = max(self._widest, widest)
         if confirmed:
             self._confirmed = (confirmed, target_last)
 
@@ -229,12 +248,17 @@ async def compared(
     rule: Sourcing | Republish,
     target: Target,
     tail: TargetTail,
-    further: Callable[[int], Awaitable[TargetTail]],
+    read: Read,
+    behind: Behind | None = None,
 ) -> Resume:
     """Compare the newest copies with the origin, which is read for that.
 
-    What seems to be missing is looked for further back: it is there if the tail begins among copies that mended an
-    interruption. They were under way together, so what is there is not far in front of them.
+    The newest few are compared. Where these are complete and there are more of about the same age, it is asked whether
+    anything is left out behind them; if so, and where something is missing among the newest, all that a window can have
+    left out is compared.
+
+    What still seems to be missing is looked for further back: it is there if the tail begins among copies that mended
+    an interruption. They were in flight together, so what is there is not far in front of them.
 
     Args:
         origin: the API of the connection that holds the origin.
@@ -242,23 +266,14 @@ async def compared(
         filters: what to read it with.
         rule: the entry, or whatever gives the copies their subjects.
         target: the stream that receives.
-        tail: its newest copies of this origin, at least one.
-        further: reads so many of these copies, whatever their age.
+        tail: its newest copies of this origin, at least one, read as `read` does.
+        read: reads more of them.
+        behind: what stands behind them; None where no window is wider than `LEAST`.
 
     Raises:
         ApiError: the server cannot be asked.
     """
-    sequences = [copy.record.sequence for copy in tail.copies]
     messages: dict[int, OriginMessage] = {}
-    replay = Replay(origin, name, filters, headers_only=True)
-    async with contextlib.aclosing(replay.between(min(sequences), max(sequences))) as batches:
-        async for batch in batches:
-            for subject, reply, block, _ in batch:
-                destination = rule.destination(subject)
-                if destination is not None:
-                    ack = AckReply.parse(reply)
-                    message_id = header_block.read(block, b"Nats-Msg-Id")
-                    messages[ack.stream_sequence] = OriginMessage(ack.time_ns, destination, message_id)
 
     def resume(copies: Sequence[StoredCopy]) -> Resume:
         return compare(
@@ -270,8 +285,34 @@ async def compared(
             remembered_since_ns=time.time_ns() - target.window_ns // 2,
         )
 
+    messages = await _origin_between(origin, name, filters, rule, tail)
     found = resume(tail.copies)
-    return resume((await further(_FURTHER)).copies) if found.missing else found
+    wide = behind is not None and tail.is_cut
+    if wide and behind is not None:
+        lowest = min(copy.record.sequence for copy in tail.copies)
+        if found.missing or await behind.leaves_out(lowest):
+            tail = await read(LOOKED_AT, False)
+            messages = await _origin_between(origin, name, filters, rule, tail)
+            found = resume(tail.copies)
+    return resume((await read(2 * (LOOKED_AT if wide else NEWEST), True)).copies) if found.missing else found
+
+
+async def _origin_between(
+    origin: JetStreamApi, name: str, filters: tuple[str, ...], rule: Sourcing | Republish, tail: TargetTail
+) -> dict[int, OriginMessage]:
+    """What the rule selects of the origin, from the first message that copies name to the last."""
+    sequences = [copy.record.sequence for copy in tail.copies]
+    messages: dict[int, OriginMessage] = {}
+    replay = Replay(origin, name, filters, headers_only=True)
+    async with contextlib.aclosing(replay.between(min(sequences), max(sequences))) as batches:
+        async for batch in batches:
+            for subject, reply, block, _ in batch:
+                destination = rule.destination(subject)
+                if destination is not None:
+                    ack = AckReply.parse(reply)
+                    message_id = header_block.read(block, b"Nats-Msg-Id")
+                    messages[ack.stream_sequence] = OriginMessage(ack.time_ns, destination, message_id)
+    return messages
 
 
 def _order(copy: StoredCopy) -> int:

@@ -313,7 +313,7 @@ class CopyRun(Run):
             probe=probe,
             filters=_consumer_filters(sourcing, origin["config"].get("subjects") or (), link.server_version),
             on_recreated=rule.on_recreated,
-            alone=len(rule.entries) == 1,
+            sources=len(rule.entries),
             keep_sequence=isinstance(rule, MirrorRule) and rule.keep_sequence,
             filler=rule.filler_subject if isinstance(rule, MirrorRule) else None,
             one_by_one=rule.strict_order,

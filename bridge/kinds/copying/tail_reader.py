@@ -14,23 +14,25 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol, TypeVar
 
 import structlog
 
 from nats_bridge.bridge.client.jetstream_api import JetStreamApi
+from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.kinds.copying.message_ids import CopyId
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.source_record import SourceRecord, last_record
 
-__all__ = ["StoredCopy", "TargetTail", "own_record", "read_tail"]
+__all__ = ["StoredCopy", "TargetTail", "first_sequence", "next_size", "own_record", "read_piece", "read_tail"]
 
 _log = structlog.get_logger("bridge.copying.target_tail")
 
-_FIRST_PIECE = 4096  # sequences
+FIRST_PIECE = 4096  # sequences
 _GROWTH = 4
-_TOGETHER_NS = 60 * 10**9  # copies that were in flight at the same time are stored within this of each other
+TOGETHER_NS = 60 * 10**9  # copies that were in flight at the same time are stored within this of each other
 _LAG_PAUSE = 0.1  # seconds until the next look at a replica that has not caught up
 
 
@@ -65,11 +67,13 @@ class TargetTail:
     Attributes:
         copies: the entry's newest copies, in the order in which they are stored.
         has_gaps: whether sequences between them hold nothing any more.
+        is_cut: whether there are more of them further back, which are not much older.
         ids: the message ids of everything between them, others' messages included.
     """
 
     copies: tuple[StoredCopy, ...]
     has_gaps: bool
+    is_cut: bool = False
     ids: frozenset[bytes] = frozenset()
 
 
@@ -100,64 +104,115 @@ async def read_tail(
         ApiError: the server cannot be asked.
     """
     record_of = record_of or partial(own_record, is_own)
-    first = max(int((await api.stream_info(stream))["state"]["first_seq"]), 1)
+    first = await first_sequence(api, stream)
     copies: list[StoredCopy] = []
     ids: set[bytes] = set()
     seen = 0
-    high, size, told = last, _FIRST_PIECE, 0
+    is_cut = False
+    high, size, told = last, FIRST_PIECE, 0
     while high >= first:
         low = max(high - size + 1, first)
-        piece, found = await _piece(api, stream, low, high, record_of, ids, newest=high == last)
-        copies[:0] = piece
+        piece, found = await read_piece(api, stream, low, high, partial(_Copies, record_of), newest=high == last)
+        copies[:0] = piece.copies
+        ids |= piece.ids
         seen += found
-        enough = len(copies) >= wanted
-        if not whatever_age and copies:
-            enough = enough or not piece or piece[0].time_ns < copies[-1].time_ns - _TOGETHER_NS
-        if enough:
+        young = piece.copies and piece.copies[0].time_ns >= copies[-1].time_ns - TOGETHER_NS
+        is_old = not whatever_age and copies and not young
+        is_cut = len(copies) >= wanted and not is_old
+        if is_cut or is_old:
             high = low - 1
             break
-        high, size = low - 1, size * _GROWTH
+        high, size = low - 1, next_size(size, len(copies), wanted, last - low + 1)
         if not copies:
             ids.clear()  # what is behind all copies tells nothing about them, and it can be much
-        if not copies and last - high > 16 * _FIRST_PIECE * (told + 1):
-            told = (last - high) // (16 * _FIRST_PIECE)
+        if not copies and last - high > 16 * FIRST_PIECE * (told + 1):
+            told = (last - high) // (16 * FIRST_PIECE)
             searched, left = last - high, high - first + 1
             _log.info("copying.searching_position", rule=rule, stream=stream, searched=searched, left=left)
-    return TargetTail(tuple(copies[-wanted:]), has_gaps=seen < last - high, ids=frozenset(ids))
+    return TargetTail(tuple(copies[-wanted:]), has_gaps=seen < last - high, is_cut=is_cut, ids=frozenset(ids))
 
 
-async def _piece(
-    api: JetStreamApi,
-    stream: str,
-    low: int,
-    high: int,
-    record_of: Callable[[bytes], SourceRecord | None],
-    ids: set[bytes],
-    *,
-    newest: bool,
-) -> tuple[list[StoredCopy], int]:
-    """The copies in [low, high], and how many messages there are; their ids go to `ids`."""
+class _Copies:
+    """The copies among some messages, and the ids of all of them."""
+
+    def __init__(self, record_of: Callable[[bytes], SourceRecord | None]) -> None:
+        self.copies: list[StoredCopy] = []
+        self.ids: set[bytes] = set()
+        self._record_of = record_of
+
+    def take(self, batch: list[Delivered]) -> None:
+        for subject, reply, block, _ in batch:
+            message_id = header_block.read(block, b"Nats-Msg-Id")
+            if message_id is not None:
+                self.ids.add(message_id)
+            record = self._record_of(block)
+            if record is not None:
+                time_ns = AckReply.parse(reply).time_ns
+                rollup = header_block.read(block, b"Nats-Rollup")
+                self.copies.append(StoredCopy(subject, time_ns, record, message_id, rollup))
+
+
+class _Takes(Protocol):
+    def take(self, batch: list[Delivered]) -> None: ...
+
+
+_Taker = TypeVar("_Taker", bound=_Takes)
+
+
+async def first_sequence(api: JetStreamApi, stream: str) -> int:
+    """Where a stream begins.
+
+    Raises:
+        ApiError: the server cannot be asked.
+    """
+    return max(int((await api.stream_info(stream))["state"]["first_seq"]), 1)
+
+
+def next_size(size: int, found: int, wanted: int, searched: int) -> int:
+    """How many sequences to read next: where copies were found, about as many as hold what is left to be found.
+
+    Args:
+        size: how many were read last.
+        found: copies so far.
+        wanted: copies that are enough.
+        searched: sequences so far.
+    """
+    grown = size * _GROWTH
+    return min(grown, max(FIRST_PIECE, (wanted - found) * searched // found)) if found else grown
+
+
+async def read_piece(
+    api: JetStreamApi, stream: str, low: int, high: int, make: Callable[[], _Taker], *, newest: bool
+) -> tuple[_Taker, int]:
+    """Let the messages in [low, high] be taken, headers only, in order.
+
+    Args:
+        api: the API of the stream's connection.
+        stream: its name.
+        low: the first sequence.
+        high: the last one.
+        make: makes what takes them; once more where they are read again.
+        newest: whether `high` is the stream's end, which a replica may not have reached yet.
+
+    Returns:
+        What has taken them, and how many there are.
+
+    Raises:
+        ApiError: the server cannot be asked.
+    """
     for patience in range(50, -1, -1):
-        copies: list[StoredCopy] = []
+        taker = make()
         found, end = 0, 0
         async with contextlib.aclosing(Replay(api, stream, headers_only=True).between(low, high)) as batches:
             async for batch in batches:
                 found += len(batch)
                 end = AckReply.parse(batch[-1][1]).stream_sequence
-                for subject, reply, block, _ in batch:
-                    message_id = header_block.read(block, b"Nats-Msg-Id")
-                    if message_id is not None:
-                        ids.add(message_id)
-                    record = record_of(block)
-                    if record is not None:
-                        time_ns = AckReply.parse(reply).time_ns
-                        rollup = header_block.read(block, b"Nats-Rollup")
-                        copies.append(StoredCopy(subject, time_ns, record, message_id, rollup))
+                taker.take(batch)
         # A consumer may sit on a replica that lags behind; unless the end was deleted, it must show up.
         if not newest or end == high or not patience or await api.stored_message(stream, high) is None:
             break
         await asyncio.sleep(_LAG_PAUSE)
-    return copies, found
+    return taker, found
 
 
 def own_record(is_own: Callable[[SourceRecord], bool], block: bytes) -> SourceRecord | None:

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 import yaml
 
-from nats_bridge.bridge.kinds.copying.publisher import MOST_UNCONFIRMED
+from nats_bridge.bridge.kinds.copying.window import LOOKED_AT
 from tests.live.copies import Copies
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import RawPeer
 from tests.spark.cluster.standalone import PATIENCE, Job, StandaloneCluster, command_of, descendants
 
 JOBS = Path(__file__).with_name("jobs")
-IN_ORDER = 4 * MOST_UNCONFIRMED
+IN_ORDER = LOOKED_AT
 """Messages at the end of a parallel backfill that one task writes."""
 
 pytestmark = pytest.mark.timeout(2 * PATIENCE)

@@ -1,0 +1,155 @@
+"""Whether a copy further back in a target was left out: more of them are looked at than it is worth to keep.
+
+A copy can be lost while so many later ones are stored as a window is wide at its widest (`window`), and a start
+cannot know how wide it was. The newest few are compared with the origin in every detail (`position`). Behind them
+stands a plain question: is there a number in the origin, between those of the copies, that none of them has? If the
+copies' own numbers have no gap, the origin need not even be asked.
+
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
+
+from nats_bridge.bridge.client.jetstream_api import JetStreamApi
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.consuming.ack_reply import AckReply
+from nats_bridge.bridge.consuming.replay import Replay
+from nats_bridge.bridge.kinds.copying import tail_reader as target_tail
+from nats_bridge.bridge.kinds.copying.encoder import fields_behind
+from nats_bridge.bridge.kinds.copying.resume_point import of_this_origin
+from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, first_sequence, next_size, own_record, read_piece
+from nats_bridge.bridge.kinds.copying.window import LOOKED_AT
+from nats_bridge.transforms import header_block
+from nats_bridge.transforms.sourcing import Sourcing
+
+__all__ = ["Behind", "gaps"]
+
+
+class Behind:
+    """What stands behind the newest copies of an entry.
+
+    Args:
+        origin: the API of the connection that holds the origin.
+        name: the origin's name.
+        filters: what to read it with.
+        sourcing: the entry.
+        target: the API of the connection that holds the target.
+        stream: the target.
+        last: its last sequence.
+        key: the entry's key with the present origin.
+        created_ns: when that was created, in nanoseconds since 1970.
+        after: copies of messages up to this one tell nothing.
+    """
+
+    def __init__(
+        self,
+        origin: JetStreamApi,
+        name: str,
+        filters: tuple[str, ...],
+        sourcing: Sourcing,
+        target: JetStreamApi,
+        stream: str,
+        last: int,
+        key: bytes,
+        created_ns: int,
+        after: int = 0,
+    ) -> None:
+        self._origin = Replay(origin, name, filters, headers_only=True)
+        self._sourcing = sourcing
+        self._target = target
+        self._stream = stream
+        self._last = last
+        self._numbers = partial(_Numbers, sourcing, key, created_ns, after)
+
+    async def leaves_out(self, before: int) -> bool:
+        """Whether the origin holds a selected message of which no copy is among the newest `LOOKED_AT`.
+
+        Args:
+            before: only of messages before this one in the origin is it asked.
+
+        Raises:
+            ApiError: a server cannot be asked.
+        """
+        sequences = [each for each in await self._sequences() if each <= before]
+        held = set(sequences)
+        if len(held) < len(sequences):
+            return True  # an origin that lost its end has given numbers twice
+        holes = gaps(sequences)
+        if not holes:
+            return False
+        async with contextlib.aclosing(self._origin.between(holes[0][0] + 1, holes[-1][1] - 1)) as batches:
+            async for batch in batches:
+                for subject, reply, _, _ in batch:
+                    if (
+                        AckReply.parse(reply).stream_sequence not in held
+                        and self._sourcing.destination(subject) is not None
+                    ):
+                        return True
+        return False
+
+    async def _sequences(self) -> list[int]:
+        """The numbers in the origin of the newest copies, those that are much older than the newest one left out."""
+        first = await first_sequence(self._target, self._stream)
+        found: list[int] = []
+        newest_ns = 0
+        high, size = self._last, target_tail.FIRST_PIECE
+        while high >= first:
+            low = max(high - size + 1, first)
+            newest = high == self._last
+            piece, _ = await read_piece(self._target, self._stream, low, high, self._numbers, newest=newest)
+            newest_ns = newest_ns or max(piece.times_ns, default=0)
+            since_ns = newest_ns - target_tail.TOGETHER_NS
+            young = [
+                number for number, time_ns in zip(piece.numbers, piece.times_ns, strict=True) if time_ns >= since_ns
+            ]
+            found[:0] = young
+            if len(found) >= LOOKED_AT or (newest_ns and (not young or len(young) < len(piece.numbers))):
+                break
+            high, size = low - 1, next_size(size, len(found), LOOKED_AT, self._last - low + 1)
+        return found[-LOOKED_AT:]
+
+
+class _Numbers:
+    """The numbers in the origin of the copies among some messages, and when they were stored."""
+
+    def __init__(self, sourcing: Sourcing, key: bytes, created_ns: int, after: int) -> None:
+        self.numbers: list[int] = []
+        self.times_ns: list[int] = []
+        self._sourcing = sourcing
+        self._key = key
+        self._created_ns = created_ns
+        self._after = after
+        # Almost all copies end like this: our id, then the record of the same message, then what reading adds.
+        self._plain = re.compile(
+            rb"\nNats-Msg-Id: bridge-%b-([0-9]+)-[0-9]+\r\nNats-(?:Stream|Bridge)-Source: [^ \r]+ \1[ \r][^\n]*\n"
+            rb"(?:Nats-Msg-Size: [0-9]+\r\n)?\r\n\Z" % re.escape(key)
+        )
+
+    def take(self, batch: list[Delivered]) -> None:
+        behind = fields_behind(batch[0][1])
+        for subject, reply, block, _ in batch:
+            time_ns = int(reply.rsplit(b".", behind)[3])
+            plain = self._plain.search(block)
+            number = int(plain[1]) if plain is not None else self._number(subject, block, time_ns)
+            if number > self._after:
+                self.numbers.append(number)
+                self.times_ns.append(time_ns)
+
+    def _number(self, subject: bytes, block: bytes, time_ns: int) -> int:
+        """The number in the origin of a message that looks different; 0 if it is no copy of the entry."""
+        record = own_record(self._sourcing.is_own, block)
+        if record is None:
+            return 0
+        copy = StoredCopy(subject, time_ns, record, header_block.read(block, b"Nats-Msg-Id"))
+        return record.sequence if of_this_origin((copy,), self._key, self._created_ns) else 0
+
+
+def gaps(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """Neighbours between which numbers are missing, in order."""
+    ordered = sorted(numbers)
+    return [(one, next_one) for one, next_one in pairwise(ordered) if next_one - one > 1]

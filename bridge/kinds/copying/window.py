@@ -1,0 +1,133 @@
+"""How much may be in flight to a target: enough for the distance, and no more.
+
+Theory of operation. A fixed window of messages carries, each round trip, no more than itself: 8,192 are plenty next
+door, and no more than 41,000 messages/s at 200 ms. So the window is a fixed part, as before, and beside that what the
+way itself holds: the highest rate at which the target has confirmed lately, times the round trip (as BBR estimates a
+bandwidth-delay product). While the window is what limits, each round trip confirms more than the one before, and the
+window grows by its fixed part until the target or the sender is what limits; while less is sent, the rate falls and the
+window with it.
+
+The round trip is that of an empty pipeline: in a full one, messages wait for the target too, and a window that grew by
+that would make them wait longer. Any shorter one that is measured counts as well; only another one of an empty pipeline
+makes it longer.
+
+Bounds, for each rule: `LEAST` and `LEAST_SIZE` per source, and what `MOST` and `MOST_SIZE` are more than these, which
+its sources share. What a start looks at to find copies that were lost while later ones were stored follows from the
+same bounds (`LOOKED_AT`), as a start cannot know how wide the window was.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Self
+
+__all__ = ["LEAST", "LEAST_SIZE", "LOOKED_AT", "MOST", "MOST_SIZE", "Window"]
+
+LEAST, LEAST_SIZE = 8192, 16 << 20
+"""Messages, and bytes, that may be in flight whatever the distance.
+
+Servers of 2.11 refuse what comes while more than 10,000 messages wait for a stream, so there it stays at that.
+"""
+
+MOST, MOST_SIZE = 65_536, 64 << 20
+"""Messages, and bytes, that may be in flight however far the target is.
+
+Servers of 2.12 and newer refuse what comes while more than 100,000 messages or 128 MiB wait for a stream. A message
+in flight takes about 150 bytes of memory more than its own.
+"""
+
+LOOKED_AT = 2 * MOST
+"""The newest copies among which every message that is left out shows.
+
+A copy can be lost while those behind it in the window are stored: these are at most `MOST`. A round that makes up for
+that sends what was left out, and more behind it, and may be interrupted in the same way: as many again.
+"""
+
+_SHORTEST_ROUND = 0.05  # seconds; in less, confirmations that come together would look like a high rate
+_ROUNDS = 8  # whose highest rate counts
+_AGED = 10.0  # seconds until a round trip of an empty pipeline may take the place of a shorter one
+
+
+class Window:
+    """The limits of one pipeline. No input or output: its user reports what is sent and confirmed.
+
+    Args:
+        most: messages in flight at most.
+        most_size: bytes in flight at most.
+        least: messages that may be in flight whatever the distance; `most` if that is less.
+        least_size: the same in bytes.
+
+    Attributes:
+        messages: how many may be in flight now.
+        size: how many bytes of them.
+        widest: the highest number of messages that were allowed so far.
+        round_trip: seconds to the target and back, with what it takes to store a message; 0 while it is unknown.
+    """
+
+    def __init__(
+        self, most: int = LEAST, most_size: int = LEAST_SIZE, *, least: int = LEAST, least_size: int = LEAST_SIZE
+    ) -> None:
+        self.messages = self.widest = self._least = min(least, most)
+        self.size = self._least_size = min(least_size, most_size)
+        self.round_trip = 0.0
+        self._most = most
+        self._most_size = most_size
+        self._measured = 0.0  # when the round trip was
+        self._first: float | None = None  # when an empty pipeline was sent something whose confirmation is to come
+        self._done = self._done_size = 0
+        self._began: tuple[float, int, int] | None = None  # the present round: when, and what was done by then
+        self._rates: deque[tuple[float, float]] = deque(maxlen=_ROUNDS)  # messages and bytes per second
+
+    @classmethod
+    def shared(cls, sources: int, server_version: str) -> Self:
+        """The window of one of a rule's sources.
+
+        Args:
+            sources: how many the rule has.
+            server_version: of the target's server.
+        """
+        if server_version.startswith("2.11."):
+            return cls()
+        return cls(LEAST + (MOST - LEAST) // sources, LEAST_SIZE + (MOST_SIZE - LEAST_SIZE) // sources)
+
+    def sent(self, now: float, *, first: bool) -> None:
+        """Something is sent.
+
+        Args:
+            now: in seconds.
+            first: whether nothing else is in flight.
+        """
+        if first:
+            self._first = now
+        if self._began is None:
+            self._began = now, self._done, self._done_size
+
+    def confirmed(self, messages: int, size: int, sent: float, now: float) -> None:
+        """The oldest of what was in flight is known to be stored.
+
+        Args:
+            messages: how many.
+            size: their bytes.
+            sent: when the first of them was sent.
+            now: in the same seconds.
+        """
+        self._done += messages
+        self._done_size += size
+        took, empty = now - sent, sent == self._first
+        if not self.round_trip or took < self.round_trip or (empty and now - self._measured >= _AGED):
+            self.round_trip, self._measured = took, now
+        if empty:
+            self._first = None
+        if self._began is None:
+            return
+        began, done, done_size = self._began
+        if sent >= began and now - began >= _SHORTEST_ROUND:
+            self._rates.append(((self._done - done) / (now - began), (self._done_size - done_size) / (now - began)))
+            self._began = now, self._done, self._done_size
+            self._fit()
+
+    def _fit(self) -> None:
+        rate, size_rate = map(max, zip(*self._rates, strict=True))
+        self.messages = min(self._least + int(rate * self.round_trip), self._most)
+        self.size = min(self._least_size + int(size_rate * self.round_trip), self._most_size)
+        self.widest = max(self.widest, self.messages)
