@@ -28,13 +28,14 @@ class CutWire:
         self._passable.set()
         self._last_words = b""
         self.url = ""
+        self.port = 0
         self.connections = 0
 
     async def open(self) -> None:
         """Listen on a free port of the loopback."""
         self._listener = await asyncio.start_server(self._accepted, "127.0.0.1", 0)
-        port = self._listener.sockets[0].getsockname()[1]
-        self.url = f"nats://127.0.0.1:{port}"
+        self.port = self._listener.sockets[0].getsockname()[1]
+        self.url = f"nats://127.0.0.1:{self.port}"
 
     def hold_back(self) -> None:
         """Accept new connections and leave them without an answer until `let_through`."""

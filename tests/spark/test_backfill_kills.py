@@ -87,7 +87,7 @@ async def test_a_task_whose_process_is_killed_is_tried_again(
     for number in (400, 2900):
         wire.fall_silent_after(b"number %d." % number)
         await stopped_at(copies, wire, number)
-        assert kill_workers()
+        assert await kill_workers(wire)
         wire.cut()
         wire.speak_again()
     (summary,) = await job
@@ -101,7 +101,7 @@ async def test_a_job_that_was_given_up_is_run_again(spark: SparkSession, wired: 
     for number in (1, 1000, 2000):
         wire.fall_silent_after(b"number %d." % number)
         await stopped_at(copies, wire, number)
-        assert kill_workers()
+        assert await kill_workers(wire)
         wire.cut()
         wire.speak_again()
     with pytest.raises(JobFailedError, match="run the same command again"):

@@ -55,7 +55,7 @@ async def test_shares_are_copied_once_and_the_live_rule_goes_on(
         wire.fall_silent_after(b"number 400.")
         await here.holds(1)
         await until(lambda: wire.is_silent)
-        assert kill_workers()
+        assert await kill_workers(wire)
         wire.cut()
         wire.speak_again()
         await job

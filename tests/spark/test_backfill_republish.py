@@ -134,7 +134,7 @@ async def test_kills_lose_and_double_nothing(
             wire.fall_silent_after(b"number %d." % number)
             await holds(peer, f"RESULTS{name}", number)
             await until(lambda: wire.is_silent)
-            assert not killing or kill_workers()
+            assert not killing or await kill_workers(wire)
             wire.cut()
             wire.speak_again()
         (summary,) = await job

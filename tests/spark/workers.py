@@ -7,7 +7,12 @@ import os
 import signal
 from pathlib import Path
 
-__all__ = ["kill_workers", "of_session", "workers"]
+from tests.live.cut_wire import CutWire
+from tests.live.until import until
+
+__all__ = ["kill_workers", "of_session"]
+
+_ESTABLISHED = "01"
 
 
 def workers() -> list[int]:
@@ -24,13 +29,19 @@ def workers() -> list[int]:
     return [pid for pid in daemons if parents[pid] in daemons and os.getpid() in _ancestors(pid, parents)]
 
 
-def kill_workers() -> int:
-    """SIGKILL; how many there were."""
+async def kill_workers(wire: CutWire) -> int:
+    """SIGKILL; return how many were connected to this wire, which is how many tasks fail.
+
+    Spark hands the next attempt to an idle worker, if it takes one for alive: a dead one would cost the task a second
+    of its attempts. So idle workers die first, and their daemon reaps them, before a task fails.
+    """
     found = workers()
-    for pid in found:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    return len(found)
+    busy = [pid for pid in found if _is_connected(pid, wire.port)]
+    idle = [pid for pid in found if pid not in busy]
+    _kill(idle)
+    await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in idle))
+    _kill(busy)
+    return len(busy)
 
 
 def of_session(leader: int) -> list[int]:
@@ -51,3 +62,23 @@ def _ancestors(pid: int, parents: dict[int, int]) -> set[int]:
         pid = parents[pid]
         found.add(pid)
     return found
+
+
+def _kill(pids: list[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _is_connected(pid: int, port: int) -> bool:
+    """Whether the process holds a TCP connection to a port of the loopback."""
+    held = set()
+    with contextlib.suppress(OSError):  # it ends meanwhile
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                held.add(str(descriptor.readlink()))
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, _, remote, state, *_, inode = line.split()[:10]
+        if state == _ESTABLISHED and int(remote.rpartition(":")[2], 16) == port and f"socket:[{inode}]" in held:
+            return True
+    return False
