@@ -64,6 +64,7 @@ class RuleKind:
         handoff: what takes over from a rule, or what it takes back, as `Wish.back` says.
         take_over: sends the update for `handoff --apply` where more must be done; answers None if nothing must.
         durables: the durable consumers that keep a rule's positions, given the sidecar's name.
+        keeps_position: whether another replica resumes a rule where this one drained it, without a loss.
         no_history: why no history can be put through a rule; empty if it can.
         reads_stream: whether it reads a stream, so that it has a lag.
     """
@@ -78,6 +79,7 @@ class RuleKind:
     handoff: Callable[[Any, Settings, Mapping[str, Link], Wish], Awaitable[Handoff]] | None
     take_over: Callable[[Any, Settings, Mapping[str, Link], Handoff, Wish], Awaitable[Handoff | None]] | None
     durables: Callable[[Any, str], tuple[Durable, ...]]
+    keeps_position: Callable[[Any], bool]
     no_history: str
     reads_stream: bool
 

@@ -149,6 +149,9 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "leadership.refused": LogEvent("warning", "The bucket refuses a lease.", ("reason",)),
     "leadership.leads": LogEvent("info", "This replica leads the rule from now on.", ("term",), always=True),
     "leadership.lost": LogEvent("warning", "This replica's term is over.", ("term",), always=True),
+    "leadership.hands_over": LogEvent(
+        "info", "With `share`, another replica leads fewer rules: this one is drained and released.", ("term",)
+    ),
     "leadership.given_back": LogEvent("info", "The lease was released.", ("term", "stored"), always=True),
     "leadership.failed": LogEvent(
         "error", "A fault in the program ended the task of a lease.", ("reason",), always=True

@@ -202,6 +202,11 @@ class RuleSeat:
                     return
                 self._phase = "ready"
                 self._has_begun()
+                if await _first_of(term.lost, term.surplus) is term.surplus and self.error is None:
+                    self._phase = "draining"
+                    await self._end_term(finished=await self._end_run())
+                    self.error = None  # of the drain: the next leader meets what is against the rule
+                    continue
                 await term.lost.wait()
                 if self.error is not None:
                     return
@@ -394,3 +399,13 @@ class RuleSeat:
         self.error, self._phase = error, "failed"
         self._has_begun()
         self._failed(self)
+
+
+async def _first_of(*events: asyncio.Event) -> asyncio.Event:
+    """Wait until one of them is set; the first of those that are."""
+    waiting = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await end_tasks(*waiting)
+    return next(event for event in events if event.is_set())

@@ -67,6 +67,7 @@ KIND = RuleKind(
     handoff=_handoff,
     take_over=None,
     durables=no_durables,
+    keeps_position=lambda _: True,
     no_history="",
     reads_stream=True,
 )

@@ -98,6 +98,7 @@ class Lease:
         term: the number of the term that is held, or was last.
         deadline: until when the holder may write messages.
         holder: who holds it, as far as is known; empty if nobody is known to.
+        restraint: seconds for which a free lease is left to other replicas.
     """
 
     def __init__(self, me: str, timing: Timing) -> None:
@@ -105,6 +106,7 @@ class Lease:
         self.term = 0
         self.deadline = _NEVER
         self.holder = ""
+        self.restraint = 0.0
         self._me = me
         self._timing = timing
         self._beat = 0
@@ -254,9 +256,10 @@ class Lease:
         return Record(self._me, term, self._beat + 1, self._timing.ttl)
 
     def _free_at(self, seen: Sighting) -> float:
-        if seen.record is None:
-            return self._seen_since + self._timing.ttl
-        return _NEVER if seen.record.released else self._seen_since + seen.record.ttl
+        record = seen.record
+        if record is not None and record.released:
+            return self._seen_since + self.restraint if self.restraint else _NEVER
+        return self._seen_since + (record.ttl if record is not None else self._timing.ttl) + self.restraint
 
     def _put_off(self, now: float) -> None:
         self._next_look = now + self._timing.renew_every / 4

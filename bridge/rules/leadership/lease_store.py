@@ -21,12 +21,13 @@ from tenacity import AsyncRetrying, retry_if_result, wait_fixed
 from nats_bridge.bridge.client.connection import Link
 from nats_bridge.bridge.client.jetstream_api import MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, Json
 from nats_bridge.bridge.client.permission_violations import refused_publication, refused_subscription
-from nats_bridge.bridge.client.raw_requests import RawRequests
+from nats_bridge.bridge.client.raw_requests import RawRequests, publication
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.bridge.errors import ApiError, ConfigError, NotPermittedError
 from nats_bridge.bridge.rules.leadership import clock
 from nats_bridge.bridge.rules.leadership.lease import Record, Sighting, Write
+from nats_bridge.bridge.rules.leadership.sharing import Announcement
 from nats_bridge.bridge.rules.leadership.timing import Timing
 
 __all__ = ["Bucket", "Hint", "LeaseStore", "Outcome", "lease_subject"]
@@ -43,6 +44,7 @@ _MOST_AGES = 10  # times the lease's time that the bucket must at least keep a r
 GATHERING = 10.0
 """Seconds that a cluster is given to have as many servers as the bucket wants; nobody can ask how many it will have."""
 _ASK_AGAIN = 0.25
+_REPLICAS = "$replicas"  # no name of a rule
 
 
 def lease_subject(bucket: str, sidecar: str, rule: str) -> str:
@@ -111,15 +113,25 @@ class LeaseStore:
         sidecar: the sidecar's name.
         bucket: where the leases are.
         timing: how long to wait for answers.
-        hint: told of what others write.
+        hint: called with what others write.
+        heard: called with what replicas announce.
     """
 
-    def __init__(self, link: Link, sidecar: str, bucket: Bucket, timing: Timing, hint: Hint) -> None:
+    def __init__(
+        self,
+        link: Link,
+        sidecar: str,
+        bucket: Bucket,
+        timing: Timing,
+        hint: Hint,
+        heard: Callable[[Announcement], None],
+    ) -> None:
         self._link = link
         self._sidecar = sidecar
         self._bucket = bucket
         self._timing = timing
         self._hint = hint
+        self._heard = heard
         self._requests = RawRequests(link)
         self._subscription: BatchSubscription | None = None
         self._refusal = ""
@@ -179,7 +191,6 @@ class LeaseStore:
     async def write(self, rule: str, write: Write) -> Outcome:
         """Write a lease over the revision that is expected."""
         record = write.record
-        block = b"NATS/1.0\r\nNats-Expected-Last-Subject-Sequence: %d\r\n\r\n" % write.expected
         payload = {
             "holder": record.holder,
             "term": record.term,
@@ -189,7 +200,18 @@ class LeaseStore:
             "at": datetime.now(UTC).isoformat(timespec="milliseconds"),  # for people; nobody counts with it
         }
         subject = lease_subject(self._bucket.name, self._sidecar, rule)
-        return _outcome(await self._ask(subject.encode(), block, json.dumps(payload).encode()))
+        return _outcome(await self._ask(subject.encode(), _expecting(write.expected), json.dumps(payload).encode()))
+
+    def announce(self, announcement: Announcement) -> None:
+        """Send an announcement to all replicas; it may be lost.
+
+        It takes the subjects of leases, for which replicas have permissions, and expects a sequence that no stream
+        reaches: subscribers receive it, and the bucket does not store it.
+        """
+        if self._link.client.is_connected:
+            payload = json.dumps({"replica": announcement.replica, "leads": announcement.leads}).encode()
+            subject = lease_subject(self._bucket.name, self._sidecar, _REPLICAS).encode()
+            self._link.client.write_raw(publication(subject, b"", _expecting(_BEYOND), payload))
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -300,14 +322,21 @@ class LeaseStore:
         for subject, _, _, payload in batch:
             try:
                 said = json.loads(payload)
-                rule, released = subject.decode().rpartition(".")[2], bool(said["released"])
+                if "replica" in said:
+                    leads = said["leads"]
+                    self._heard(Announcement(str(said["replica"]), None if leads is None else int(leads)))
+                else:
+                    self._hint(subject.decode().rpartition(".")[2], bool(said["released"]))
             except (ValueError, KeyError, TypeError):
                 continue
-            self._hint(rule, released)
 
     def _on_refusal(self, text: str) -> None:
         self._refusal = text
         self._refused.set()
+
+
+def _expecting(sequence: int) -> bytes:
+    return b"NATS/1.0\r\nNats-Expected-Last-Subject-Sequence: %d\r\n\r\n" % sequence
 
 
 def _sighting(message: Json) -> Sighting:

@@ -19,10 +19,12 @@ class Term(Protocol):
     Attributes:
         gate: asked before anything is written for the rule.
         lost: set when the term is over, and not by us: the run stops at once and sends nothing to any server.
+        surplus: set when another replica should lead the rule: the run drains, and the term ends.
     """
 
     gate: Gate
     lost: asyncio.Event
+    surplus: asyncio.Event
 
     async def end(self, *, finished: bool = True) -> None:
         """Give it back, after the run: another replica may lead. Nothing happens if it is lost.
@@ -59,6 +61,7 @@ class _Always:
 
     def __init__(self) -> None:
         self.lost = asyncio.Event()
+        self.surplus = asyncio.Event()
 
     async def end(self, *, finished: bool = True) -> None:
         """Nobody is there to hear it."""

@@ -46,6 +46,11 @@ class Timing:
         return self.ttl * 0.5
 
     @property
+    def silent_for(self) -> float:
+        """Seconds after which a replica that announces nothing shares no rules; before its leases are free."""
+        return self.ttl * 0.7
+
+    @property
     def unseen_for(self) -> float:
         """Seconds between two looks above which what was in between counts as not seen."""
         return self.ttl * 0.75
