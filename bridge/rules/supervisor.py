@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Literal, TypeAlias
 
 import structlog
@@ -75,6 +75,7 @@ class RuleSeat:
         self._begun: asyncio.Future[None] | None = None
         self._at_work = False  # whether the run must be ended
         self._ending: asyncio.Task[None] | None = None
+        self._in_doubt: asyncio.Task[None] | None = None  # whether a failure is the rule's, or another leader's doing
         self._past: Counter[str] = Counter()  # what runs before this one have counted
         self._log = _log.bind(rule=rule.name)
 
@@ -168,7 +169,7 @@ class RuleSeat:
         """Drain the run and keep the lead, for another version of the rule; whether all in flight was finished."""
         failed = self._phase == "failed"
         self._phase = "draining"
-        await end_tasks(self._task)
+        await end_tasks(self._task, self._in_doubt)
         if self._begun is not None:
             self._begun.cancel()
         self._task = self._prepared = self._missing = None
@@ -202,7 +203,8 @@ class RuleSeat:
                     return
                 self._phase = "ready"
                 self._has_begun()
-                if await _first_of(term.lost, term.surplus) is term.surplus and self.error is None:
+                await _first_of(term.lost.wait(), term.surplus.wait())
+                if not term.lost.is_set() and self.error is None:
                     self._phase = "draining"
                     await self._end_term(finished=await self._end_run())
                     self.error = None  # of the drain: the next leader meets what is against the rule
@@ -245,7 +247,7 @@ class RuleSeat:
                 return await self._start_run(term)
             except BridgeError as error:
                 await self._end_run()
-                if term.lost.is_set():
+                if not await _is_still_led(term):
                     break  # the new leader may be what was in the way
                 if not error.passing or self._is_awaited:
                     raise
@@ -378,12 +380,18 @@ class RuleSeat:
         """Called when a run cannot continue; the code that is starting or draining it handles the failure."""
         if run is not self.run or run.error is None or self.error is not None:
             return
-        if self._term is not None and self._term.lost.is_set():
-            return  # it is being stopped, and the new leader may be what was in its way
+        if (term := self._term) is not None and not term.gate.is_open:
+            # Paused or cut off for so long that another replica may lead, which can be what was in its way.
+            self._in_doubt = asyncio.create_task(self._fail_if_still_leading(run, term))
+            return
         self.error = run.error
         if self._phase not in ("starting", "draining"):
             self._phase = "failed"
             self._failed(self)
+
+    async def _fail_if_still_leading(self, run: RuleRun, term: Term) -> None:
+        if await _is_still_led(term):
+            self._run_failed(run)
 
     def _start_failed(self, error: BaseException) -> None:
         """The rule cannot start: fail the caller that waits for it, otherwise handle it as a failure of the run."""
@@ -401,11 +409,16 @@ class RuleSeat:
         self._failed(self)
 
 
-async def _first_of(*events: asyncio.Event) -> asyncio.Event:
-    """Wait until one of them is set; the first of those that are."""
-    waiting = [asyncio.create_task(event.wait()) for event in events]
+async def _is_still_led(term: Term) -> bool:
+    """Wait until the lease tells whether the term continues, if it may be over."""
+    await _first_of(term.lost.wait(), term.gate.opened())
+    return not term.lost.is_set()
+
+
+async def _first_of(*coroutines: Coroutine[Any, Any, object]) -> None:
+    """Wait until one of them is done; cancel the others."""
+    waiting = [asyncio.create_task(each) for each in coroutines]
     try:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     finally:
         await end_tasks(*waiting)
-    return next(event for event in events if event.is_set())
