@@ -122,9 +122,9 @@ class Leases:
     async def close(self) -> None:
         """Release all leases, and close the connection; see `Leadership`."""
         await end_tasks(self._sharing)
-        await asyncio.gather(*(holding.end() for holding in self._holdings.values()))
-        if self._share is not None:
+        if self._share is not None:  # first, so that the others take what is released
             self._store.announce(Announcement(self.me, None))
+        await asyncio.gather(*(holding.end() for holding in self._holdings.values()))
         await self._store.close()
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(self._timing.ttl):
