@@ -8,20 +8,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from nats_bridge.bridge.app.preflight import check_server
 from nats_bridge.bridge.cli.asking import ask
+from nats_bridge.bridge.cli.init.commented_yaml import SCHEMA_FILE, configuration_text
 from nats_bridge.bridge.cli.init.file import InitFile, write_whole
-from nats_bridge.bridge.cli.init.proposals.commented_yaml import SCHEMA_FILE, configuration_text
-from nats_bridge.bridge.cli.init.proposals.landscape import Landscape
-from nats_bridge.bridge.cli.init.proposals.obstacles import obstacle
-from nats_bridge.bridge.cli.init.proposals.proposed_rule import ProposedRule, named
-from nats_bridge.bridge.cli.init.proposals.stream_change import StreamChange
+from nats_bridge.bridge.cli.init.landscape import Landscape
+from nats_bridge.bridge.cli.init.proposed_rule import ProposedRule, named
+from nats_bridge.bridge.cli.init.stream_change import StreamChange
 from nats_bridge.bridge.errors import ConfigError
 from nats_bridge.bridge.rules.finding import Finding
-from nats_bridge.bridge.settings import loads
+from nats_bridge.bridge.rules.loops.moves import Reach
+from nats_bridge.bridge.rules.loops.search import find_loops
+from nats_bridge.bridge.settings import Settings, loads
+from nats_bridge.bridge.settings.checks import rule_problems
+from nats_bridge.bridge.settings.problems import path_text
 from nats_bridge.bridge.settings.schema import configuration_schema
 
-__all__ = ["Draft"]
+__all__ = ["Draft", "obstacle"]
 
 
 class Draft:
@@ -43,7 +48,6 @@ class Draft:
         file: InitFile,
         about: Sequence[str],
     ) -> None:
-        self.seen = seen
         self.file = file
         self.rules: list[ProposedRule] = []
         self.findings: list[Finding] = []
@@ -136,3 +140,24 @@ class Draft:
             return {**self._connection, "creds": os.path.relpath(creds, self.file.path.parent)}
         except ValueError:
             raise ConfigError(f"--creds {creds}: give its whole path") from None
+
+
+def obstacle(rule: ProposedRule, others: Sequence[ProposedRule], seen: Landscape) -> str | None:
+    """Why a rule must not be proposed beside others, as far as what was seen shows it; None if nothing does.
+
+    Args:
+        rule: the rule.
+        others: those that are proposed already.
+        seen: the cluster as it will be when they run.
+    """
+    try:
+        settings = Settings.model_validate({"rules": [each.data for each in (*others, rule)]})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        return f"{'.'.join(str(part) for part in first['loc'][3:])}: {first['msg']}"
+    mine = settings.rules[-1]
+    for problem in rule_problems([(0, mine)], settings.dialect, settings.connections):
+        return f"{path_text(problem.path[2:])}: {problem.message}"
+    reach = Reach("default", list(seen.streams.values()), seen.server)
+    loop = next((loop for loop in find_loops(settings, {"default": reach}) if loop.rule == rule.name), None)
+    return None if loop is None else f"loop: {loop.path}: choose a destination outside"

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from nats_bridge.bridge.cli.init.proposals.commented_yaml import SCHEMA_FILE
 from nats_bridge.bridge.errors import ConfigError
 
 __all__ = ["InitFile", "write_whole"]
@@ -31,13 +30,8 @@ class InitFile:
         """What messages and comments call it."""
         return str(self.path)
 
-    @property
-    def schema_name(self) -> str:
-        """The file of the schema, as messages call it."""
-        return str(self.path.parent / SCHEMA_FILE)
-
     def must_be_free(self) -> None:
-        """See that it may be written, before anything is asked.
+        """See that it may be written, before a server is asked.
 
         Raises:
             ConfigError: a file is there, or its folder is not.

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from nats_bridge.bridge.cli.init.proposals.proposed_rule import ProposedRule
+from nats_bridge.bridge.cli.init.proposed_rule import ProposedRule
 from nats_bridge.bridge.observability.printable import printable
 
 __all__ = ["SCHEMA_FILE", "configuration_text"]
