@@ -10,7 +10,7 @@ from nats_bridge.bridge.errors import ConfigError
 from nats_bridge.bridge.permissions import as_data, as_text, grants_of, look_up
 from nats_bridge.bridge.rules.finding import Finding
 from nats_bridge.bridge.settings import Settings
-from nats_bridge.bridge.settings.server_urls import check_server_url
+from nats_bridge.bridge.settings.connections import check_server_url
 
 __all__ = ["cluster_findings", "permissions_text"]
 

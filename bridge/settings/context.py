@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+from nats_bridge.bridge.settings.connections import check_server_url
 from nats_bridge.bridge.settings.problems import did_you_mean
 from nats_bridge.bridge.settings.secrets import FieldError, Held, Secret
-from nats_bridge.bridge.settings.server_urls import check_server_url
 
 __all__ = ["NativeContext", "read_context"]
 

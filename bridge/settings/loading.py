@@ -21,8 +21,7 @@ from nats_bridge.bridge.settings.connections import PATH_FIELDS, Connection
 from nats_bridge.bridge.settings.environment import Overlay, overlay
 from nats_bridge.bridge.settings.model_errors import model_problems
 from nats_bridge.bridge.settings.models import DEFAULT_DIALECT, Settings
-from nats_bridge.bridge.settings.problems import Problem, described, one_line, path_text
-from nats_bridge.bridge.settings.quoting import quoted
+from nats_bridge.bridge.settings.problems import Problem, described, one_line, path_text, quoted
 from nats_bridge.bridge.settings.rules import RULE, Rule
 from nats_bridge.marked_yaml import Document, DocumentError, Mark, Path, compose
 

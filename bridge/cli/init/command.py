@@ -24,7 +24,7 @@ from nats_bridge.bridge.client.connection_pool import close_links, open_links
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, EXIT_USAGE, ConfigError
 from nats_bridge.bridge.observability.printable import printable
 from nats_bridge.bridge.settings import Settings
-from nats_bridge.bridge.settings.server_urls import check_server_url
+from nats_bridge.bridge.settings.connections import check_server_url
 
 __all__ = ["init_command"]
 
