@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from aiohttp import web
 
-from nats_bridge.bridge.observability.http.checks import Check
+from nats_bridge.bridge.observability.http.own_state import Check
 from nats_bridge.bridge.observability.printable import printable
 
 __all__ = ["probe_answer"]
