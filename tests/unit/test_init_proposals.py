@@ -13,13 +13,12 @@ from jsonschema import Draft202012Validator
 
 from nats_bridge.bridge.cli.init import asked_for
 from nats_bridge.bridge.cli.init.asked_for import HowToRepublish
-from nats_bridge.bridge.cli.init.commented_yaml import configuration_text
 from nats_bridge.bridge.cli.init.draft import obstacle
 from nats_bridge.bridge.cli.init.ingress_parts import IngressPart, ingress_parts
 from nats_bridge.bridge.cli.init.landscape import Landscape
 from nats_bridge.bridge.cli.init.native_wish import Comparison, compare
 from nats_bridge.bridge.cli.init.overview import abilities
-from nats_bridge.bridge.cli.init.proposed_rule import ProposedRule, named
+from nats_bridge.bridge.cli.init.proposed_rule import ProposedRule, configuration_text, named
 from nats_bridge.bridge.cli.init.stream_change import StreamChange
 from nats_bridge.bridge.errors import ConfigError
 from nats_bridge.bridge.settings import loads

@@ -13,8 +13,7 @@ from nats_bridge.bridge.cli.asking import ask
 from nats_bridge.bridge.cli.check import finding_line
 from nats_bridge.bridge.cli.init import asked_for
 from nats_bridge.bridge.cli.init.asked_for import HowToRepublish
-from nats_bridge.bridge.cli.init.draft import Draft
-from nats_bridge.bridge.cli.init.file import InitFile
+from nats_bridge.bridge.cli.init.draft import Draft, InitFile
 from nats_bridge.bridge.cli.init.landscape import Landscape, look
 from nats_bridge.bridge.cli.init.native_wish import Comparison, compare
 from nats_bridge.bridge.cli.init.overview import overview, verdict_lines

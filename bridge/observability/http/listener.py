@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from nats_bridge.bridge.errors import ConfigError
-from nats_bridge.bridge.observability.http.application import guarded, page_routes
+from nats_bridge.bridge.observability.http.application import guarded, page_routes, probe_answer
 from nats_bridge.bridge.observability.http.callers import foreign_site, is_loopback
 from nats_bridge.bridge.observability.http.connections import Connections
-from nats_bridge.bridge.observability.http.probes import probe_answer
 
 if TYPE_CHECKING:
     from nats_bridge.bridge.app.sidecar import Sidecar
