@@ -227,9 +227,7 @@ def _problem(error: ErrorDetails) -> Problem:
             return Problem(path, "is empty; remove it or give a value")
         case "too_short":
             return Problem(path, f"is empty{_hint(location) or '; give at least one'}")
-        case "bool_type" | "bool_parsing":
-            return Problem(path, f"must be true or false, not {described(value)}")
-        case "flag":
+        case "bool_type" | "bool_parsing" | "flag":
             return Problem(path, f"must be true or false, not {described(value)}")
         case "float_type" | "float_parsing" | "int_type" | "int_parsing":
             return Problem(path, f"must be a number, not {described(value)}")
