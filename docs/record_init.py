@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shlex
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -21,7 +22,6 @@ import click
 
 from nats_bridge.native_servers import NativeServer
 from tests.live.commands import command
-from tests.live.init_command import on_a_terminal
 from tests.live.raw_messages import RawPeer
 from tests.live.sidecar_process import SidecarProcess
 from tests.live.stored_messages import stored_messages
@@ -49,21 +49,22 @@ class Terminal:
         for line in text.replace(f":{self.server.port}", ":4222").rstrip("\n").split("\n"):
             self.lines.append(line.rstrip())
 
-    async def asked(self, *answers: tuple[str, str]) -> None:
-        """The command on a terminal."""
-        self.say("$ nats-bridge init -o shop.yaml")
-        ran = await on_a_terminal(self.folder, list(answers), "--server", self.server.url, "-o", "shop.yaml")
-        self.say(ran.out)
-        assert ran.code == 0, ran.out
+    async def init(self, words: str, code: int) -> None:
+        """The command, and what it says."""
+        self.say(f"{chr(10) if self.lines else ''}$ nats-bridge init {words}")
+        at = "--server", self.server.url
+        ran = await command("init", *at, *shlex.split(words), folder=self.folder)
+        self.say(ran.out + ran.err)
+        assert ran.code == code, ran
 
     def cat(self, name: str) -> None:
         """Show a file."""
         self.say(f"{chr(10) if self.lines else ''}$ cat {name}\n{(self.folder / name).read_text('utf-8')}")
 
 
-async def record_questions() -> list[str]:
-    """A dialogue."""
-    return await _recorded("2.10.27", _questions)
+async def record_options() -> list[str]:
+    """Rules by options."""
+    return await _recorded("2.10.27", _options)
 
 
 async def record_ignored() -> list[str]:
@@ -84,28 +85,15 @@ async def _recorded(version: str, play: Callable[[Terminal, RawPeer], Awaitable[
             return terminal.lines
 
 
-async def _questions(here: Terminal, peer: RawPeer) -> None:
+async def _options(here: Terminal, peer: RawPeer) -> None:
     await peer.create_stream(name="ORDERS", subjects=["orders.>"])
     await peer.create_stream(name="JOBS", subjects=["jobs.>"], retention="workqueue")
     durable = {"durable_name": "workers", "ack_policy": "explicit", "max_deliver": 5}
     await peer.api("CONSUMER.DURABLE.CREATE.JOBS.workers", {"stream_name": "JOBS", "config": durable})
     for number in range(3):
         await peer.store(b"orders.eu.%d" % number)
-    rule = "What should a rule do"
-    await here.asked(
-        (rule, "3"),
-        ("Subjects of ORDERS [orders.>]", ""),
-        ("Destination", "orders.watched.>"),
-        ("Delivery", ""),
-        (rule, "3"),
-        ("Subjects of ORDERS [orders.>]", ""),
-        ("Destination", ""),
-        ("Delivery", ""),
-        (rule, "2"),
-        ("Destination", ""),
-        (f"{rule} [done]", ""),
-        ("for editors?", "y"),
-    )
+    rules = "--republish ORDERS 'orders.>' 'monitor.orders.>' --dead-letters JOBS 'dlq.JOBS.{{wildcard(1)}}'"
+    await here.init(f"{rules} -o shop.yaml", 0)
 
 
 async def _ignored(here: Terminal, peer: RawPeer) -> None:
@@ -116,10 +104,7 @@ async def _ignored(here: Terminal, peer: RawPeer) -> None:
     await peer.create_stream(**ORDERS_EU)
     await until(lambda: _holds(peer, 30))
     here.cat("orders_eu.json")
-    here.say("\n$ nats-bridge init --from orders_eu.json -o eu.yaml --stream-files .")
-    words = (*_at(here), "--from", "orders_eu.json", "-o", "eu.yaml", "--stream-files", ".")
-    ran = await command("init", *words, folder=here.folder)
-    here.say(ran.out + ran.err)
+    await here.init("--from orders_eu.json -o eu.yaml --stream-files .", 1)
     here.cat("eu.yaml")
     here.say("\n# 15 of the 30 messages should not be there, so: all copied again")
     here.say("$ nats stream rm ORDERS_EU -f")
@@ -138,10 +123,6 @@ async def _ignored(here: Terminal, peer: RawPeer) -> None:
     here.say("\n# in ORDERS_EU now: 15 messages, all of them on eu.*")
 
 
-def _at(here: Terminal) -> tuple[str, str]:
-    return "--server", here.server.url
-
-
 async def _holds(peer: RawPeer, messages: int) -> bool:
     return int((await peer.api("STREAM.INFO.ORDERS_EU"))["state"]["messages"]) == messages
 
@@ -153,7 +134,7 @@ async def _check(config: Path) -> str:
 
 
 async def _all() -> dict[str, list[str]]:
-    return {"questions": await record_questions(), "ignored": await record_ignored()}
+    return {"options": await record_options(), "ignored": await record_ignored()}
 
 
 def with_transcripts(page: str, recorded: dict[str, list[str]]) -> str:

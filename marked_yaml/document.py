@@ -17,13 +17,13 @@ from typing import Any, Final, Self, TypeAlias
 
 import yaml
 
-__all__ = ["Document", "DocumentError", "Mark", "Path", "compose"]
+__all__ = ["LINE_BREAK", "Document", "DocumentError", "Mark", "Path", "compose"]
 
 Path: TypeAlias = tuple[str | int, ...]
 """The way from the top of a document to a value: keys and list positions."""
 
 _MAX_VALUES: Final = 100_000  # aliases multiply; a configuration of a person never comes near
-_LINE_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # what PyYAML counts as one
+LINE_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # what PyYAML counts as one
 _INTEGER: Final = re.compile(r"[-+]?[0-9]+")
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _TAGS: Final = frozenset(
@@ -62,7 +62,7 @@ class Mark:
     @classmethod
     def behind(cls, text: str) -> Self:
         """The place right behind this beginning of a text."""
-        lines = _LINE_BREAK.split(text)
+        lines = LINE_BREAK.split(text)
         return cls(len(lines), len(lines[-1]) + 1)
 
 
@@ -223,7 +223,7 @@ def _explained(error: yaml.MarkedYAMLError, text: str) -> DocumentError:
     place = error.problem_mark or error.context_mark
     mark = _mark(place) if place else None
     problem = error.problem or "not valid YAML"
-    line = _LINE_BREAK.split(text)[place.line] if place else ""
+    line = LINE_BREAK.split(text)[place.line] if place else ""
     here = line[place.column : place.column + 1] if place else ""
     indent = line[: len(line) - len(line.lstrip())]
     if "\t" in indent or here == "\t":

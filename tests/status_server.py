@@ -10,9 +10,8 @@ from typing import Any
 
 from aiohttp import web
 
-from nats_bridge.bridge.observability.http.application import guarded, page_routes
-from nats_bridge.bridge.observability.http.checks import Check
-from nats_bridge.bridge.observability.http.probes import probe_answer
+from nats_bridge.bridge.observability.http.application import guarded, page_routes, probe_answer
+from nats_bridge.bridge.observability.http.own_state import Check
 from nats_bridge.bridge.settings import Http
 from nats_bridge.native_servers import free_port
 

@@ -141,13 +141,13 @@ class Sidecar:
         settings = self.settings
         self.telemetry.start()
         if settings.http.address is not None:
-            self.state.start()
+            self.state.watch.start()
             # What serves HTTP takes longer to import than all the rest, and is not needed without.
             from nats_bridge.bridge.observability.http.listener import Listener
             from nats_bridge.bridge.observability.telemetry.exposition import Exposition
 
             self.state.exposition = Exposition(self.telemetry.readings)
-            self._listener = Listener(self, self.state, settings.http)
+            self._listener = Listener(self, settings.http)
             self.http = await self._listener.start()
         links = await open_links(settings, connections_of(settings))
         for link in links.values():
@@ -172,7 +172,7 @@ class Sidecar:
             await self._assembly.loops.close()
         finished = await asyncio.gather(*(seat.stop() for seat in self.seats))
         await self._leadership.close()
-        await asyncio.gather(close_links(self._links), self.telemetry.stop(), self.state.stop())
+        await asyncio.gather(close_links(self._links), self.telemetry.stop(), self.state.watch.stop())
         if self._listener is not None:
             await self._listener.stop()
         return all(finished)

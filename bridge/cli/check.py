@@ -14,6 +14,7 @@ from nats_bridge.bridge.cli.options import config_option
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, BridgeError, ConfigError
 from nats_bridge.bridge.rules.finding import Finding
 from nats_bridge.bridge.settings import Settings, load
+from nats_bridge.bridge.settings.connections import check_server_url
 
 __all__ = ["check_command", "finding_line"]
 
@@ -49,12 +50,17 @@ def check_command(config: Path, server: str | None, permissions: bool, as_json: 
         settings = load(config)
         if server or permissions:
             # Only then what connects is needed: importing it takes longer than all the rest.
-            from nats_bridge.bridge.cli.check_cluster import cluster_findings, permissions_text
+            from nats_bridge.bridge.app.preflight import check_server, with_server
+            from nats_bridge.bridge.cli.asking import ask
 
+            url = _url(server)
             if permissions:
-                click.echo(permissions_text(settings, server, as_json=as_json))
+                from nats_bridge.bridge.permissions import as_data, as_text, grants_of, look_up
+
+                grants = grants_of(settings, ask(with_server(settings, url, look_up)) if server else None)
+                click.echo(json.dumps(as_data(grants), indent=2) if as_json else as_text(grants))
                 return EXIT_GOOD
-            findings += cluster_findings(settings, str(server))
+            findings += ask(check_server(settings, url))
         findings += _literals(settings)
     except BridgeError as error:
         if as_json:
@@ -73,6 +79,19 @@ def check_command(config: Path, server: str | None, permissions: bool, as_json: 
         for finding in findings:
             click.echo(finding_line(finding), err=not finding.ok)
     return EXIT_GOOD if ok else EXIT_NO
+
+
+def _url(server: str | None) -> str | None:
+    """The server that `--server` means; None for the configuration's own.
+
+    Raises:
+        ConfigError: it is no server's URL.
+    """
+    if server is None or server == "config":
+        return None
+    if reason := check_server_url(server, secrets_allowed=True):
+        raise ConfigError(f"--server: {reason}")
+    return server
 
 
 def finding_line(finding: Finding) -> str:

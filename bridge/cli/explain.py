@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable
+from io import BufferedReader
+from json.encoder import encode_basestring_ascii
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias, cast
 
 import click
 
-from nats_bridge.bridge.cli.explain_lines import answer_stream
-from nats_bridge.bridge.cli.explain_table import heading, subject_lines, transform_lines
+from nats_bridge.bridge.cli.literal_functions import literal_functions
 from nats_bridge.bridge.cli.options import dialect_option
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO
+from nats_bridge.transforms.destination import Kind
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.errors import TransformError
+from nats_bridge.transforms.explanation import Explanation, Input, TokenOrigin
+from nats_bridge.transforms.part import Part
+from nats_bridge.transforms.subject import is_valid_publish
 from nats_bridge.transforms.transform import Transform, compile_transform
+
+__all__ = ["LineAnswerer", "answer_stream", "explain_command", "heading", "subject_lines", "transform_lines"]
 
 if TYPE_CHECKING:
     from io import BufferedReader
-
-__all__ = ["explain_command"]
 
 
 @click.command("explain")
@@ -117,3 +123,219 @@ def _text(raw: bytes) -> str:
 
 def _printable(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+_DEFECTS: Final = {
+    "crash-partition-zero": "partition of 0 ends servers of this version at the first matching message",
+}
+_LENGTHS: Final = {
+    Kind.SPLIT_FROM_LEFT.value: "cut after the first {n} bytes",
+    Kind.SPLIT_FROM_RIGHT.value: "cut before the last {n} bytes",
+    Kind.SLICE_FROM_LEFT.value: "cut into pieces of {n} bytes from the left",
+    Kind.SLICE_FROM_RIGHT.value: "cut into pieces of {n} bytes from the right",
+    Kind.LEFT.value: "the first {n} bytes",
+    Kind.RIGHT.value: "the last {n} bytes",
+}
+
+
+def heading(transform: Transform) -> list[str]:
+    """What is applied, and what its servers do wrong with it."""
+    lines = [
+        f"source       {_shown(transform.pattern)}",
+        f"destination  {_shown(transform.destination) or '(empty: no transform)'}",
+        f"server       {transform.dialect.name}",
+    ]
+    warnings = [_DEFECTS.get(defect, defect) for defect in transform.defects]
+    warnings += literal_functions(transform.destination)
+    return lines + [click.style(f"warning      {warning}", fg="yellow") for warning in warnings]
+
+
+def transform_lines(transform: Transform) -> list[str]:
+    """Where each token of the destination will come from, without a subject."""
+    rows: list[tuple[str, ...]] = [("#", "token", "comes from")]
+    rows += [(str(at), _shown(part.text), _plan(part)) for at, part in enumerate(transform.parts, 1)]
+    if transform.is_empty:
+        return []
+    return ["", *_table(rows), "", click.style("good: a server of this version takes it", fg="green")]
+
+
+def subject_lines(explanation: Explanation, dialect: Dialect) -> list[str]:
+    """One subject: the result and how each of its tokens came to be, or why there is none."""
+    subject = _shown(explanation.subject)
+    if explanation.mismatch is not None:
+        return ["", f"{subject} → {click.style('no match', fg='red')}: {explanation.mismatch.reason}"]
+    result = explanation.result or b""
+    rows: list[tuple[str, ...]] = [("#", "token", "becomes", "how")]
+    rows += [
+        (str(at), _shown(token.token), _shown(token.result), _how(token))
+        for at, token in enumerate(explanation.tokens, 1)
+    ]
+    lines = ["", f"{subject} → {click.style(_shown(result), fg='green', bold=True)}", "", *_table(rows)]
+    if not is_valid_publish(result):
+        fate = (
+            "republish drops it, ingress transforms store it"
+            if dialect.republish_suppresses_invalid_subject
+            else "servers of this version use it all the same"
+        )
+        lines += ["", click.style(f"warning: the result is not a valid subject; {fate}", fg="yellow")]
+    return lines
+
+
+def _how(token: TokenOrigin) -> str:
+    inputs = " and ".join(_input(item) for item in token.inputs)
+    match token.function:
+        case "literal":
+            return "as it is written"
+        case ">":
+            copied = _tokens_range([item.position for item in token.inputs if item.position])
+            return f"the rest of the subject: {copied}"
+        case "wildcard":
+            return inputs
+        case "partition":
+            key = _shown(b"".join(item.value for item in token.inputs))
+            hashed = f"FNV-1a of '{key}' is {token.hash}"
+            return f"{inputs}; {hashed}, modulo {token.modulus} is {_shown(token.result)}"
+        case "random":
+            return f"a random number below {token.arguments['n']}, another one next time"
+        case "split":
+            return f"{inputs}, split on '{token.arguments['delimiter']}'"
+        case other:
+            how = _LENGTHS[other].format(n=token.arguments["n"])
+            unchanged = b"".join(item.value for item in token.inputs) == token.result
+            return f"{inputs}, {how}{' (unchanged: that is all of it, or nothing)' if unchanged else ''}"
+
+
+def _plan(part: Part) -> str:
+    """As `_how`, before there is a subject."""
+    inputs = " and ".join(
+        _place(index, position + 1) for index, position in zip(part.indexes, part.positions, strict=False)
+    )
+    match part.kind:
+        case Kind.LITERAL:
+            return "as it is written"
+        case Kind.REST:
+            return f"the rest of the subject, from token {part.positions[0] + 1} on"
+        case Kind.WILDCARD:
+            return inputs
+        case Kind.PARTITION:
+            return f"hash of {inputs or 'the entire subject'}, modulo {part.number % 2**32}"
+        case Kind.RANDOM:
+            return f"a random number below {part.number}"
+        case Kind.SPLIT:
+            return f"{inputs}, split on '{_shown(part.delimiter)}'"
+        case kind:
+            return f"{inputs}, {_LENGTHS[kind.value].format(n=part.number)}"
+
+
+def _input(item: Input) -> str:
+    if item.index is None or item.position is None:
+        return "the entire subject"
+    return f"{_place(item.index, item.position)} '{_shown(item.value)}'"
+
+
+def _place(index: int, position: int) -> str:
+    # Index 0 and negative ones mean the first token, whatever it is (all servers).
+    return f"wildcard {index} (token {position})" if index > 0 else f"index {index}, which means token {position}"
+
+
+def _tokens_range(positions: list[int]) -> str:
+    if len(positions) == 1:
+        return f"token {positions[0]}"
+    return f"tokens {positions[0]} to {positions[-1]}"
+
+
+def _table(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    lines = [
+        "  " + "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]])
+        for row in rows
+    ]
+    return [click.style(lines[0], dim=True), *lines[1:]]
+
+
+def _shown(raw: bytes) -> str:
+    """For a screen: what is not UTF-8, and control characters, are escaped."""
+    text = raw.decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+_READ_SIZE: Final = 256 * 1024
+_MAX_CACHED: Final = 10_000
+_Apply: TypeAlias = Callable[[bytes], bytes | None]
+
+# Subjects as JSON texts: bytes that are not UTF-8 are lone surrogates, \udc80 to \udcff, both ways.
+_ENCODING: Final = ("utf-8", "surrogateescape")
+
+
+def answer_stream(source: BufferedReader, sink: BinaryIO, dialect: Dialect) -> None:
+    """Answer every line of `source` until its end.
+
+    Answers to all lines that have come in so far are flushed before more is read, so that a program may
+    talk to us line by line.
+    """
+    answerer = LineAnswerer(dialect)
+    pieces: list[bytes] = []  # of a line whose end has not come in yet
+    while chunk := source.read1(_READ_SIZE):
+        head, newline, tail = chunk.rpartition(b"\n")
+        if not newline:
+            pieces.append(chunk)
+            continue
+        lines = b"".join([*pieces, head]).split(b"\n")
+        pieces = [tail] if tail else []
+        sink.write(b"".join([answerer.answer(line) for line in lines]))
+        sink.flush()
+    if pieces:
+        sink.write(answerer.answer(b"".join(pieces)))
+        sink.flush()
+
+
+class LineAnswerer:
+    """Answers lines; every (source, destination) is compiled once.
+
+    Args:
+        dialect: the server version to behave like.
+    """
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._compiled: dict[tuple[str, str], _Apply | str] = {}
+
+    def answer(self, line: bytes) -> bytes:
+        """The answer to one line, with its line end. Never raises."""
+        try:
+            request = json.loads(line.decode(*_ENCODING))
+        except ValueError as error:
+            return _error(f"not valid JSON: {error}")
+        except RecursionError:
+            return _error("not valid JSON: nested too deep")
+        if not isinstance(request, dict):
+            return _error('must be an object: {"src", "dest", "subject"}')
+        source, destination, subject = request.get("src"), request.get("dest"), request.get("subject")
+        if not (isinstance(source, str) and isinstance(destination, str) and isinstance(subject, str)):
+            wrong = [key for key in ("src", "dest", "subject") if not isinstance(request.get(key), str)]
+            return _error(f"{', '.join(wrong)}: must be there, as text")
+        try:
+            apply = self._compiled.get((source, destination)) or self._compile(source, destination)
+            if isinstance(apply, str):
+                return _error(apply)
+            result = apply(subject.encode(*_ENCODING))
+        except UnicodeEncodeError as error:
+            return _error(f"'\\u{ord(error.object[error.start]):04x}' is half a character and no byte")
+        if result is None:
+            return b'{"subject": null}\n'
+        return b'{"subject": %b}\n' % encode_basestring_ascii(result.decode(*_ENCODING)).encode("ascii")
+
+    def _compile(self, source: str, destination: str) -> _Apply | str:
+        if len(self._compiled) >= _MAX_CACHED:
+            self._compiled.clear()
+        compiled: _Apply | str
+        try:
+            compiled = compile_transform(source.encode(*_ENCODING), destination.encode(*_ENCODING), self._dialect).apply
+        except TransformError as error:
+            compiled = error.reason
+        self._compiled[(source, destination)] = compiled
+        return compiled
+
+
+def _error(text: str) -> bytes:
+    return b'{"error": %b}\n' % encode_basestring_ascii(text).encode("ascii")

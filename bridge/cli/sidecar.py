@@ -1,19 +1,23 @@
-"""`nats-bridge run`."""
+"""`nats-bridge run`, and why it does not start, in the form in which it would log."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
+from typing import Any
 
 import click
+import structlog
 
 from nats_bridge.bridge.app.reload.file_watch import content_hash
 from nats_bridge.bridge.cli.options import config_option
-from nats_bridge.bridge.cli.refusing import log_of, refuse
 from nats_bridge.bridge.errors import BridgeError
-from nats_bridge.bridge.settings import load
+from nats_bridge.bridge.observability.logs import configure_logs, is_json
+from nats_bridge.bridge.settings import Log, load
+from nats_bridge.marked_yaml import DocumentError, compose
 
-__all__ = ["run_command"]
+__all__ = ["log_of", "refuse", "run_command"]
 
 
 @click.command("run")
@@ -41,3 +45,36 @@ def run_command(config: Path) -> int:
         return asyncio.run(run(settings, config, seen))
     except BridgeError as error:
         return refuse(error, settings.log)
+
+
+def refuse(error: BridgeError, wanted: Log) -> int:
+    """Log the reason where logs are JSON; the exit code.
+
+    Args:
+        error: why it does not start.
+        wanted: how it would log.
+
+    Raises:
+        BridgeError: the error itself, where a person reads: it is said in plain words.
+    """
+    if not is_json(wanted):
+        raise error
+    configure_logs(wanted)
+    log = structlog.get_logger("bridge.sidecar")
+    log.error("sidecar.refused", code=error.code, reason=str(error))
+    return error.exit_code
+
+
+def log_of(config: Path) -> Log:
+    """The log settings of a configuration, as far as an invalid file shows them."""
+    given: Any = os.environ.get("BRIDGE_LOG__FORMAT") or _written(config)
+    return Log(format=given) if given in ("json", "console") else Log()
+
+
+def _written(config: Path) -> object:
+    try:
+        value = compose(config.read_text("utf-8-sig")).value
+    except (OSError, UnicodeDecodeError, DocumentError):
+        return None
+    log = value.get("log") if isinstance(value, dict) else None
+    return log.get("format") if isinstance(log, dict) else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import time
 
 __all__ = ["Pace"]
 
@@ -20,7 +20,7 @@ class Pace:
 
     def due(self) -> bool:
         """Whether the pause since the last time that this was true is over."""
-        now = asyncio.get_running_loop().time()
+        now = time.monotonic()
         if now < self._next:
             return False
         self._next = now + self._pause

@@ -1,12 +1,11 @@
 """What a configuration's users must be allowed to publish and subscribe to, and nothing more.
 
-Every kind of rule tells its needs (`republishing`, `copying`, `ingress`, `advisories`), and so does the sidecar itself
-(`account`, `leases`); `granting` makes one list per connection of them, `rendering` shows it.
+Every kind of rule tells its needs; `granting` adds those of the sidecar itself, makes one list per connection of them,
+and shows it.
 """
 
-from nats_bridge.bridge.permissions.granting import ConnectionGrants, Grant, grants_of
+from nats_bridge.bridge.permissions.granting import ConnectionGrants, Grant, as_data, as_text, grants_of
 from nats_bridge.bridge.permissions.need import Need, Way
-from nats_bridge.bridge.permissions.rendering import as_data, as_text
 from nats_bridge.bridge.permissions.stream_facts import StreamFacts, look_up
 
 __all__ = [

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import Any
 
 from nats_bridge.bridge.kinds.registry import kind_of
-from nats_bridge.bridge.permissions.account import account_needs
-from nats_bridge.bridge.permissions.leases import lease_needs
-from nats_bridge.bridge.permissions.need import Need, Way
+from nats_bridge.bridge.permissions.need import Need, Way, api_subject, listen, write
 from nats_bridge.bridge.permissions.stream_facts import KnownStreams
+from nats_bridge.bridge.rules.leadership.lease_store import Bucket, lease_subject
 from nats_bridge.bridge.settings import (
     Rule,
     Settings,
@@ -19,7 +20,59 @@ from nats_bridge.bridge.settings.models import NATIVE_DIALECT
 from nats_bridge.transforms.dialect import NEWEST, dialect
 from nats_bridge.transforms.subject import is_subset
 
-__all__ = ["ConnectionGrants", "Grant", "grants_of"]
+__all__ = ["ConnectionGrants", "Grant", "account_needs", "as_data", "as_text", "grants_of", "lease_needs"]
+
+
+def account_needs(inboxes: Mapping[str, str], looked_at: Set[str]) -> Iterator[Need]:
+    """The needs of the connections.
+
+    Args:
+        inboxes: by connection, the prefix of its inboxes.
+        looked_at: the connections that rules use: only their accounts are looked at for loops.
+    """
+    for connection, prefix in inboxes.items():
+        yield listen(connection, f"{prefix}.>", "answers and deliveries")
+        if connection not in looked_at:
+            continue
+        yield write(
+            connection,
+            api_subject("STREAM.LIST"),
+            "looks for loops",
+            without="loops through streams that no rule names are not found",
+        )
+        for other, theirs in inboxes.items():
+            if other != connection and other in looked_at:
+                yield write(
+                    connection,
+                    f"{theirs}.>",
+                    f"sees whether connection {other} reaches the same account",
+                    without="loops through both connections are not found, unless both list the same streams",
+                )
+
+
+def lease_needs(settings: Settings) -> Iterator[Need]:
+    """The needs of the sidecar and its rules where there may be replicas; none where there are none."""
+    leases = settings.leadership
+    if leases is None:
+        return
+    connection, bucket = leases.connection, Bucket(leases.bucket)
+    subject = lease_subject(bucket.name, settings.name, "*")
+    yield write(connection, subject, "takes, renews and gives back leases")
+    yield write(connection, api_subject("STREAM.INFO", bucket.stream), "looks for the bucket of the leases")
+    yield write(connection, api_subject("STREAM.MSG.GET", bucket.stream), "reads leases")
+    if leases.create:
+        yield write(
+            connection,
+            api_subject("STREAM.CREATE", bucket.stream),
+            "makes the bucket of the leases",
+            without="the bucket must be there, and is not made again when it is deleted",
+        )
+    yield listen(
+        connection,
+        subject,
+        "hears that a lease is given back, and with share what other replicas lead",
+        without="a clean stop of another replica is noticed up to a fifth of ttl later; share does nothing",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,3 +185,66 @@ def _reasons(needs: Iterable[Need]) -> tuple[tuple[str, tuple[str, ...]], ...]:
         if need.rule:
             named[need.rule] = None
     return tuple((why, tuple(named)) for why, named in rules.items())
+
+
+_SHARED_INBOXES = "_INBOX"
+
+
+def as_text(connections: Sequence[ConnectionGrants]) -> str:
+    """One `permissions` block per connection, as nats-server reads it, with a comment behind every line."""
+    return "\n".join(line for connection in connections for line in _block(connection))
+
+
+def as_data(connections: Sequence[ConnectionGrants]) -> dict[str, Any]:
+    """The same as plain data: per connection the permissions as a server's configuration has them, and the lines."""
+    return {
+        "connections": [
+            {
+                "name": connection.connection,
+                "permissions": {
+                    "publish": {"allow": connection.subjects("publish")},
+                    "subscribe": {"allow": connection.subjects("subscribe")},
+                },
+                "lines": [
+                    {
+                        "way": grant.way,
+                        "subject": grant.subject,
+                        "optional": grant.optional,
+                        "without": grant.without or None,
+                        "why": [{"what": what, "rules": list(rules)} for what, rules in grant.reasons],
+                    }
+                    for grant in connection.grants
+                ],
+            }
+            for connection in connections
+        ]
+    }
+
+
+def _block(connection: ConnectionGrants) -> Iterable[str]:
+    yield f"# connection '{connection.connection}': the permissions of its user"
+    if connection.inbox_prefix == _SHARED_INBOXES:
+        yield "# with an inbox_prefix of its own, this user could not hear the answers that others get"
+    yield "permissions: {"
+    for way in ("publish", "subscribe"):
+        grants = [grant for grant in connection.grants if grant.way == way]
+        if not grants:
+            # An empty list would allow everything.
+            yield f'  {way}: {{ deny: [">"] }}'
+            continue
+        yield f"  {way}: {{ allow: ["
+        width = max(len(json.dumps(grant.subject)) for grant in grants)
+        for grant in grants:
+            yield f"    {json.dumps(grant.subject, ensure_ascii=False):{width}}  # {_comment(grant)}"
+        yield "  ] }"
+    yield "}"
+
+
+def _comment(grant: Grant) -> str:
+    by_rules: dict[tuple[str, ...], list[str]] = {}
+    for what, rules in grant.reasons:
+        by_rules.setdefault(rules, []).append(what)
+    reasons = "; ".join(
+        ", ".join(whats) + (f" ({', '.join(rules)})" if rules else "") for rules, whats in by_rules.items()
+    )
+    return f"OPTIONAL: {reasons}; without it {grant.without}" if grant.optional else reasons

@@ -7,10 +7,9 @@
 from __future__ import annotations
 
 from nats_bridge.bridge.settings.connections import Connection, Tls
-from nats_bridge.bridge.settings.leadership import LeadershipSettings
 from nats_bridge.bridge.settings.loading import load, loads
-from nats_bridge.bridge.settings.models import NATIVE_DIALECT, Http, Log, Settings
-from nats_bridge.bridge.settings.rejection import OnRejected
+from nats_bridge.bridge.settings.models import NATIVE_DIALECT, Http, LeadershipSettings, Log, Settings
+from nats_bridge.bridge.settings.rule_fields import OnRejected, Start
 from nats_bridge.bridge.settings.rules import (
     OBJECT_STREAM,
     AdvisoriesRule,
@@ -28,7 +27,6 @@ from nats_bridge.bridge.settings.rules import (
     SubjectTransform,
     SubjectTransformRule,
 )
-from nats_bridge.bridge.settings.start import Start
 
 __all__ = [
     "NATIVE_DIALECT",

@@ -1,14 +1,33 @@
-"""What all parts of the configuration share: frozen, unknown keys are errors, values are not guessed at."""
+"""What all parts of the configuration share: frozen, unknown keys are errors, values are not guessed at.
+
+The patterns are for the JSON schema, so that editors see at once what the checks would say; ECMA's dialect. They let
+pass whatever the checks let pass, and more: a check knows what is wrong, a pattern only that something is.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-__all__ = ["BucketName", "DurableName", "Flag", "Part", "StreamName"]
+__all__ = [
+    "ADVISORIES",
+    "LISTEN",
+    "PUBLISHABLE",
+    "SERVER_URL",
+    "SUBJECT",
+    "WITHOUT_SPACE",
+    "BucketName",
+    "DurableName",
+    "Flag",
+    "Part",
+    "StreamName",
+    "Subject",
+    "kept_subject",
+    "pattern",
+]
 
 MAX_NAME_LENGTH = 64
 MAX_STREAM_LENGTH = 255
@@ -102,3 +121,41 @@ BucketName = Annotated[
     Field(json_schema_extra={"pattern": "^[A-Za-z0-9_-]+$", "maxLength": MAX_STREAM_LENGTH - len("KV_")}),
 ]
 """A name that clients take for a key-value bucket."""
+
+
+SUBJECT: Final = r"^$|^(?!(.*\.)?>\.)[^\s.]+(\.[^\s.]+)*$"
+"""Tokens between dots, wildcards included, `>` only as the last; or nothing."""
+
+PUBLISHABLE: Final = r"^(?!(.*\.)?[*>](\.|$))[^\s.]+(\.[^\s.]+)*$"
+"""Tokens between dots, none of them a wildcard."""
+
+WITHOUT_SPACE: Final = r"^\S+$"
+"""A destination, whose functions may hold nearly anything."""
+
+ADVISORIES: Final = r"^\$JS\.EVENT\.ADVISORY\."
+"""The subjects of JetStream's advisories."""
+
+SERVER_URL: Final = r"^((nats|tls)://)?(\[[0-9A-Fa-f:.]+\]|[^\s/@:\[\]?#]+)(:[0-9]{1,5})?/?$"
+"""A server's address, without user and password."""
+
+LISTEN: Final = r"^$|^(\[[^\]\s]+\]|[^:\s]*):[0-9]{1,5}$"
+"""host:port, or nothing."""
+
+
+def pattern(text: str) -> dict[str, Any]:
+    """What a field tells the schema, and only the schema."""
+    return {"pattern": text}
+
+
+Subject: TypeAlias = Annotated[str, Field(json_schema_extra=pattern(SUBJECT))]
+"""A subject that may hold wildcards; the checks look at it, this tells editors."""
+
+
+def kept_subject(source: str) -> str:
+    """The destination that keeps every subject that a source matches: its wildcards by their numbers."""
+    count = 0
+    tokens = []
+    for token in source.split("."):
+        count += token == "*"
+        tokens.append(f"{{{{wildcard({count})}}}}" if token == "*" else token)
+    return ".".join(tokens)

@@ -21,8 +21,7 @@ from nats_bridge.bridge.settings.connections import PATH_FIELDS, Connection
 from nats_bridge.bridge.settings.environment import Overlay, overlay
 from nats_bridge.bridge.settings.model_errors import model_problems
 from nats_bridge.bridge.settings.models import DEFAULT_DIALECT, Settings
-from nats_bridge.bridge.settings.problems import Problem, described, one_line, path_text
-from nats_bridge.bridge.settings.quoting import quoted
+from nats_bridge.bridge.settings.problems import Problem, described, one_line, path_text, quoted
 from nats_bridge.bridge.settings.rules import RULE, Rule
 from nats_bridge.marked_yaml import Document, DocumentError, Mark, Path, compose
 
@@ -60,7 +59,7 @@ def loads(text: str, folder: FilePath, shown: str, environ: Mapping[str, str] | 
     environ = os.environ if environ is None else environ
     document = _composed(text, shown)
     over = overlay(environ)
-    data = _merged(document.value or {}, over)
+    data = _merged(document.value or {}, over.values, ())
     if isinstance(data.get(SCHEMA_KEY), str):
         del data[SCHEMA_KEY]  # it is for editors
     _resolve_paths(data, over, folder)
@@ -106,12 +105,8 @@ def _composed(text: str, shown: str) -> Document:
     return document
 
 
-def _merged(base: Any, over: Overlay) -> dict[str, Any]:
+def _merged(base: dict[str, Any], over: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """The file's values with the overlay's on top; names of connections match without regard to case."""
-    return _merge(base, over.values, (), over)
-
-
-def _merge(base: dict[str, Any], over: Mapping[str, Any], path: Path, overlaid: Overlay) -> dict[str, Any]:
     merged = dict(base)
     for key, value in over.items():
         name = key
@@ -120,7 +115,7 @@ def _merge(base: dict[str, Any], over: Mapping[str, Any], path: Path, overlaid: 
             name = next((known for known in base if known.lower() == key), key)
         below = merged.get(name)
         if isinstance(below, dict) and isinstance(value, dict):
-            merged[name] = _merge(below, value, (*path, name), overlaid)
+            merged[name] = _merged(below, value, (*path, name))
         else:
             merged[name] = value
     return merged
@@ -225,8 +220,7 @@ def _told(problems: list[Problem], document: Document, over: Overlay, file: str)
         else:
             mark = mark or Mark(1, 1)
             lines.append((mark, f"{file}:{mark.line}:{mark.column}: {what}"))
-    ordered = sorted(lines, key=lambda entry: entry[0])
-    return [(mark if mark.line else None, line) for mark, line in ordered]
+    return [(mark if mark.line else None, line) for mark, line in sorted(lines, key=lambda entry: entry[0])]
 
 
 def _origin(path: Path, over: Overlay) -> str | None:

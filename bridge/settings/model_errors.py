@@ -2,18 +2,91 @@
 
 from __future__ import annotations
 
+import types
+import typing
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Annotated, Any, Final, get_args, get_origin
 
+from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from nats_bridge.bridge.settings.model_walk import allowed_keys, document_path, kind_of, model_at
+from nats_bridge.bridge.settings.models import Settings
 from nats_bridge.bridge.settings.problems import Problem, described, did_you_mean, shown
-from nats_bridge.bridge.settings.rules import KINDS
+from nats_bridge.bridge.settings.rules import KINDS, Rule
 from nats_bridge.marked_yaml import Path
 
-__all__ = ["model_problems"]
+__all__ = ["allowed_keys", "model_problems"]
+
+# A place is given as pydantic's errors give it: behind a rule's position stands the rule's kind, which says what else
+# the rule may hold.
+
+
+def _kind_of(location: Path) -> str | None:
+    """The kind of the rule that a location is in; None outside of rules, and where the kind is not known."""
+    if len(location) > 2 and location[0] == "rules" and location[2] in KINDS:
+        return str(location[2])
+    return None
+
+
+def _document_path(location: Path) -> Path:
+    """The place in the document: the location without the rule's kind."""
+    return location if _kind_of(location) is None else (*location[:2], *location[3:])
+
+
+def allowed_keys(location: Path) -> tuple[str, ...]:
+    """The keys that the mapping at `location` takes, as they are written."""
+    model = _model_at(location)
+    if model is None:
+        return ()
+    # What a rule has of its own comes before what it shares with others.
+    fields = sorted(model.model_fields.items(), key=lambda field: field[0] not in model.__annotations__)
+    return tuple(field.alias or name for name, field in fields)
+
+
+def _model_at(location: Path) -> type[BaseModel] | None:
+    """The model of the mapping at `location`, found by walking the annotations from the top."""
+    annotation: Any = Settings
+    for part in location:
+        annotation = _step(annotation, part)
+    return _model_of(annotation)
+
+
+def _step(annotation: Any, part: str | int) -> Any:
+    if _alternatives(annotation) == _RULES:
+        return _KIND_MODELS.get(str(part))
+    for candidate in _alternatives(annotation):
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+            for name, field in candidate.model_fields.items():
+                if part in {name, field.alias}:
+                    return field.annotation
+        elif get_origin(candidate) is dict:
+            return get_args(candidate)[1]
+        elif get_origin(candidate) is tuple:
+            return get_args(candidate)[0]
+    return None
+
+
+def _model_of(annotation: Any) -> type[BaseModel] | None:
+    models = [one for one in _alternatives(annotation) if isinstance(one, type) and issubclass(one, BaseModel)]
+    # Of several, as for a rule whose kind is not known, none is the one.
+    return models[0] if len(models) == 1 else None
+
+
+def _alternatives(annotation: Any) -> list[Any]:
+    """The members of a union, without `Annotated`."""
+    if get_origin(annotation) is Annotated:
+        return _alternatives(get_args(annotation)[0])
+    if get_origin(annotation) in {typing.Union, types.UnionType}:
+        return [inner for member in get_args(annotation) for inner in _alternatives(member)]
+    return [annotation]
+
+
+_RULES: Final = _alternatives(Rule)
+_KIND_MODELS: Final[Mapping[str, type[BaseModel]]] = MappingProxyType(
+    {get_args(model.model_fields["kind"].annotation)[0]: model for model in _RULES}
+)
+
 
 _INLINE_SECRETS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -130,7 +203,7 @@ def model_problems(errors: Iterable[ErrorDetails]) -> Iterator[Problem]:
 
 def _problem(error: ErrorDetails) -> Problem:
     location: Path = error["loc"]
-    path = document_path(location)
+    path = _document_path(location)
     value = error.get("input")
     context = error.get("ctx", {})
     match error["type"]:
@@ -154,9 +227,7 @@ def _problem(error: ErrorDetails) -> Problem:
             return Problem(path, "is empty; remove it or give a value")
         case "too_short":
             return Problem(path, f"is empty{_hint(location) or '; give at least one'}")
-        case "bool_type" | "bool_parsing":
-            return Problem(path, f"must be true or false, not {described(value)}")
-        case "flag":
+        case "bool_type" | "bool_parsing" | "flag":
             return Problem(path, f"must be true or false, not {described(value)}")
         case "float_type" | "float_parsing" | "int_type" | "int_parsing":
             return Problem(path, f"must be a number, not {described(value)}")
@@ -177,7 +248,7 @@ def _problem(error: ErrorDetails) -> Problem:
 
 
 def _hint(location: Path) -> str:
-    model = model_at(location[:-1])
+    model = _model_at(location[:-1])
     key = str(location[-1])
     hint = _HINTS.get(model.__name__ if model else "", {}).get(key) or _HINTS[""].get(key)
     return f"; {hint}" if hint else ""
@@ -191,14 +262,14 @@ def _keys_hint(location: Path) -> str:
 
 
 def _unknown_key(location: Path) -> Problem:
-    path, parent, key = document_path(location), location[:-1], str(location[-1])
+    path, parent, key = _document_path(location), location[:-1], str(location[-1])
     if len(parent) == 2 and parent[0] == "connections" and key in _INLINE_SECRETS:
         field = _INLINE_SECRETS[key]
         return Problem(path, f"secrets are not written here; put it in a file and give its path as {field}", True)
-    model = model_at(parent)
+    model = _model_at(parent)
     name = model.__name__ if model else ""
     if elsewhere := _ELSEWHERE.get(name, {}).get(key):
-        of = f" in a rule of kind {kind_of(location)}" if len(parent) == 3 else ""
+        of = f" in a rule of kind {_kind_of(location)}" if len(parent) == 3 else ""
         return Problem(path, f"cannot stand here{of}: {elsewhere}", True)
     meant = _OTHER_WORDS.get(name, {}).get(key)
     hint = f"did you mean '{meant}'?" if meant else did_you_mean(key, allowed_keys(parent))

@@ -2,19 +2,121 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, field_validator
+from pydantic_core import PydanticCustomError
 
-from nats_bridge.bridge.settings.base import DurableName, Part
+from nats_bridge.bridge.settings.base import LISTEN, BucketName, DurableName, Flag, Part, pattern
 from nats_bridge.bridge.settings.connections import Connection
-from nats_bridge.bridge.settings.http import Http
-from nats_bridge.bridge.settings.leadership import LeadershipField
-from nats_bridge.bridge.settings.reload import Reload
 from nats_bridge.bridge.settings.rules import Rule
-from nats_bridge.bridge.settings.telemetry import Telemetry
 
-__all__ = ["DEFAULT_DIALECT", "NATIVE_DIALECT", "Http", "Log", "Settings"]
+__all__ = [
+    "DEFAULT_DIALECT",
+    "NATIVE_DIALECT",
+    "Http",
+    "LeadershipField",
+    "LeadershipSettings",
+    "Log",
+    "Reload",
+    "Settings",
+    "Telemetry",
+]
+
+
+class LeadershipSettings(Part):
+    """Leases of rules in a key-value bucket; without this section, the sidecar assumes that it is the only instance."""
+
+    connection: str = Field(default="default", description="connection on which the bucket is")
+    bucket: BucketName = Field(default="NATS_BRIDGE", description="the key-value bucket that holds the leases")
+    ttl: float = Field(
+        default=3.0,
+        ge=0.5,
+        le=600,
+        description="seconds without a renewal after which another replica takes over",
+    )
+    create: Flag = Field(default=True, description="make the bucket if it is not there")
+    share: Flag = Field(
+        default=False,
+        description="spread the rules evenly over the replicas, instead of leaving all to the one that started first",
+    )
+    replicas: Literal[1, 3, 5] | None = Field(
+        default=None,
+        description="servers of a cluster that hold the bucket; left out: three, or one where there are not as many",
+    )
+
+
+def _written(value: Any) -> Any:
+    if value is None:
+        # An empty key is a mistake; only an absent one means no leadership.
+        raise PydanticCustomError("leadership", "is empty; write leadership: {} for what it is by default")
+    return value
+
+
+LeadershipField = Annotated[LeadershipSettings | None, BeforeValidator(_written)]
+"""The section, if it is there at all."""
+
+
+class Telemetry(Part):
+    """What the sidecar exports beside metrics, which are always at `/metrics`."""
+
+    trace: Literal["passthrough", "link", "continue"] = Field(
+        default="passthrough",
+        description="messages always keep their traceparent; link: a span per batch, linked to the messages' traces;"
+        " continue: a span per message of a sampled trace, in that trace",
+    )
+
+
+class Reload(Part):
+    """When the configuration is read again while the sidecar runs."""
+
+    watch: Flag = Field(
+        default=True, description="reload a changed file automatically; SIGHUP and POST /-/reload reload it in any case"
+    )
+
+
+class Http(Part):
+    """The bridge's own HTTP server: health, metrics and a page for people."""
+
+    listen: str = Field(
+        default="127.0.0.1:8222",
+        description="host:port, or an empty text to turn it off",
+        json_schema_extra=pattern(LISTEN),
+    )
+    hosts: tuple[str, ...] = Field(
+        default=(),
+        description="host names under which it is asked, beside addresses and names that nobody outside can own",
+    )
+    changes_from: Literal["loopback", "anywhere", "nowhere"] = Field(
+        default="loopback", description="who may POST /-/reload and /-/drain: this machine (or pod), anybody, nobody"
+    )
+    wedged_after: float = Field(
+        default=60.0,
+        ge=1,
+        description="seconds without progress, with messages in flight and nothing to wait for, until /livez fails",
+    )
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Host and port to listen on, or None when HTTP is off. An empty host means all interfaces."""
+        if not self.listen:
+            return None
+        host, _, port = self.listen.rpartition(":")
+        return host.strip("[]"), int(port)
+
+    @field_validator("listen")
+    @classmethod
+    def _listen(cls, value: str) -> str:
+        host, colon, port = value.rpartition(":")
+        good = colon and port.isascii() and port.isdigit() and int(port) <= 65535
+        if value and (not good or any(c.isspace() for c in value) or (":" in host and host[0] + host[-1] != "[]")):
+            raise PydanticCustomError(
+                "listen",
+                '\'{value}\' is not host:port; write "127.0.0.1:8222", ":8222" (any interface) or "" (none)',
+                {"value": value},
+            )
+        return value
+
 
 DEFAULT_DIALECT = "2.15"
 NATIVE_DIALECT = "native"

@@ -1,16 +1,17 @@
-"""A problem of a configuration, and how places, values and suggestions are written in it."""
+"""A problem of a configuration: how places, values and suggestions are written in it, and the line that it is about."""
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from nats_bridge.marked_yaml import Path
+from nats_bridge.marked_yaml import LINE_BREAK, Mark, Path
 
-__all__ = ["Problem", "described", "did_you_mean", "is_close", "one_line", "path_text", "shown"]
+__all__ = ["Problem", "described", "did_you_mean", "is_close", "one_line", "path_text", "quoted", "shown"]
 
 _MAX_SHOWN: Final = 60
 
@@ -112,3 +113,27 @@ def described(value: Any) -> str:
             return "a mapping"
         case _:
             return "a list"
+
+
+_WIDTH: Final = 110  # characters of a line that are shown
+_BEFORE: Final = 60  # of these, before the place, where the line is longer
+_SECRET: Final = re.compile(r"pass|token|seed|secret|nkey|jwt|creds|credential|auth|-----|://[^/\s]*@", re.IGNORECASE)
+_ABOVE: Final = 3  # lines above in which the key of a text of several lines may stand
+
+
+def quoted(text: str, mark: Mark) -> str:
+    """Two lines, the one at `mark` and the mark below it; empty if there is nothing to show, or it may be a secret.
+
+    Args:
+        text: the whole file.
+        mark: the place.
+    """
+    lines = LINE_BREAK.split(text)
+    if not 1 <= mark.line <= len(lines) or not lines[mark.line - 1].strip():
+        return ""
+    if any(_SECRET.search(line) for line in lines[max(0, mark.line - 1 - _ABOVE) : mark.line]):
+        return ""
+    line, place = lines[mark.line - 1], mark.column - 1
+    cut = max(0, place - _BEFORE) if len(line) > _WIDTH else 0
+    shown = one_line(line[cut : cut + _WIDTH])
+    return f"    {shown}\n    {' ' * len(one_line(line[cut:place]))}^"

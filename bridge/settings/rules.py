@@ -8,11 +8,26 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, StrictBool, TypeAdapter
 
-from nats_bridge.bridge.settings.base import BucketName, DurableName, Flag, Part, StreamName
-from nats_bridge.bridge.settings.identity_destination import kept_subject
-from nats_bridge.bridge.settings.rejection import OnRejected, OnRejectedField
-from nats_bridge.bridge.settings.start import Start, StartField, StartSequence, StartTime
-from nats_bridge.bridge.settings.text_patterns import PUBLISHABLE, WITHOUT_SPACE, Subject, pattern
+from nats_bridge.bridge.settings.base import (
+    PUBLISHABLE,
+    WITHOUT_SPACE,
+    BucketName,
+    DurableName,
+    Flag,
+    Part,
+    StreamName,
+    Subject,
+    kept_subject,
+    pattern,
+)
+from nats_bridge.bridge.settings.rule_fields import (
+    OnRejected,
+    OnRejectedField,
+    Start,
+    StartField,
+    StartSequence,
+    StartTime,
+)
 
 __all__ = [
     "KINDS",

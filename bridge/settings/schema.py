@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from nats_bridge.bridge.settings.base import ADVISORIES
 from nats_bridge.bridge.settings.loading import SCHEMA_KEY
 from nats_bridge.bridge.settings.models import Settings
-from nats_bridge.bridge.settings.text_patterns import ADVISORIES
 from nats_bridge.transforms.dialect import KNOWN_LINES
 
 __all__ = ["SCHEMA_ID", "configuration_schema"]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import base64
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Generic, TypeVar
 
-__all__ = ["CredsFile", "FieldError", "FromFile", "Held", "Secret", "SeedFile", "Signer", "check_readable"]
+__all__ = ["CredsFile", "FieldError", "FromFile", "Held", "SeedFile", "check_readable"]
+
+_Content = TypeVar("_Content")
 
 
 class FieldError(Exception):
@@ -22,13 +25,6 @@ class FieldError(Exception):
         super().__init__(f"{field}: {reason}")
         self.field = field
         self.reason = reason
-
-
-class Secret(Protocol):
-    """Something that gives a secret when called, the form in which nats-py takes passwords and tokens."""
-
-    def __call__(self) -> str:
-        """The secret."""
 
 
 class Held:
@@ -47,36 +43,91 @@ class Held:
         return "Held(…)"
 
 
-class FromFile:
-    """A secret in a file; read again for every connect, so that a rotated one is used after a reconnect.
+class _RenewedFile(Generic[_Content]):
+    """A file that is read again for every connect, so that a rotated one is used after a reconnect.
+
+    While the file is being replaced, what it held last counts.
 
     Args:
         field: the field that names the file, for messages.
-        path: the file; a line end after the secret does not count.
+        path: the file.
+        read: what is wanted of its content; nothing if that is not in it.
+        wrong: what is said then.
 
     Raises:
-        FieldError: the file cannot be read, or is empty.
+        FieldError: the file cannot be read, or does not hold what is wanted.
     """
 
-    __slots__ = ("_last", "_path")
+    __slots__ = ("_last", "_path", "_read")
 
-    def __init__(self, field: str, path: Path) -> None:
+    def __init__(self, field: str, path: Path, read: Callable[[bytes], _Content | None], wrong: str) -> None:
         self._path = path
-        check_readable(field, path)
-        self._last = _read(path)
-        if not self._last:
-            raise FieldError(field, f"{path}: the file is empty")
-
-    def __call__(self) -> str:
-        """The secret; the last one known while the file is being replaced."""
-        try:
-            self._last = _read(self._path) or self._last
-        except (OSError, UnicodeDecodeError):
-            return self._last
-        return self._last
+        self._read = read
+        found = read(check_readable(field, path))
+        if not found:
+            raise FieldError(field, f"{path}: {wrong}")
+        self._last = found
 
     def __repr__(self) -> str:
-        return f"FromFile({str(self._path)!r})"
+        return f"{type(self).__name__}({str(self._path)!r})"
+
+    def _now(self) -> _Content:
+        with contextlib.suppress(OSError):
+            self._last = self._read(self._path.read_bytes()) or self._last
+        return self._last
+
+
+class FromFile(_RenewedFile[str]):
+    """A secret in a file; a line end after it does not count."""
+
+    __slots__ = ()
+
+    def __init__(self, field: str, path: Path) -> None:
+        super().__init__(field, path, _text, "the file is empty")
+
+    def __call__(self) -> str:
+        """The secret."""
+        return self._now()
+
+
+class CredsFile(_RenewedFile[tuple[bytes, bytes]]):
+    """A credentials file. (nats-py, given the path, reads a file without a JWT endlessly.)"""
+
+    __slots__ = ()
+
+    public_key = ""
+    """The key by which the server knows us, if it does not know us by a JWT."""
+
+    def __init__(self, field: str, path: Path) -> None:
+        wrong = "is no credentials file (needs a NATS USER JWT and a USER NKEY SEED part)"
+        super().__init__(field, path, _creds_in, wrong)
+
+    def jwt(self) -> bytearray:
+        """The user's JWT."""
+        return bytearray(self._now()[0])
+
+    def __call__(self, nonce: str) -> bytes:
+        """Sign the server's challenge, in base64."""
+        return _signed(self._now()[1], nonce)
+
+
+class SeedFile(_RenewedFile[bytes]):
+    """A file with the seed of a user's NKey."""
+
+    __slots__ = ()
+
+    def __init__(self, field: str, path: Path) -> None:
+        wrong = "does not hold the seed of a user's NKey (58 characters that begin with SU)"
+        super().__init__(field, path, _seed_in, wrong)
+
+    @property
+    def public_key(self) -> str:
+        """The public key."""
+        return _public_key(self._now())
+
+    def __call__(self, nonce: str) -> bytes:
+        """Sign the server's challenge, in base64."""
+        return _signed(self._now(), nonce)
 
 
 def check_readable(field: str, path: Path) -> bytes:
@@ -101,100 +152,16 @@ def check_readable(field: str, path: Path) -> bytes:
     return content
 
 
-class Signer(Protocol):
-    """What signs a server's challenge for a connection, as nats-py calls it."""
-
-    def __call__(self, nonce: str) -> bytes:
-        """The signature, in base64."""
-
-    @property
-    def public_key(self) -> str:
-        """The key by which the server knows us, if it does not know us by a JWT; else empty."""
+def _text(content: bytes) -> str:
+    try:
+        return content.decode().rstrip("\r\n")
+    except UnicodeDecodeError:
+        return ""
 
 
-class CredsFile:
-    """A credentials file: read again for every connect, so that a rotated one is used after a reconnect.
-
-    While the file is being replaced, what it held last counts. (nats-py, given the path, reads a file without a JWT
-    endlessly.)
-
-    Args:
-        field: the field that names the file, for messages.
-        path: the file.
-
-    Raises:
-        FieldError: it cannot be read, or does not hold a user JWT and a seed.
-    """
-
-    __slots__ = ("_last", "_path")
-
-    public_key = ""
-
-    def __init__(self, field: str, path: Path) -> None:
-        self._path = path
-        found = _creds_in(check_readable(field, path))
-        if found is None:
-            raise FieldError(field, f"{path}: is no credentials file (needs a NATS USER JWT and a USER NKEY SEED part)")
-        self._last = found
-
-    def jwt(self) -> bytearray:
-        """The user's JWT."""
-        self._look()
-        return bytearray(self._last[0])
-
-    def __call__(self, nonce: str) -> bytes:
-        """Sign the server's challenge."""
-        self._look()
-        return _signed(self._last[1], nonce)
-
-    def __repr__(self) -> str:
-        return f"CredsFile({str(self._path)!r})"
-
-    def _look(self) -> None:
-        with contextlib.suppress(OSError):
-            self._last = _creds_in(self._path.read_bytes()) or self._last
-
-
-class SeedFile:
-    """A file with the seed of a user's NKey: read again for every connect, like `CredsFile`.
-
-    Args:
-        field: the field that names the file, for messages.
-        path: the file.
-
-    Raises:
-        FieldError: it cannot be read, or holds something else.
-    """
-
-    __slots__ = ("_last", "_path")
-
-    def __init__(self, field: str, path: Path) -> None:
-        self._path = path
-        self._last = check_readable(field, path).strip()
-        if not _public_key(self._last).startswith("U"):
-            raise FieldError(
-                field, f"{path}: does not hold the seed of a user's NKey (58 characters that begin with SU)"
-            )
-
-    @property
-    def public_key(self) -> str:
-        """The public key."""
-        self._look()
-        return _public_key(self._last)
-
-    def __call__(self, nonce: str) -> bytes:
-        """Sign the server's challenge."""
-        self._look()
-        return _signed(self._last, nonce)
-
-    def __repr__(self) -> str:
-        return f"SeedFile({str(self._path)!r})"
-
-    def _look(self) -> None:
-        with contextlib.suppress(OSError):
-            content = self._path.read_bytes().strip()
-            if _public_key(content).startswith("U"):
-                self._last = content
+def _seed_in(content: bytes) -> bytes | None:
+    seed = content.strip()
+    return seed if _public_key(seed).startswith("U") else None
 
 
 def _creds_in(content: bytes) -> tuple[bytes, bytes] | None:
@@ -229,7 +196,3 @@ def _signed(seed: bytes, nonce: str) -> bytes:
     signature = base64.b64encode(keys.sign(nonce.encode()))
     keys.wipe()
     return signature
-
-
-def _read(path: Path) -> str:
-    return path.read_text(encoding="utf-8").rstrip("\r\n")

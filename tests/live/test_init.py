@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,8 @@ from nats_bridge.bridge.settings import load
 from nats_bridge.bridge.settings.schema import configuration_schema
 from nats_bridge.marked_yaml import compose
 from nats_bridge.native_servers import NativeServer, SharedServers, free_port
-from tests.live.commands import Ran
+from tests.live.commands import Ran, command_here
 from tests.live.credentials import JETSTREAM, Operator
-from tests.live.init_command import init, on_a_terminal
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecar_process import SidecarProcess
 from tests.live.sidecars import running
@@ -44,6 +42,11 @@ WANTED: dict[str, dict[str, Any]] = {
     },
 }
 """What somebody wrote for 2.10."""
+
+
+async def init(folder: Path, *arguments: str, stdin: str = "") -> Ran:
+    """Run it in a folder, in this process."""
+    return await command_here("init", *arguments, folder=folder, stdin=stdin)
 
 
 async def applied(peer: RawPeer, folder: Path) -> None:
@@ -237,28 +240,48 @@ async def _everything(peer: RawPeer) -> list[Any]:
     return sorted(found, key=lambda each: str(each[0]["name"]))
 
 
-async def test_what_it_suggests_can_be_taken_as_it_is_printed(
-    native_server: Servers, raw_peer: OpenPeer, twin_version: str, tmp_path: Path
+async def test_without_anything_asked_for_it_only_looks(
+    servers: SharedServers, raw_peer: OpenPeer, unique_name: Callable[[str], str], twin_version: str, tmp_path: Path
 ) -> None:
-    async with native_server(twin_version) as server:
+    url = await servers.url(twin_version)
+    name = unique_name("SEEN")
+    await (await raw_peer(url)).create_stream(name=name, subjects=[f"{name}.>"])
+    ran = await init(tmp_path, "--server", url)
+    assert (ran.code, ran.out.startswith(f"nats-server {twin_version} at {url}")) == (2, True)
+    assert f"  {name} " in ran.out
+    assert "nothing is asked for: say --from, or what a rule should do" in ran.err
+    assert files_in(tmp_path) == []
+
+
+async def test_rules_of_every_kind_by_options(
+    native_server: Servers, raw_peer: OpenPeer, newest_version: str, tmp_path: Path
+) -> None:
+    async with native_server(newest_version) as server:
         peer = await raw_peer(server.url)
         await peer.create_stream(**ORDERS)
+        await peer.create_stream(name="TARGET", subjects=["t.>"])
+        await peer.create_stream(name="PARTS", subjects=["part.*.*"])
         await peer.create_stream(name="KV_SETTINGS", subjects=["$KV.SETTINGS.>"], max_msgs_per_subject=1)
-        await peer.create_stream(name="JOBS", subjects=["jobs.*"], retention="workqueue")
-        await peer.create_stream(name="EMPTY_QUEUE", subjects=["q.*"], retention="interest")
+        await peer.create_stream(name="JOBS", subjects=["jobs.>"], retention="workqueue")
         durable = {"durable_name": "workers", "ack_policy": "explicit", "max_deliver": 3}
         await peer.api("CONSUMER.DURABLE.CREATE.JOBS.workers", {"stream_name": "JOBS", "config": durable})
-        ran = await init(tmp_path, "--server", server.url)
-        assert ran.code == 2
-        suggested = [line.partition("  #")[0] for line in ran.err.splitlines() if line.startswith("  --")]
-        assert len(suggested) == 5
-        words = [word for line in suggested for word in shlex.split(line)]
-        taken = await init(tmp_path, "--server", server.url, *words, "-o", "-")
-        assert taken.code == 0, taken.err
-        (tmp_path / "taken.yaml").write_text(taken.out, "utf-8")
-        settings = load(tmp_path / "taken.yaml", {})
-        assert [rule.kind for rule in settings.rules] == ["republish"] * 4 + ["advisories"]
-        assert taken.err.count("ok ") >= 5
+        words = ["--republish", "ORDERS", "orders.>", "watch.>", "--republish", "JOBS", "jobs.>", "monitor.jobs.>"]
+        words += ["--republish", "KV_SETTINGS", "$KV.SETTINGS.>", "changed.SETTINGS.>", "--allow-side-effects"]
+        words += ["--sources", "TARGET", "ORDERS", "orders.>", "t.>"]
+        words += ["--subject-transform", "PARTS", "part.*", "part.{{partition(4,1)}}.{{wildcard(1)}}"]
+        words += ["--dead-letters", "*", "dlq.{{wildcard(1)}}.{{wildcard(2)}}"]
+        ran = await init(tmp_path, "--server", server.url, *words, "--schema")
+        assert ran.code == 0, ran
+        printed = await init(tmp_path, "--server", server.url, *words, "-o", "-")
+        assert printed.code == 0, printed
+        assert printed.err.count("ok ") == 6
+    assert printed.out == (tmp_path / "bridge.yaml").read_text("utf-8")
+    settings = load(tmp_path / "bridge.yaml", {})
+    kinds = ["republish", "republish", "republish", "sources", "subject_transform", "advisories"]
+    assert [rule.kind for rule in settings.rules] == kinds
+    assert (settings.rules[1].durable, settings.rules[1].allow_side_effects) == (False, True)
+    published = json.loads((tmp_path / "bridge.schema.json").read_text("utf-8"))
+    assert published == configuration_schema()
 
 
 @pytest.mark.parametrize(
@@ -339,88 +362,3 @@ async def test_a_file_that_is_there_stays(servers: SharedServers, tmp_path: Path
     assert (await init(tmp_path, *words, "--force")).code == 0
     assert load(tmp_path / "bridge.yaml", {}).rules
     assert files_in(tmp_path) == ["bridge.yaml"]
-
-
-# -- on a terminal ---------------------------------------------------------------------------------------------------
-
-
-async def test_the_questions_lead_to_rules_that_run(
-    native_server: Servers, raw_peer: OpenPeer, newest_version: str, tmp_path: Path
-) -> None:
-    async with native_server(newest_version) as server:
-        peer = await raw_peer(server.url)
-        await peer.create_stream(**ORDERS)
-        await peer.create_stream(name="TARGET", subjects=["t.>"])
-        await peer.create_stream(name="PARTS", subjects=["part.*.*"])
-        await peer.create_stream(name="JOBS", subjects=["jobs.>"], retention="workqueue")
-        durable = {"durable_name": "workers", "ack_policy": "explicit", "max_deliver": 3}
-        await peer.api("CONSUMER.DURABLE.CREATE.JOBS.workers", {"stream_name": "JOBS", "config": durable})
-        rule, dest = "What should a rule do", "Destination"
-        answers = [
-            (rule, "republish"),
-            ("Stream", "ORDRES"),  # asked again
-            ("did you mean 'ORDERS'", "ORDERS"),
-            ("Subjects of ORDERS [orders.>]", ""),
-            (dest, "orders.again.>"),
-            ("Delivery", ""),
-            (rule, "republish"),  # that was a loop
-            ("Stream", "ORDERS"),
-            ("Subjects of ORDERS", ""),
-            (dest, "watch.>"),
-            ("Delivery", "at_least_once"),
-            (rule, "sources"),
-            ("Stream that receives", "TARGET"),
-            ("Origin", "ORDERS"),
-            ("Subjects of ORDERS [>]", "orders.>"),
-            (dest, "t.>"),
-            ("Another origin", "n"),
-            (rule, "transform"),
-            ("Stream", "PARTS"),
-            ("Subjects that publishers use", "part.*"),
-            (dest, "part.{{partition(4,1)}}.{{wildcard(1)}}"),
-            (rule, "1"),  # the first suggestion: JOBS is before ORDERS
-            ("Subjects of JOBS [jobs.>]", ""),
-            (dest + " [monitor.jobs.>]", ""),
-            ("Accept that?", "y"),
-            (rule, "dead-letters"),
-            ("Stream, or * for all [*]", ""),
-            (dest, ""),
-            (rule + " [done]", ""),
-            ("bridge.schema.json beside it", "y"),
-        ]
-        ran = await on_a_terminal(tmp_path, answers, "--server", server.url)
-    assert ran.code == 0, ran.out
-    assert "loop: stream ORDERS" in ran.out
-    settings = load(tmp_path / "bridge.yaml", {})
-    assert [rule.kind for rule in settings.rules] == [
-        *("republish", "sources", "subject_transform", "republish", "advisories")
-    ]
-    assert settings.rules[0].delivery == "at_least_once"
-    assert (settings.rules[3].durable, settings.rules[3].allow_side_effects) == (False, True)
-    published = json.loads((tmp_path / "bridge.schema.json").read_text("utf-8"))
-    assert published == configuration_schema()
-
-
-async def test_nothing_is_written_without_consent(native_server: Servers, raw_peer: OpenPeer, tmp_path: Path) -> None:
-    async with native_server("2.9.10") as server:
-        peer = await raw_peer(server.url)
-        await peer.create_stream(**ORDERS)
-        await peer.create_stream(name="JOBS", subjects=["jobs.>"], retention="workqueue")
-        wanted = {**ORDERS, "republish": {"src": "orders.>", "dest": "mon.>"}}
-        (tmp_path / "orders.json").write_text(json.dumps(wanted), "utf-8")
-        words = ["--server", server.url, "--from", "orders.json"]
-        ran: Ran = await on_a_terminal(tmp_path, [("Write bridge.yaml?", "n")], *words)
-        assert (ran.code, "nothing was written" in ran.out) == (1, True)
-        refused = [
-            ("What should a rule do", "1"),
-            ("Subjects of JOBS", ""),
-            ("Destination", ""),
-            ("Accept that?", "n"),
-            ("What should a rule do", "done"),
-        ]
-        ran = await on_a_terminal(tmp_path, refused, "--server", server.url)
-        assert (ran.code, "nothing was written" in ran.out) == (0, True)
-        assert not (tmp_path / "bridge.yaml").exists()
-        ran = await on_a_terminal(tmp_path, [], *words, "--yes")
-        assert ran.code == 0, ran.out
-        assert load(tmp_path / "bridge.yaml", {}).rules

@@ -1,4 +1,4 @@
-"""What pages of the documentation show is what happens: the tutorial, the wizard's sessions, the migration.
+"""What pages of the documentation show is what happens: the tutorial, the sessions of init, the migration.
 
 Each command has tests of its own, so the pages are played by `make test-all` alone.
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.record_init import PAGE, record_ignored, record_questions, with_transcripts
+from docs.record_init import PAGE, record_ignored, record_options, with_transcripts
 from docs.record_migration import record
 from docs.walk import DOCS, WALKS, comparable, play, steps
 
@@ -25,7 +25,7 @@ def test_the_tutorial(tmp_path: Path) -> None:
 
 async def test_the_sessions_of_init() -> None:
     page = PAGE.read_text("utf-8")
-    recorded = {"questions": await record_questions(), "ignored": await record_ignored()}
+    recorded = {"options": await record_options(), "ignored": await record_ignored()}
     assert with_transcripts(page, recorded) == page, "record it again: python -m docs.record_init --write"
     assert all("\n".join(lines) in page for lines in recorded.values())
 

@@ -201,7 +201,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             raise outcome
         return [outcome]
 
-    monkeypatch.setattr("nats_bridge.bridge.cli.check_cluster.check_server", check_server)
+    monkeypatch.setattr("nats_bridge.bridge.app.preflight.check_server", check_server)
     return answer
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from nats_bridge.bridge.cli import main
-from nats_bridge.bridge.cli.explain_lines import LineAnswerer, answer_stream
+from nats_bridge.bridge.cli.explain import LineAnswerer, answer_stream
 from nats_bridge.transforms.dialect import NEWEST, dialect
 
 

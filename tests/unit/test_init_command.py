@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nats_bridge.bridge.cli import main
-from nats_bridge.bridge.cli.init.file import InitFile, write_whole
+from nats_bridge.bridge.cli.init.draft import InitFile, write_whole
 from nats_bridge.bridge.errors import ConfigError
 
 NOBODY = "nats://127.0.0.1:9"

@@ -11,17 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from nats_bridge.bridge.cli.init.proposals import asked_for
-from nats_bridge.bridge.cli.init.proposals.abilities import abilities
-from nats_bridge.bridge.cli.init.proposals.asked_for import HowToRepublish
-from nats_bridge.bridge.cli.init.proposals.commented_yaml import configuration_text
-from nats_bridge.bridge.cli.init.proposals.ingress_parts import IngressPart, ingress_parts
-from nats_bridge.bridge.cli.init.proposals.landscape import Landscape
-from nats_bridge.bridge.cli.init.proposals.native_wish import Comparison, compare
-from nats_bridge.bridge.cli.init.proposals.obstacles import obstacle
-from nats_bridge.bridge.cli.init.proposals.proposed_rule import ProposedRule, named
-from nats_bridge.bridge.cli.init.proposals.stream_change import StreamChange
-from nats_bridge.bridge.cli.init.proposals.suggestions import suggestions
+from nats_bridge.bridge.cli.init import asked_for
+from nats_bridge.bridge.cli.init.asked_for import HowToRepublish
+from nats_bridge.bridge.cli.init.draft import obstacle
+from nats_bridge.bridge.cli.init.ingress_parts import IngressPart, ingress_parts
+from nats_bridge.bridge.cli.init.landscape import Landscape
+from nats_bridge.bridge.cli.init.native_wish import Comparison, compare
+from nats_bridge.bridge.cli.init.overview import abilities
+from nats_bridge.bridge.cli.init.proposed_rule import ProposedRule, configuration_text, named
+from nats_bridge.bridge.cli.init.stream_change import StreamChange
 from nats_bridge.bridge.errors import ConfigError
 from nats_bridge.bridge.settings import loads
 from nats_bridge.bridge.settings.schema import configuration_schema
@@ -58,12 +56,12 @@ def answers(comparison: Comparison) -> list[str]:
 
 
 def test_abilities_by_version() -> None:
-    assert [ability.native for ability in abilities(dialect("2.9.10"))] == [True, False, False, False, False]
+    assert [native for _, native, _ in abilities(dialect("2.9.10"))] == [True, False, False, False, False]
     for version in NEW:
-        assert [ability.native for ability in abilities(dialect(version))] == [True, True, True, False, False]
-    assert "10052" in abilities(dialect("2.9.10"))[0].text
-    assert "overlap" in abilities(dialect("2.10.27"))[1].text
-    assert abilities(dialect("2.15.1"))[1].text == "natively"
+        assert [native for _, native, _ in abilities(dialect(version))] == [True, True, True, False, False]
+    assert "10052" in abilities(dialect("2.9.10"))[0][2]
+    assert "overlap" in abilities(dialect("2.10.27"))[1][2]
+    assert abilities(dialect("2.15.1"))[1][2] == "natively"
 
 
 # -- a native configuration against its server -----------------------------------------------------------------------
@@ -293,64 +291,6 @@ def test_ingress_that_no_rule_can_do(src: str, subjects: list[str], said: str) -
 # -- what streams suggest --------------------------------------------------------------------------------------------
 
 
-def options(there: Landscape) -> list[str]:
-    return [suggestion.option for suggestion in suggestions(there)]
-
-
-def test_what_streams_suggest() -> None:
-    worker = {"name": "workers", "config": {"ack_policy": "explicit", "max_deliver": 5}}
-    there = seen(
-        "2.10.27",
-        ORDERS,
-        {"name": "KV_SETTINGS", "subjects": ["$KV.SETTINGS.>"]},
-        {"name": "OBJ_FILES", "subjects": ["$O.FILES.C.>", "$O.FILES.M.>"]},
-        {"name": "JOBS", "subjects": ["jobs.*"], "retention": "workqueue"},
-        {"name": "TWO", "subjects": ["a", "b"]},
-        {"name": "KV_NATS_BRIDGE", "subjects": ["$KV.NATS_BRIDGE.>"]},
-        JOBS=[worker],
-    )
-    assert options(there) == [
-        "--republish ORDERS 'orders.>' 'monitor.orders.>'",
-        "--republish KV_SETTINGS '$KV.SETTINGS.>' 'changed.SETTINGS.>'",
-        "--republish OBJ_FILES '$O.FILES.M.*' 'changed.FILES.{{wildcard(1)}}'",
-        "--republish JOBS 'jobs.*' 'monitor.jobs.{{wildcard(1)}}' --allow-side-effects",
-        "--dead-letters JOBS 'dlq.JOBS.{{wildcard(1)}}'",
-        "--republish TWO '>' 'monitor.TWO.>'",
-    ]
-
-
-def test_nothing_is_suggested_that_would_land_in_a_stream_or_is_done_already() -> None:
-    assert options(seen("2.10.27", ORDERS, {"name": "MONITOR", "subjects": ["monitor.>"]})) == []
-    assert options(seen("2.10.27", {**ORDERS, "republish": {"src": ">", "dest": "m.>"}})) == []
-    assert options(seen("2.10.27", {"name": "ALL", "subjects": ["*", "*.*"]})) == [
-        "--republish ALL '>' 'monitor.ALL.>'"
-    ]
-    # Through another stream's native republish it would come back.
-    back = {"name": "BACK", "subjects": ["other.>"], "republish": {"src": "other.>", "dest": "orders.>"}}
-    there = seen("2.10.27", ORDERS, back)
-    assert options(there) == ["--republish ORDERS 'orders.>' 'monitor.orders.>'"]
-    rule = asked_for.republishing(there, "ORDERS", "orders.>", "other.>")
-    assert "loop: stream ORDERS" in str(obstacle(rule, (), there))
-
-
-def test_every_suggestion_can_be_written_and_read() -> None:
-    worker = {"name": "w", "config": {"max_deliver": 2}}
-    there = seen(
-        "2.15.1",
-        ORDERS,
-        {"name": "KV_S", "subjects": ["$KV.S.>"]},
-        {"name": "J", "subjects": ["j"], "retention": "interest"},
-        J=[worker],
-        ORDERS=[worker],
-    )
-    rules: list[ProposedRule] = []
-    for suggestion in suggestions(there):
-        assert obstacle(suggestion.rule, rules, there) is None
-        rules.append(named(suggestion.rule, [rule.name for rule in rules]))
-    assert len(rules) == 5
-    _read_back(rules)
-
-
 # -- rules and their text --------------------------------------------------------------------------------------------
 
 
@@ -404,9 +344,9 @@ def test_work_queues_are_watched_without_a_position_and_only_with_consent() -> N
     consent = asked_for.republishing(there, "JOBS", "jobs", "m.jobs", HowToRepublish(side_effects=True))
     assert consent.data["allow_side_effects"] is True
     assert "would stay in the queue" in " ".join(consent.why)
-    assert "watching would remove its messages" in asked_for.side_effect_of(
-        seen("2.15.1", {"name": "JOBS", "subjects": ["jobs"], "retention": "workqueue"}), "JOBS"
-    )
+    alone = seen("2.15.1", {"name": "JOBS", "subjects": ["jobs"], "retention": "workqueue"})
+    why = asked_for.republishing(alone, "JOBS", "jobs", "m.jobs", HowToRepublish(side_effects=True)).why
+    assert "watching would remove its messages" in " ".join(why)
 
 
 def test_dead_letters_say_who_keeps_them() -> None:
@@ -420,6 +360,15 @@ def test_a_stream_that_is_misspelt() -> None:
         asked_for.known_stream(seen("2.15.1", ORDERS), "ORDRES")
     with pytest.raises(ConfigError, match="there is none in this account"):
         asked_for.known_stream(seen("2.15.1"), "ORDERS")
+
+
+def test_a_rule_whose_messages_would_come_back_is_refused_with_the_way_that_they_go() -> None:
+    # Through another stream's native republish.
+    back = {"name": "BACK", "subjects": ["other.>"], "republish": {"src": "other.>", "dest": "orders.>"}}
+    there = seen("2.10.27", ORDERS, back)
+    rule = asked_for.republishing(there, "ORDERS", "orders.>", "other.>")
+    assert "loop: stream ORDERS" in str(obstacle(rule, (), there))
+    assert obstacle(asked_for.republishing(there, "ORDERS", "orders.>", "monitor.>"), (), there) is None
 
 
 def test_a_rule_that_is_malformed_is_an_obstacle() -> None:
@@ -454,11 +403,6 @@ def test_names_of_files_and_commands_hold_whatever_streams_are_called() -> None:
         "nats stream rm '/etc/a;b'",
         "nats request '$JS.API.STREAM.CREATE./etc/a;b' < 'x y/_etc_a_b.create.json'",
     ]
-
-
-def test_an_account_of_many_streams_suggests_a_few() -> None:
-    many = [{"name": f"S{number}", "subjects": [f"s{number}.>"]} for number in range(60)]
-    assert len(suggestions(seen("2.10.27", *many))) == 20
 
 
 def test_a_wanted_republish_is_what_it_was_natively_also_on_buckets_and_queues() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nats_bridge.bridge.cli.entry import main
-from nats_bridge.bridge.settings.quoting import quoted
+from nats_bridge.bridge.settings.problems import quoted
 from nats_bridge.marked_yaml import Mark
 
 

@@ -28,7 +28,6 @@ _HEAVY = (
     "nats",
     "opentelemetry",
     "prometheus_client",
-    "pydantic_settings",
     "structlog",
     "tenacity",
 )
@@ -64,11 +63,6 @@ def test_checking_asks_the_engine_only_about_kinds_of_rules_that_are_there() -> 
     assert "nats_bridge.transforms.stream_config" in loaded_by("check", "-c", "config/eu-sources.yaml")
 
 
-def test_variables_are_read_by_pydantic_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BRIDGE_NAME", "other")
-    assert "pydantic_settings" in loaded_by("check", "-c", GOOD)
-
-
 def nobody_listens(folder: Path, listen: str) -> str:
     """A configuration with which `run` ends where it would connect."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
@@ -88,7 +82,6 @@ def test_a_sidecar_loads_neither_telemetry_nor_http_that_nobody_asks_for(tmp_pat
         "aiohttp",
         "opentelemetry",
         "prometheus_client",
-        "pydantic_settings",
         "nats_bridge.transforms.stream_config",
     }
     assert loaded.isdisjoint(others)

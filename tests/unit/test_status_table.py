@@ -10,9 +10,15 @@ import click
 import pytest
 
 from nats_bridge.bridge.cli.status import command as status
-from nats_bridge.bridge.cli.status.figures import clock, count, duration, milliseconds, per_second
-from nats_bridge.bridge.cli.status.sparkline import sparkline
-from nats_bridge.bridge.cli.status.table import status_lines
+from nats_bridge.bridge.cli.status.table import (
+    clock,
+    count,
+    duration,
+    milliseconds,
+    per_second,
+    sparkline,
+    status_lines,
+)
 from tests import status_documents as samples
 
 

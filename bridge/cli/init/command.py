@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,22 +11,19 @@ import click
 
 from nats_bridge.bridge.cli.asking import ask
 from nats_bridge.bridge.cli.check import finding_line
-from nats_bridge.bridge.cli.init.draft import Draft
-from nats_bridge.bridge.cli.init.file import InitFile
+from nats_bridge.bridge.cli.init import asked_for
+from nats_bridge.bridge.cli.init.asked_for import HowToRepublish
+from nats_bridge.bridge.cli.init.draft import Draft, InitFile
+from nats_bridge.bridge.cli.init.landscape import Landscape, look
+from nats_bridge.bridge.cli.init.native_wish import Comparison, compare
 from nats_bridge.bridge.cli.init.overview import overview, verdict_lines
-from nats_bridge.bridge.cli.init.proposals import asked_for
-from nats_bridge.bridge.cli.init.proposals.asked_for import HowToRepublish
-from nats_bridge.bridge.cli.init.proposals.landscape import Landscape, look
-from nats_bridge.bridge.cli.init.proposals.native_wish import Comparison, compare
-from nats_bridge.bridge.cli.init.proposals.proposed_rule import ProposedRule
-from nats_bridge.bridge.cli.init.proposals.suggestions import suggestions
-from nats_bridge.bridge.cli.init.questions import interview
+from nats_bridge.bridge.cli.init.proposed_rule import ProposedRule
 from nats_bridge.bridge.cli.stream_config_file import read_stream_config
 from nats_bridge.bridge.client.connection_pool import close_links, open_links
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, EXIT_USAGE, ConfigError
 from nats_bridge.bridge.observability.printable import printable
 from nats_bridge.bridge.settings import Settings
-from nats_bridge.bridge.settings.server_urls import check_server_url
+from nats_bridge.bridge.settings.connections import check_server_url
 
 __all__ = ["init_command"]
 
@@ -85,7 +81,6 @@ _DEFAULT_SERVER = "nats://127.0.0.1:4222"
     help="Write request bodies for the streams that must be changed first.",
 )
 @click.option("--schema", is_flag=True, help="Write the JSON schema beside the file, for editors.")
-@click.option("-y", "--yes", is_flag=True, help="Ask nothing, also on a terminal.")
 @click.option("--force", is_flag=True, help="Overwrite files that are there.")
 def init_command(
     server: str | None,
@@ -102,18 +97,16 @@ def init_command(
     anyway: bool,
     stream_files: Path | None,
     schema: bool,
-    yes: bool,
     force: bool,
 ) -> int:
     """Look at a cluster, propose rules, write a commented configuration and check it.
 
-    On a terminal it asks. Elsewhere, or with --yes, it takes options, and without any it lists those that the streams
-    suggest. Nothing on the cluster is changed. Exit code 0: the file can run, or the server needs no rule. 1: something
-    that was asked for cannot run, or not yet. 2: usage or configuration. 3: no server answers.
+    Without any rule asked for it only looks. Nothing on the cluster is changed. Exit code 0: the file can run, or the
+    server needs no rule. 1: something that was asked for cannot run, or not yet. 2: usage or configuration. 3: no
+    server answers.
 
     \b
     Example:
-      nats-bridge init
       nats-bridge init --server nats://127.0.0.1:4222 --republish ORDERS 'orders.>' 'monitor.orders.>' -o bridge.yaml
       nats stream info ORDERS_EU --json | nats-bridge init --from - -o eu.yaml
       nats-bridge init --from orders_eu.json --stream-files . --schema
@@ -143,17 +136,15 @@ def init_command(
         for line in verdict_lines(comparison):
             click.echo(line, err=err)
     rules = _asked_for(seen, republish, sources, transforms, dead_letters, how)
-    asks = sys.stdin.isatty() and not yes
+    if not configurations and not rules:
+        click.echo("nothing is asked for: say --from, or what a rule should do; see nats-bridge init --help", err=True)
+        return EXIT_USAGE
     changes = [comparison.change for comparison in comparisons if comparison.change is not None]
 
     draft = Draft(seen, connection, changes, file, _about(seen, connection, [name for name, _ in configurations]))
     refused = 0
     for rule in (*(rule for comparison in comparisons for rule in comparison.rules), *rules):
         refused += not _taken(draft, rule, err)
-    if not configurations and not rules:
-        if not asks:
-            return _nothing_asked_for(seen, err)
-        interview(draft, err=err)
     impossible = any(verdict.answer == "impossible" for each in comparisons for verdict in each.verdicts)
     if not draft.rules:
         if refused or impossible:
@@ -161,11 +152,6 @@ def init_command(
             return EXIT_NO
         click.echo("nothing for a rule to do; nothing was written", err=err)
         return EXIT_GOOD
-    if asks and configurations and not click.confirm(f"Write {file.shown}?", default=True, err=err):
-        click.echo("nothing was written", err=err)
-        return EXIT_NO
-    if asks and not file.is_stdout and not schema:
-        schema = click.confirm(f"Write {file.schema_name} beside it, for editors?", default=True, err=err)
     written = draft.write(schema=schema, stream_files=stream_files, force=force)
     click.echo(f"\nwrote {', '.join(written)}" if written else "", err=err)
     for line in draft.steps(stream_files):
@@ -252,16 +238,6 @@ def _taken(draft: Draft, rule: ProposedRule, err: bool) -> bool:
     if reason is not None:
         click.echo(f"{click.style('no ', fg='red')} {rule.name}: {printable(reason)}", err=True)
     return reason is None
-
-
-def _nothing_asked_for(seen: Landscape, err: bool) -> int:
-    told = "nats-bridge init: nothing is asked for, and nobody is there to ask: say what the rules should do"
-    found = suggestions(seen)
-    click.echo(told + (", for instance" if found else ""), err=True)
-    for suggestion in found:
-        click.echo(f"  {printable(suggestion.option)}  # {printable(suggestion.note)}", err=True)
-    click.echo("See: nats-bridge init --help", err=True)
-    return EXIT_USAGE
 
 
 def _checked(draft: Draft, err: bool) -> bool:

@@ -1,4 +1,4 @@
-"""The configuration that `nats-bridge init` is about to write: rules that may stand in it, and what they need."""
+"""The configuration that `nats-bridge init` is about to write: rules, what they need, and its files."""
 
 from __future__ import annotations
 
@@ -8,20 +8,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import click
+from pydantic import ValidationError
+
 from nats_bridge.bridge.app.preflight import check_server
 from nats_bridge.bridge.cli.asking import ask
-from nats_bridge.bridge.cli.init.file import InitFile, write_whole
-from nats_bridge.bridge.cli.init.proposals.commented_yaml import SCHEMA_FILE, configuration_text
-from nats_bridge.bridge.cli.init.proposals.landscape import Landscape
-from nats_bridge.bridge.cli.init.proposals.obstacles import obstacle
-from nats_bridge.bridge.cli.init.proposals.proposed_rule import ProposedRule, named
-from nats_bridge.bridge.cli.init.proposals.stream_change import StreamChange
+from nats_bridge.bridge.cli.init.landscape import Landscape
+from nats_bridge.bridge.cli.init.proposed_rule import SCHEMA_FILE, ProposedRule, configuration_text, named
+from nats_bridge.bridge.cli.init.stream_change import StreamChange
 from nats_bridge.bridge.errors import ConfigError
 from nats_bridge.bridge.rules.finding import Finding
-from nats_bridge.bridge.settings import loads
+from nats_bridge.bridge.rules.loops.moves import Reach
+from nats_bridge.bridge.rules.loops.search import find_loops
+from nats_bridge.bridge.settings import Settings, loads
+from nats_bridge.bridge.settings.checks import rule_problems
+from nats_bridge.bridge.settings.problems import path_text
 from nats_bridge.bridge.settings.schema import configuration_schema
 
-__all__ = ["Draft"]
+__all__ = ["Draft", "InitFile", "obstacle", "write_whole"]
 
 
 class Draft:
@@ -43,7 +47,6 @@ class Draft:
         file: InitFile,
         about: Sequence[str],
     ) -> None:
-        self.seen = seen
         self.file = file
         self.rules: list[ProposedRule] = []
         self.findings: list[Finding] = []
@@ -136,3 +139,86 @@ class Draft:
             return {**self._connection, "creds": os.path.relpath(creds, self.file.path.parent)}
         except ValueError:
             raise ConfigError(f"--creds {creds}: give its whole path") from None
+
+
+def obstacle(rule: ProposedRule, others: Sequence[ProposedRule], seen: Landscape) -> str | None:
+    """Why a rule must not be proposed beside others, as far as what was seen shows it; None if nothing does.
+
+    Args:
+        rule: the rule.
+        others: those that are proposed already.
+        seen: the cluster as it will be when they run.
+    """
+    try:
+        settings = Settings.model_validate({"rules": [each.data for each in (*others, rule)]})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        return f"{'.'.join(str(part) for part in first['loc'][3:])}: {first['msg']}"
+    mine = settings.rules[-1]
+    for problem in rule_problems([(0, mine)], settings.dialect, settings.connections):
+        return f"{path_text(problem.path[2:])}: {problem.message}"
+    reach = Reach("default", list(seen.streams.values()), seen.server)
+    loop = next((loop for loop in find_loops(settings, {"default": reach}) if loop.rule == rule.name), None)
+    return None if loop is None else f"loop: {loop.path}: choose a destination outside"
+
+
+class InitFile:
+    """Where the configuration goes.
+
+    Args:
+        output: a path, or `-` for stdout.
+        force: whether a file that is there may be overwritten.
+    """
+
+    def __init__(self, output: str, *, force: bool) -> None:
+        self.is_stdout = output == "-"
+        self.path = Path("bridge.yaml" if self.is_stdout else output)
+        self._force = force
+
+    @property
+    def shown(self) -> str:
+        """What messages and comments call it."""
+        return str(self.path)
+
+    def must_be_free(self) -> None:
+        """See that it may be written, before a server is asked.
+
+        Raises:
+            ConfigError: a file is there, or its folder is not.
+        """
+        if self.is_stdout:
+            return
+        if self.path.is_dir():
+            raise ConfigError(f"-o {self.path}: is a folder; name a file in it")
+        if not self.path.parent.is_dir():
+            raise ConfigError(f"-o {self.path}: there is no folder {self.path.parent}; make it first")
+        if self.path.exists() and not self._force:
+            raise ConfigError(f"-o {self.path}: is there already; --force overwrites it, another -o leaves it")
+
+    def write(self, text: str) -> None:
+        """Write the configuration."""
+        if self.is_stdout:
+            click.echo(text, nl=False)
+        else:
+            write_whole(self.path, text, force=self._force)
+
+
+def write_whole(path: Path, text: str, *, force: bool) -> None:
+    """Write a file atomically: readers find the old one or all of the new one.
+
+    Raises:
+        ConfigError: it is there already and must stay, or it cannot be written.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with draft.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        if path.exists() and not force:
+            raise ConfigError(f"{path}: is there already; --force overwrites it")
+        draft.replace(path)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written ({error.strerror})") from None
+    finally:
+        draft.unlink(missing_ok=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from nats_bridge.bridge.cli.init.proposals.abilities import abilities
-from nats_bridge.bridge.cli.init.proposals.landscape import Landscape, bucket_of
-from nats_bridge.bridge.cli.init.proposals.native_wish import Comparison
+from nats_bridge.bridge.cli.init.landscape import Landscape, bucket_of
+from nats_bridge.bridge.cli.init.native_wish import Comparison
 from nats_bridge.bridge.observability.printable import printable
+from nats_bridge.transforms.dialect import Dialect
 
-__all__ = ["overview", "verdict_lines"]
+__all__ = ["abilities", "overview", "verdict_lines"]
 
 _MOST_SHOWN = 30  # streams
 _MARKS = {
@@ -28,10 +28,7 @@ def overview(seen: Landscape, where: str) -> list[str]:
         where: its address, or the context.
     """
     lines = [f"nats-server {seen.server_version} at {where}; what it does without the bridge:"]
-    lines += [
-        f"  {'yes' if ability.native else 'no ':3}  {ability.feature}: {ability.text}"
-        for ability in abilities(seen.server)
-    ]
+    lines += [f"  {'yes' if native else 'no':3}  {feature}: {how}" for feature, native, how in abilities(seen.server)]
     lines.append("streams" if seen.streams else "no streams in this account")
     width = max(map(len, list(seen.streams)[:_MOST_SHOWN]), default=0)
     for name, info in list(seen.streams.items())[:_MOST_SHOWN]:
@@ -64,3 +61,24 @@ def verdict_lines(comparison: Comparison) -> list[str]:
         mark, colour = _MARKS[verdict.answer]
         lines.append(f"  {click.style(f'{mark:4}', fg=colour)} {printable(f'{verdict.feature}: {verdict.text}')}")
     return lines
+
+
+def abilities(server: Dialect) -> tuple[tuple[str, bool, str], ...]:
+    """What servers of a version do natively: a feature, whether they do it at all, how far or what the bridge has."""
+    republish = (
+        "natively"
+        if server.republish_can_be_edited
+        else "natively, where the stream was created with it (10052 afterwards); kind: republish for the others"
+    )
+    copying = "silently ignores them; kind: sources, mirror or kv_sources"
+    if server.stream_fields_of_2_10:
+        copying = "natively" if server.overlapping_source_filters_work else "natively, filters that overlap excepted"
+    ingress = "natively" if server.stream_fields_of_2_10 else "silently ignores it; kind: subject_transform"
+    several = "several republish rules per stream, at least once, to other clusters"
+    return (
+        ("republish", True, republish),
+        ("subject_transforms of sources", server.stream_fields_of_2_10, copying),
+        ("subject_transform at the ingress", server.stream_fields_of_2_10, ingress),
+        (several, False, "no server does; kind: republish"),
+        ("dead letters with their message", False, "no server does; kind: advisories"),
+    )

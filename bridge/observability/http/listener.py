@@ -5,22 +5,20 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
 from nats_bridge.bridge.errors import ConfigError
-from nats_bridge.bridge.observability.http.application import guarded, page_routes
+from nats_bridge.bridge.observability.http.application import guarded, page_routes, probe_answer
 from nats_bridge.bridge.observability.http.callers import foreign_site, is_loopback
-from nats_bridge.bridge.observability.http.checks import Check
 from nats_bridge.bridge.observability.http.connections import Connections
-from nats_bridge.bridge.observability.http.probes import probe_answer
 
 if TYPE_CHECKING:
-    from nats_bridge.bridge.app.reload.coordinator import ReloadFacts
+    from nats_bridge.bridge.app.sidecar import Sidecar
     from nats_bridge.bridge.settings import Http
 
-__all__ = ["Controlled", "Listener", "Told"]
+__all__ = ["Listener"]
 
 _SERVERS_OWN = 8222  # nats-server's usual port for monitoring, and a sidecar's
 _TWICE = "; a nats-server's own monitoring, or another sidecar, often has this one"
@@ -29,47 +27,17 @@ _KEPT = 75.0  # seconds for which a connection is kept for the next request
 _BACKLOG = 32  # connections that wait to be taken, and that are taken at once
 
 
-class Told(Protocol):
-    """What answers are made of, asked for at the moment of the request."""
-
-    async def startup(self) -> list[Check]:
-        """What `/startupz` looks at."""
-
-    async def liveness(self) -> list[Check]:
-        """What `/livez` looks at. That there is an answer says that the event loop runs."""
-
-    async def readiness(self) -> list[Check]:
-        """What `/readyz` looks at."""
-
-    async def status(self, *, history: bool) -> dict[str, Any]:
-        """The whole state."""
-
-    async def metrics(self, accept: str) -> tuple[bytes, str]:
-        """The metrics as text, and its content type."""
-
-
-class Controlled(Protocol):
-    """What takes commands."""
-
-    def drain(self, reason: str) -> None:
-        """Drain the sidecar, then end it."""
-
-    async def reload(self, asked_by: str) -> ReloadFacts:
-        """Read the configuration again."""
-
-
 class Listener:
     """Listens for HTTP.
 
     Args:
-        sidecar: what takes commands.
-        told: what answers are made of.
+        sidecar: what takes commands, and tells its state at the moment of a request.
         http: the configuration's section.
     """
 
-    def __init__(self, sidecar: Controlled, told: Told, http: Http) -> None:
+    def __init__(self, sidecar: Sidecar, http: Http) -> None:
         self._sidecar = sidecar
-        self._told = told
+        self._state = sidecar.state
         self._http = http
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
@@ -128,19 +96,19 @@ class Listener:
     # -- answers -----------------------------------------------------------------------------------------------------
 
     async def _livez(self, request: web.Request) -> web.Response:
-        return probe_answer(request, await self._told.liveness())
+        return probe_answer(request, self._state.liveness())
 
     async def _startupz(self, request: web.Request) -> web.Response:
-        return probe_answer(request, await self._told.startup())
+        return probe_answer(request, self._state.startup())
 
     async def _readyz(self, request: web.Request) -> web.Response:
-        return probe_answer(request, await self._told.readiness())
+        return probe_answer(request, self._state.readiness())
 
     async def _status(self, request: web.Request) -> web.Response:
-        return web.json_response(await self._told.status(history=request.query.get("history") != "no"))
+        return web.json_response(self._state.status(history=request.query.get("history") != "no"))
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        text, content_type = await self._told.metrics(request.headers.get("Accept", ""))
+        text, content_type = self._state.exposition(request.headers.get("Accept", ""))
         return web.Response(body=text, headers={"Content-Type": content_type})
 
     # -- commands ----------------------------------------------------------------------------------------------------

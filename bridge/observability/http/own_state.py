@@ -1,28 +1,53 @@
-"""The state of the sidecar in this process: checks, state, metrics."""
+"""What a sidecar knows of itself at this moment: the checks of probes, and `GET /status` as plain data.
+
+Facts about time are RFC 3339 in UTC, or seconds where the name says `_s` or `seconds`.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
-from nats_bridge.bridge.observability.http.checks import Check
+from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.observability.http.progress_watch import ProgressWatch
-from nats_bridge.bridge.observability.http.status_document import (
-    Process,
-    SidecarState,
-    liveness,
-    readiness,
-    startup,
-    status_document,
-)
+from nats_bridge.bridge.observability.recent_errors import last_errors
 
-__all__ = ["OwnState"]
+if TYPE_CHECKING:
+    from nats_bridge.bridge.app.sidecar import Sidecar
+    from nats_bridge.bridge.client.connection import Link
+    from nats_bridge.bridge.rules.supervisor import RuleSeat
+
+__all__ = ["Check", "OwnState"]
+
+_WORDS = {"stopped": "stopped", "draining": "finishing what is in flight", "starting": "starting"}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that a probe looks at.
+
+    Attributes:
+        name: what is looked at.
+        reason: why it is not good; None when it is.
+        note: what else there is to say of it.
+    """
+
+    name: str
+    reason: str | None = None
+    note: str = ""
+
+    @property
+    def is_good(self) -> bool:
+        """Whether it is as it should be."""
+        return self.reason is None
 
 
 class OwnState:
-    """The state of a sidecar, as `bridge.observability.http.listener.Told` wants it.
+    """The state of a sidecar.
 
     Args:
         sidecar: what is reported.
@@ -30,46 +55,128 @@ class OwnState:
 
     Attributes:
         watch: detects rules that make no progress.
-        exposition: renders the metrics; given where there is a listener, which alone asks for them.
+        exposition: renders the metrics for a request's `Accept` header as text, with its content type; given where
+            there is a listener, which alone asks for them.
     """
 
     exposition: Callable[[str], tuple[bytes, str]]
 
-    def __init__(self, sidecar: SidecarState, wedged_after: float) -> None:
+    def __init__(self, sidecar: Sidecar, wedged_after: float) -> None:
         self.watch = ProgressWatch(lambda: sidecar.seats, wedged_after)
         self._sidecar = sidecar
         self._began, self._began_at = datetime.now(UTC), time.monotonic()
 
-    def start(self) -> None:
-        """Start the watch for stalled rules."""
-        self.watch.start()
+    def startup(self) -> list[Check]:
+        """What `/startupz` looks at: whether the connections were up once."""
+        return [Check("connections", None if self._sidecar.started else "not all were up yet")]
 
-    async def stop(self) -> None:
-        """Look no more."""
-        await self.watch.stop()
+    def liveness(self) -> list[Check]:
+        """What `/livez` looks at. That there is an answer says that the event loop runs."""
+        return [Check("event loop"), *(_wedged_check(*each) for each in self.watch.wedged().items())]
 
-    async def startup(self) -> list[Check]:
-        """What `/startupz` looks at."""
-        return startup(self._sidecar)
+    def readiness(self) -> list[Check]:
+        """What `/readyz` looks at: connections, draining, and every rule."""
+        wedged = self.watch.wedged()
+        return [
+            *self.startup(),
+            Check("not draining", "it finishes what is in flight and ends" if self._sidecar.draining else None),
+            *(
+                _wedged_check(seat.rule.name, wedged[seat.rule.name]) if seat.rule.name in wedged else _rule_check(seat)
+                for seat in self._sidecar.seats
+            ),
+        ]
 
-    async def liveness(self) -> list[Check]:
-        """What `/livez` looks at."""
-        return liveness(self._wedged)
-
-    async def readiness(self) -> list[Check]:
-        """What `/readyz` looks at."""
-        return readiness(self._sidecar, self._wedged)
-
-    async def status(self, *, history: bool) -> dict[str, Any]:
+    def status(self, *, history: bool) -> dict[str, Any]:
         """The whole state; without the rules' recent history if that is not wanted."""
-        uptime = time.monotonic() - self._began_at
-        process = Process(self._began, uptime, self.watch.longest_delay, self._wedged)
-        return status_document(self._sidecar, process, history=history)
+        sidecar, checks, wedged = self._sidecar, self.readiness(), self.watch.wedged()
+        reloader = sidecar.reloader
+        return {
+            "name": sidecar.settings.name,
+            "version": version("nats-bridge"),
+            "started_at": _as_time(self._began),
+            "uptime_s": round(time.monotonic() - self._began_at, 3),
+            "at": _as_time(datetime.now(UTC)),
+            "ready": all(check.is_good for check in checks),
+            "draining": sidecar.draining,
+            "why_not_ready": [
+                f"{check.name.removeprefix('not ')}: {check.reason}" for check in checks if not check.is_good
+            ],
+            "event_loop_delay_ms": round(self.watch.longest_delay * 1000, 1),
+            "config": {
+                "path": str(sidecar.config_path) if sidecar.config_path is not None else None,
+                "hash": reloader.file_hash,
+                "loaded_at": _as_time(reloader.loaded_at),
+                "last_reload": reloader.last.as_dict() if reloader.last is not None else None,
+            },
+            "connections": [_connection(link) for link in sidecar.links.values()],
+            "rules": [_rule(seat, wedged.get(seat.rule.name), history=history) for seat in sidecar.seats],
+        }
 
-    async def metrics(self, accept: str) -> tuple[bytes, str]:
-        """The metrics as text, and its content type; `accept` is the request's header."""
-        return self.exposition(accept)
 
-    @property
-    def _wedged(self) -> Mapping[str, float]:
-        return self.watch.wedged()
+def _wedged_check(name: str, seconds: float) -> Check:
+    return Check(
+        f"rule {name}", f"has messages in flight, waits for nothing, and has made no progress for {seconds:.0f} s"
+    )
+
+
+def _rule_check(seat: RuleSeat) -> Check:
+    name = f"rule {seat.rule.name}"
+    if seat.ready:
+        return Check(name, note="stands by, another replica leads it" if seat.state == "standby" else "")
+    if seat.error is not None:
+        return Check(name, f"failed: {_without_name(seat, str(seat.error))}")
+    if (waiting := _waiting_for(seat)) is not None:
+        return Check(name, f"waiting: {waiting}")
+    return Check(name, _WORDS.get(seat.state, f"{seat.state}, but not running"))
+
+
+def _waiting_for(seat: RuleSeat) -> str | None:
+    """What a rule waits for, in words: its seat (a stream, the lead) or its run (whatever it needs meanwhile)."""
+    if seat.waiting_for is not None:
+        return _without_name(seat, seat.waiting_for)
+    at_work = seat.run is not None and seat.state in ("ready", "waiting")
+    return seat.run.waiting_for if seat.run is not None and at_work else None
+
+
+def _without_name(seat: RuleSeat, text: str) -> str:
+    """What is said beside the rule's name need not begin with it."""
+    return text.removeprefix(f"rule '{seat.rule.name}': ")
+
+
+def _connection(link: Link) -> dict[str, Any]:
+    connected = link.client.is_connected
+    at, error = link.last_error or (None, None)
+    return {
+        "name": link.name,
+        "connected": connected,
+        "server_version": link.server_version if connected else None,
+        "servers": list(link.servers),
+        "reconnects": link.reconnects,
+        "last_error": error,
+        "last_error_at": _as_time(at) if at is not None else None,
+    }
+
+
+def _rule(seat: RuleSeat, wedged: float | None, *, history: bool) -> dict[str, Any]:
+    # `ready` is said only of a rule that does its work at this moment.
+    condition = "waiting" if seat.state == "ready" and not seat.ready else seat.state
+    return {
+        "name": seat.rule.name,
+        "kind": seat.rule.kind,
+        "reads_stream": kind_of(seat.rule).reads_stream,
+        "state": seat.state,
+        "ready": seat.ready and wedged is None,
+        "condition": condition if wedged is None else "wedged",
+        "leader": seat.leader,
+        "waiting_for": _waiting_for(seat),
+        "wedged_s": wedged,
+        "error": _without_name(seat, str(seat.error)) if seat.error is not None else None,
+        **seat.status(),
+        "counters": seat.counters(),
+        "measures": seat.measures.as_dict(history=history),
+        "last_errors": last_errors(seat.rule.name),
+    }
+
+
+def _as_time(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -7,12 +7,11 @@ exporter puts them beside what the instruments tell. Imported only where OTLP is
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import structlog
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 from opentelemetry.sdk.metrics import MeterProvider
@@ -28,49 +27,47 @@ from opentelemetry.sdk.metrics.export import Metric as ExportedMetric
 from opentelemetry.sdk.resources import Resource
 
 from nats_bridge.bridge.observability.latency import BOUNDS, Latencies
-from nats_bridge.bridge.observability.telemetry.collector_session import collector_session
 from nats_bridge.bridge.observability.telemetry.names import (
     ATTRIBUTES,
     METRICS,
     OPERATION,
     OPERATION_TYPE,
+    START_TIME,
     SYSTEM,
     SYSTEM_NATS,
     Metric,
 )
-from nats_bridge.bridge.observability.telemetry.readings import Facts, readings
+from nats_bridge.bridge.observability.telemetry.otlp import FailedExports, collector_session
+from nats_bridge.bridge.observability.telemetry.readings import Reading
 
 __all__ = ["export_metrics"]
 
-_log = structlog.get_logger("bridge.telemetry")
-
 _SCOPE = "nats-bridge"
-_WARNING_PAUSE = 60.0  # seconds between two warnings that nobody takes what is exported
 
 
-def export_metrics(facts: Callable[[], Facts], resource: Resource) -> MeterProvider:
+def export_metrics(readings: Callable[[], list[Reading]], resource: Resource) -> MeterProvider:
     """Begin to export, as often as OTEL_METRIC_EXPORT_INTERVAL says; ends with the provider's `shutdown`.
 
     Args:
-        facts: asks the sidecar; called in a thread of the exporter's.
+        readings: asks the sidecar; called in a thread of the exporter's.
         resource: who exports.
     """
-    reader = PeriodicExportingMetricReader(_Exporter(facts))
+    reader = PeriodicExportingMetricReader(_Exporter(readings))
     provider = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
     meter = provider.get_meter(_SCOPE)
     for metric in METRICS:
         if metric.kind != "histogram":
-            _observe(meter, metric, facts)
+            _observe(meter, metric, readings)
     return provider
 
 
-def _observe(meter: Meter, metric: Metric, facts: Callable[[], Facts]) -> None:
+def _observe(meter: Meter, metric: Metric, readings: Callable[[], list[Reading]]) -> None:
     create = meter.create_observable_counter if metric.kind == "counter" else meter.create_observable_gauge
-    create(metric.otel, [partial(_observations, metric, facts)], unit=metric.unit, description=metric.help)
+    create(metric.otel, [partial(_observations, metric, readings)], unit=metric.unit, description=metric.help)
 
 
-def _observations(metric: Metric, facts: Callable[[], Facts], _: CallbackOptions) -> Iterable[Observation]:
-    for found, labels, value in readings(facts()):
+def _observations(metric: Metric, readings: Callable[[], list[Reading]], _: CallbackOptions) -> Iterable[Observation]:
+    for found, labels, value in readings():
         if found is metric and not isinstance(value, Latencies):
             yield Observation(value, _attributes(metric, labels))
 
@@ -85,33 +82,33 @@ def _attributes(metric: Metric, labels: tuple[str, ...]) -> dict[str, str]:
 class _Exporter(OTLPMetricExporter):
     """Adds the latencies; says when nobody takes what is exported."""
 
-    def __init__(self, facts: Callable[[], Facts]) -> None:
+    def __init__(self, readings: Callable[[], list[Reading]]) -> None:
         super().__init__(session=collector_session())
-        self._facts = facts
-        self._next_warning = 0.0
+        self._readings = readings
+        self._failed = FailedExports("metrics", "tried again with the next export")
 
     def export(
         self, metrics_data: MetricsData, timeout_millis: float | None = 10_000, **options: Any
     ) -> MetricExportResult:
-        result = super().export(_with_latencies(metrics_data, self._facts()), timeout_millis, **options)
-        now = time.monotonic()
-        if result is not MetricExportResult.SUCCESS and now >= self._next_warning:
-            self._next_warning = now + _WARNING_PAUSE
-            _log.warning("telemetry.export_failed", signal="metrics", meaning="tried again with the next export")
+        result = super().export(_with_latencies(metrics_data, self._readings()), timeout_millis, **options)
+        if result is not MetricExportResult.SUCCESS:
+            self._failed.one_more()
         return result
 
 
-def _with_latencies(data: MetricsData, facts: Facts) -> MetricsData:
+def _with_latencies(data: MetricsData, found: Sequence[Reading]) -> MetricsData:
     """The data with the latencies in it, in the scope of the other metrics."""
     points: dict[Metric, list[HistogramDataPoint]] = {}
     now_ns = time.time_ns()
-    for metric, labels, value in readings(facts):
+    started_at = next(value for metric, _, value in found if metric is START_TIME)
+    assert isinstance(started_at, float)
+    for metric, labels, value in found:
         if isinstance(value, Latencies):
             counts = tuple(value.counts)
             points.setdefault(metric, []).append(
                 HistogramDataPoint(
                     attributes=_attributes(metric, labels),
-                    start_time_unix_nano=int(facts.started_at * 1e9),
+                    start_time_unix_nano=int(started_at * 1e9),
                     time_unix_nano=now_ns,
                     count=sum(counts),
                     sum=value.total,
@@ -122,8 +119,8 @@ def _with_latencies(data: MetricsData, facts: Facts) -> MetricsData:
                 )
             )
     added = [
-        ExportedMetric(metric.otel, metric.help, metric.unit, Histogram(found, AggregationTemporality.CUMULATIVE))
-        for metric, found in points.items()
+        ExportedMetric(metric.otel, metric.help, metric.unit, Histogram(each, AggregationTemporality.CUMULATIVE))
+        for metric, each in points.items()
     ]
     first, *others = data.resource_metrics
     scope, *scopes = first.scope_metrics

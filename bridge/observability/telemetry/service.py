@@ -15,13 +15,13 @@ from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.observability.rule_metrics import SAMPLE_INTERVAL
 from nats_bridge.bridge.observability.telemetry.environment import wanted
-from nats_bridge.bridge.observability.telemetry.observing import Observed, facts_of
-from nats_bridge.bridge.observability.telemetry.readings import Facts, Reading, readings
+from nats_bridge.bridge.observability.telemetry.readings import VERSION, Reading, readings
 from nats_bridge.bridge.settings import Rule, Settings
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
+    from nats_bridge.bridge.app.sidecar import Sidecar
     from nats_bridge.bridge.observability.telemetry.tracing import RuleTracing
 
 __all__ = ["Telemetry"]
@@ -46,7 +46,7 @@ class Telemetry:
     def __init__(
         self,
         settings: Settings,
-        sidecar: Observed,
+        sidecar: Sidecar,
         environment: Mapping[str, str] = os.environ,
     ) -> None:
         self._settings = settings
@@ -109,13 +109,13 @@ class Telemetry:
 
     def _export(self, *, traces: bool) -> None:
         # Only now: loading all of this takes a while.
-        from nats_bridge.bridge.observability.telemetry.resource import resource_of
+        from nats_bridge.bridge.observability.telemetry.otlp import resource_of
 
-        resource = resource_of(self._settings.name, self._facts().version)
+        resource = resource_of(self._settings.name, VERSION)
         if self._wanted.metrics:
             from nats_bridge.bridge.observability.telemetry.otlp_metrics import export_metrics
 
-            self._shutdowns.append(export_metrics(self._facts, resource).shutdown)
+            self._shutdowns.append(export_metrics(self.readings, resource).shutdown)
         if traces:
             from nats_bridge.bridge.observability.telemetry.tracing import start_tracing
 
@@ -125,10 +125,7 @@ class Telemetry:
 
     def readings(self) -> list[Reading]:
         """Every metric that has a value at this moment."""
-        return list(readings(self._facts()))
-
-    def _facts(self) -> Facts:
-        return facts_of(self._sidecar)
+        return list(readings(self._sidecar))
 
     async def _sample(self) -> None:
         while True:

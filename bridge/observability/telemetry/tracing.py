@@ -12,11 +12,9 @@ A span lasts from taking a batch until it is written (or waits in a full socket 
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Literal, TypeAlias
 
-import structlog
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -36,16 +34,13 @@ from opentelemetry.trace import (
 
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.observability.telemetry import names
-from nats_bridge.bridge.observability.telemetry.collector_session import collector_session
+from nats_bridge.bridge.observability.telemetry.otlp import FailedExports, collector_session
 
 __all__ = ["RuleTracing", "TraceMode", "end", "start_tracing"]
-
-_log = structlog.get_logger("bridge.telemetry")
 
 TraceMode: TypeAlias = Literal["link", "continue"]
 
 _MOST_LINKS = 128  # what a span holds by default (OTEL_SPAN_LINK_COUNT_LIMIT)
-_WARNING_PAUSE = 60.0  # seconds between two warnings that nobody takes what is exported
 _PARENT = re.compile(
     rb"\n(?i:traceparent):[ \t]*([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-[^\r\n]*)?[ \t]*\r"
 )
@@ -56,21 +51,21 @@ _SAMPLED = 1
 def start_tracing(resource: Resource) -> TracerProvider:
     """Begin to export spans, as the standard variables say (sampler included); ends with `shutdown`."""
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(_Exporter(session=collector_session())))
+    provider.add_span_processor(BatchSpanProcessor(_Exporter()))
     return provider
 
 
 class _Exporter(OTLPSpanExporter):
     """Says when nobody takes what is exported."""
 
-    _next_warning = 0.0
+    def __init__(self) -> None:
+        super().__init__(session=collector_session())
+        self._failed = FailedExports("traces", "these spans are lost")
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         result = super().export(spans)
-        now = time.monotonic()
-        if result is not SpanExportResult.SUCCESS and now >= self._next_warning:
-            self._next_warning = now + _WARNING_PAUSE
-            _log.warning("telemetry.export_failed", signal="traces", meaning="these spans are lost")
+        if result is not SpanExportResult.SUCCESS:
+            self._failed.one_more()
         return result
 
 

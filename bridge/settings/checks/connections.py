@@ -1,16 +1,18 @@
-"""Connections: what cannot stand together, and whether the files they name can be used."""
+"""Connections: what cannot stand together, the files that they name, and the names by which rules refer to them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
 from nats_bridge.bridge.settings.connect_options import options_of
 from nats_bridge.bridge.settings.connections import Connection
-from nats_bridge.bridge.settings.problems import Problem
+from nats_bridge.bridge.settings.problems import Problem, did_you_mean
 from nats_bridge.bridge.settings.secrets import FieldError
+from nats_bridge.marked_yaml import Path
 
-__all__ = ["connection_problems"]
+__all__ = ["connection_problems", "leadership_problems", "reference_problems"]
 
 _CREDENTIALS: Final = ("creds", "nkey_seed_file", "token_file", "user")
 _FROM_CONTEXT: Final = ("servers", "creds", "nkey_seed_file", "token_file", "user", "password_file", "tls")
@@ -50,3 +52,70 @@ def _combination_problems(connection: Connection) -> Iterator[tuple[tuple[str, .
         yield ("user",), "needs 'password_file' beside it, the path of a file with the password"
     if connection.password_file and not connection.user:
         yield ("password_file",), "needs 'user' beside it"
+
+
+_KEYS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "republish": ("from", "to"),
+        "sources": ("to",),
+        "mirror": ("to",),
+        "kv_sources": ("to",),
+        "subject_transform": ("from",),
+        "advisories": ("from", "to"),
+    }
+)
+"""The keys by which a rule of a kind names connections; the origins of a copying rule have `from` in addition."""
+
+
+def reference_problems(rules: Any, connections: Iterable[str]) -> Iterator[Problem]:
+    """Names of rules that are there twice, and names of connections that are not there.
+
+    Args:
+        rules: as they stand in the configuration, so that a rule with another mistake is looked at, too.
+        connections: the names there are.
+    """
+    names = list(connections)
+    first_of: dict[str, int] = {}
+    for position, rule in enumerate(rules if isinstance(rules, list | tuple) else ()):
+        if not isinstance(rule, dict):
+            continue
+        name = rule.get("name")
+        if isinstance(name, str) and first_of.setdefault(name, position) != position:
+            message = f"'{name}' is the name of rules[{first_of[name]}] already; names must differ"
+            yield Problem(("rules", position, "name"), message)
+        if names:
+            for place, key, mapping in _references(rule, ("rules", position)):
+                wanted = mapping.get(key, "default")
+                if isinstance(wanted, str) and wanted not in names:
+                    here = f"no connection '{wanted}'" if key in mapping else f"'{key}' is left out and means 'default'"
+                    yield Problem((*place, key), f"{here}; {_choice(wanted, names)}")
+
+
+def leadership_problems(section: Any, connections: Iterable[str]) -> Iterator[Problem]:
+    """The name of a connection that is not there, in the section about leadership as it stands in the configuration."""
+    names = list(connections)
+    if names and isinstance(section, dict):
+        wanted = section.get("connection", "default")
+        if isinstance(wanted, str) and wanted not in names:
+            key = "connection"
+            here = f"no connection '{wanted}'" if key in section else f"'{key}' is left out and means 'default'"
+            yield Problem(("leadership", key), f"{here}; {_choice(wanted, names)}")
+
+
+def _references(rule: dict[str, Any], at: Path) -> Iterator[tuple[Path, str, dict[str, Any]]]:
+    """Every mapping that names a connection: where it is, under which key it does, and itself."""
+    kind = rule.get("kind")
+    # Of an unknown kind nobody can say what it leaves out.
+    for key in _KEYS.get(str(kind), tuple(key for key in ("from", "to") if key in rule)):
+        yield at, key, rule
+    if kind == "mirror" and isinstance(rule.get("mirror"), dict):
+        yield (*at, "mirror"), "from", rule["mirror"]
+    sources = rule.get("sources")
+    if kind in ("sources", "kv_sources") and isinstance(sources, list | tuple):
+        for number, source in enumerate(sources):
+            if isinstance(source, dict):
+                yield (*at, "sources", number), "from", source
+
+
+def _choice(wanted: str, names: list[str]) -> str:
+    return did_you_mean(wanted, names).replace("known:", "there is:")

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nats_bridge.bridge.settings.checks.decision import decision_problems
-from nats_bridge.bridge.settings.checks.exclusions import exclusion_problems
-from nats_bridge.bridge.settings.checks.identities import identity_problems
-from nats_bridge.bridge.settings.checks.keys import key_problems
-from nats_bridge.bridge.settings.checks.origins import CopyingRules, Origin, origins_of
-from nats_bridge.bridge.settings.checks.patterns import has_white_space, in_bytes, reserved_prefix
+from nats_bridge.bridge.settings.checks.origins import CopyingRules, Origin, identity_problems, key_problems, origins_of
+from nats_bridge.bridge.settings.checks.patterns import exclusion_problems, has_white_space, in_bytes, reserved_prefix
 from nats_bridge.bridge.settings.problems import Problem
 from nats_bridge.bridge.settings.rules import OBJECT_STREAM, MirrorRule
 from nats_bridge.marked_yaml import Path

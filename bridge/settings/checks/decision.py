@@ -11,10 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, Final
 
-from nats_bridge.bridge.settings.checks.dialects import candidates, with_transforms
 from nats_bridge.bridge.settings.checks.origins import CopyingRules, Origin
 from nats_bridge.bridge.settings.checks.patterns import in_bytes, overlap
-from nats_bridge.bridge.settings.checks.transforming import between, crash, remedy
+from nats_bridge.bridge.settings.checks.transforming import between, candidates, crash, remedy, with_transforms
 from nats_bridge.bridge.settings.problems import Problem
 from nats_bridge.bridge.settings.rules import MirrorRule, SubjectTransform
 from nats_bridge.marked_yaml import Path

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nats_bridge.bridge.settings.checks.dialects import candidates, with_transforms
 from nats_bridge.bridge.settings.checks.patterns import (
     RESERVED,
     filter_problem,
@@ -14,7 +13,7 @@ from nats_bridge.bridge.settings.checks.patterns import (
     overlap,
     reserved_prefix,
 )
-from nats_bridge.bridge.settings.checks.transforming import between, crash, remedy
+from nats_bridge.bridge.settings.checks.transforming import between, candidates, crash, remedy, with_transforms
 from nats_bridge.bridge.settings.problems import Problem
 from nats_bridge.bridge.settings.rules import SubjectTransformRule
 from nats_bridge.marked_yaml import Path

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
+from nats_bridge.bridge.settings.checks.patterns import filter_problem
+from nats_bridge.bridge.settings.checks.transforming import candidates
+from nats_bridge.bridge.settings.problems import Problem
 from nats_bridge.bridge.settings.rules import KvSourcesRule, MirrorRule, Source, SourcesRule, SubjectTransform
 from nats_bridge.marked_yaml import Path
 
-__all__ = ["CopyingRules", "Origin", "origins_of"]
+__all__ = ["CopyingRules", "Origin", "identity_problems", "key_problems", "origins_of"]
 
 CopyingRules = SourcesRule | MirrorRule | KvSourcesRule
 """The kinds of rules that store copies in a stream."""
@@ -85,3 +91,89 @@ def _stream(source: Source, at: Path, shown: str) -> Origin:
     return Origin(
         at, shown, source, source.name, "name", source.subject_transforms, "subject_transforms", source.exclude
     )
+
+
+def identity_problems(rule: CopyingRules, origins: Sequence[Origin], version: str) -> Iterator[Problem]:
+    """What is wrong with the names, connections and prefixes of a rule's origins.
+
+    Args:
+        rule: well formed.
+        origins: its origins.
+        version: its dialect.
+    """
+    # With a dialect that is not known yet, the servers that can run everything decide.
+    names_filters = any(candidate.source_record_names_filters for candidate in candidates(version))
+    for number, origin in enumerate(origins):
+        if origin.source.name == rule.target_stream and origin.source.connection == rule.target_connection:
+            thing = "bucket" if origin.holds_keys else "stream"
+            yield Problem(
+                (*origin.at, origin.name_key),
+                f"'{origin.name}' is the {thing} that receives: detected cycle (10052); copy into another {thing}",
+            )
+            continue
+        twin = next((before for before in origins[:number] if before.identity == origin.identity), None)
+        if twin is None:
+            continue
+        if twin.source.connection != origin.source.connection:
+            yield Problem((*origin.at, "external"), _cannot_be_told_apart(origin, twin))
+        elif not names_filters:
+            yield Problem(
+                (*origin.at, origin.name_key),
+                f"'{origin.name}' is in {twin.shown} already, and servers before 2.10 keep one position for both;"
+                f" make it one entry with several {origin.transforms_key}, or use dialect 2.10 or newer",
+            )
+
+
+def _cannot_be_told_apart(origin: Origin, twin: Origin) -> str:
+    own = f"$JS.{origin.source.connection}.API"
+    do = (
+        f"give one of them an external: {{api: {own}}} of its own"
+        if origin.source.external is None
+        else f"'{origin.source.external.api}' is the external.api of both, let them differ"
+    )
+    return (
+        f"'{origin.name}' comes from {origin.source.connection} here and from {twin.source.connection} in"
+        f" {twin.shown}, and source records would not tell which; {do}"
+    )
+
+
+_BUCKET_SUBJECT: Final = re.compile(r"\$KV\.[^.]*\.(.+)")
+_LITERAL: Final = re.compile(r"[-/_=A-Za-z0-9]+")
+"""What clients take for a token of a key (ADR-8)."""
+_COMPUTED: Final = re.compile(r"\$[0-9]+|\{\{.+\}\}")
+
+
+def key_problems(origin: Origin) -> Iterator[Problem]:
+    """What is wrong with the transforms and exclusions of a bucket; nothing for a stream."""
+    if not origin.holds_keys:
+        return
+    for number, pattern in enumerate(origin.exclude):
+        if reason := _not_a_key(pattern):
+            yield Problem((*origin.at, "exclude", number), reason)
+    for number, transform in enumerate(origin.transforms):
+        place = (*origin.at, origin.transforms_key, number)
+        if reason := _not_a_key(transform.src) or (transform.src and filter_problem(transform.src, "key")):
+            yield Problem((*place, "src"), reason)
+        elif reason := _not_a_key(transform.dest) or _unusable(transform.dest):
+            yield Problem((*place, "dest"), reason)
+
+
+def _not_a_key(text: str) -> str | None:
+    if not text.startswith("$KV."):
+        return None
+    subject = _BUCKET_SUBJECT.fullmatch(text)
+    return (
+        f"'{text}' is a subject, and keys are written without their bucket;"
+        f" write '{subject[1] if subject else '>'}' (a key never leaves the bucket that receives)"
+    )
+
+
+def _unusable(destination: str) -> str | None:
+    """Why no client could get a key that comes out."""
+    for token in destination.split(".") if destination else ():
+        if not token:
+            return f"'{destination}' is not a key: tokens between dots, none of them empty"
+        # A wildcard in the wrong place gets the server's own words.
+        if token not in ("*", ">") and not _COMPUTED.fullmatch(token) and not _LITERAL.fullmatch(token):
+            return f"'{destination}' is not a key: '{token}' holds other characters than letters, digits and - / _ ="
+    return None

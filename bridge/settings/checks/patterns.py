@@ -7,9 +7,11 @@ subscription, which is what the sidecar has, take `*x` literally.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from nats_bridge.bridge.settings.problems import Problem
+from nats_bridge.marked_yaml import Path
 from nats_bridge.transforms.destination import CUTTING, Kind
 from nats_bridge.transforms.part import Part
 from nats_bridge.transforms.subject import is_valid_filter, is_valid_pattern
@@ -18,6 +20,7 @@ from nats_bridge.transforms.transform import Transform
 __all__ = [
     "RESERVED",
     "covers",
+    "exclusion_problems",
     "filter_problem",
     "has_white_space",
     "in_bytes",
@@ -110,3 +113,26 @@ def _may_be(part: Part, token: bytes) -> bool:
 
 def _is_function(token: str) -> bool:
     return token.startswith("{{") and token.endswith("}}") and len(token) > 4
+
+
+def exclusion_problems(
+    exclude: Sequence[str], selected: Sequence[str], at: Path, done: str, noun: str = "subject"
+) -> Iterator[Problem]:
+    """What is wrong with `exclude`.
+
+    Args:
+        exclude: the patterns to leave out.
+        selected: what the rule selects without them.
+        at: where `exclude` stands.
+        done: what happens to the messages that are left, such as `copied`.
+        noun: what the patterns select.
+    """
+    wrong = [
+        Problem((*at, number), reason)
+        for number, pattern in enumerate(exclude)
+        if (reason := filter_problem(pattern, noun)) is not None
+    ]
+    yield from wrong
+    if exclude and not wrong and all(any(covers(pattern, wanted) for pattern in exclude) for wanted in selected):
+        shown = ", ".join(f"'{wanted}'" for wanted in selected)
+        yield Problem(at, f"leaves out all of {shown}; nothing would be {done}; exclude less")

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import assert_never
+from typing import Final, assert_never
 
-from nats_bridge.bridge.settings.checks.advisories import advisories_problems
-from nats_bridge.bridge.settings.checks.dialects import dialect_problem
-from nats_bridge.bridge.settings.checks.republishing import republish_problems
+from nats_bridge.bridge.settings.checks.patterns import (
+    covers,
+    exclusion_problems,
+    filter_problem,
+    has_white_space,
+    overlap,
+    reserved_prefix,
+)
+from nats_bridge.bridge.settings.checks.transforming import candidates, dialect_problem, refusal
 from nats_bridge.bridge.settings.connections import Connection
 from nats_bridge.bridge.settings.problems import Problem
 from nats_bridge.bridge.settings.rules import (
@@ -22,7 +28,7 @@ from nats_bridge.bridge.settings.rules import (
 )
 from nats_bridge.marked_yaml import Path
 
-__all__ = ["rule_problems"]
+__all__ = ["advisories_problems", "destination_problem", "republish_problems", "rule_problems"]
 
 
 def rule_problems(
@@ -66,3 +72,83 @@ def _problems(rule: Rule, at: Path, version: str, connections: Mapping[str, Conn
         case AdvisoriesRule():
             return advisories_problems(rule, at, version)
     assert_never(rule)
+
+
+def republish_problems(rule: RepublishRule, at: Path, version: str) -> Iterator[Problem]:
+    """What is wrong with a rule.
+
+    Args:
+        rule: well formed.
+        at: where it stands.
+        version: its dialect.
+    """
+    source, destination = rule.republish.src or ">", rule.republish.dest
+    if reason := filter_problem(source):
+        yield Problem((*at, "republish", "src"), reason)
+        return
+    yield from exclusion_problems(rule.exclude, [source], (*at, "exclude"), "republished")
+    if reason := destination_problem(source, destination, version):
+        yield Problem((*at, "republish", "dest"), reason)
+    elif source == destination and "*" not in source and rule.source_connection == rule.target_connection:
+        yield Problem(
+            (*at, "republish", "dest"),
+            f"'{destination}' is where the messages come from: an endless loop; use another subject",
+        )
+
+
+def destination_problem(source: str, destination: str, version: str) -> str | None:
+    """Why a valid source cannot be republished to a destination, or None."""
+    if not destination:
+        return "is empty; nothing would be republished; give the subject to republish to"
+    if reason := refusal(source, destination, candidates(version)):
+        return reason
+    if has_white_space(destination):
+        return f"'{destination}' holds white space; no message can be published there"
+    return None
+
+
+_ADVISORIES: Final = "$JS.EVENT.ADVISORY.>"
+_EXAMPLE: Final = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.*.*"
+_ABOUT_A_MESSAGE: Final = ("MAX_DELIVERIES", "MSG_TERMINATED", "MSG_NAKED")
+"""The consumer's advisories that name a message, by `stream_seq` (2.9 and newer)."""
+
+
+def advisories_problems(rule: AdvisoriesRule, at: Path, version: str) -> Iterator[Problem]:
+    """What is wrong with a rule.
+
+    Args:
+        rule: well formed.
+        at: where it stands.
+        version: its dialect.
+    """
+    source, destination = rule.republish.src, rule.republish.dest
+    if reason := _source_problem(source, given="src" in rule.republish.model_fields_set):
+        yield Problem((*at, "republish", "src"), reason)
+        return
+    if rule.attach_message and not any(overlap(source, _about(kind)) for kind in _ABOUT_A_MESSAGE):
+        yield Problem(
+            (*at, "attach_message"),
+            f"'{source}' selects no advisory about a message, such as CONSUMER.MAX_DELIVERIES,"
+            " CONSUMER.MSG_TERMINATED or CONSUMER.MSG_NAKED; select one of them, or remove this",
+        )
+    if reason := destination_problem(source, destination, version):
+        yield Problem((*at, "republish", "dest"), reason)
+    elif space := reserved_prefix(destination):
+        yield Problem(
+            (*at, "republish", "dest"),
+            f"'{destination}' lies under '{space}', which belongs to servers and replies; use another subject",
+        )
+
+
+def _source_problem(source: str, *, given: bool) -> str | None:
+    if not given or not source:
+        return f"is left out and means all subjects; select advisories, such as '{_EXAMPLE}'"
+    if reason := filter_problem(source):
+        return reason
+    if not covers(_ADVISORIES, source):
+        return f"'{source}' selects more than advisories; begin it with '{_ADVISORIES[:-1]}', such as '{_EXAMPLE}'"
+    return None
+
+
+def _about(kind: str) -> str:
+    return f"$JS.EVENT.ADVISORY.CONSUMER.{kind}.*.*"

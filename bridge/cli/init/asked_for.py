@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nats_bridge.bridge.cli.init.proposals.landscape import Landscape, bucket_of
-from nats_bridge.bridge.cli.init.proposals.proposed_rule import ProposedRule
+from nats_bridge.bridge.cli.init.landscape import Landscape, bucket_of
+from nats_bridge.bridge.cli.init.proposed_rule import ProposedRule
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.errors import ConfigError
 from nats_bridge.bridge.handoff.stream_body import body_of
@@ -25,7 +25,6 @@ __all__ = [
     "ingress",
     "known_stream",
     "republishing",
-    "side_effect_of",
 ]
 
 _GIVEN_UP = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES"
@@ -43,7 +42,7 @@ def known_stream(seen: Landscape, name: str) -> str:
     return name
 
 
-def side_effect_of(seen: Landscape, stream: str) -> str:
+def _side_effect_of(seen: Landscape, stream: str) -> str:
     """What watching would do to a stream even in the most careful way; empty if nothing."""
     config = seen.config(stream) or {}
     reason = reason_against_watching(config, seen.consumers.get(stream, ()), None, durable=False, at_least_once=False)
@@ -111,7 +110,7 @@ def republishing(
             " on the server: that would be interest in the messages."
         )
         data["durable"] = False
-        if how.side_effects and (effect := side_effect_of(seen, stream)):
+        if how.side_effects and (effect := _side_effect_of(seen, stream)):
             data["allow_side_effects"] = True
             why.append(f"Accepted with allow_side_effects: it {effect}.")
     if headers_only:

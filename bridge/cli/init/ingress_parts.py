@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter
-from nats_bridge.bridge.settings.identity_destination import kept_subject
+from nats_bridge.bridge.settings.base import kept_subject
 from nats_bridge.transforms.dialect import NEWEST
 from nats_bridge.transforms.errors import TransformError
 from nats_bridge.transforms.subject import collide, is_subset

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from nats_bridge.bridge.cli.init.proposals.landscape import Landscape
+from nats_bridge.bridge.cli.init.landscape import Landscape
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.handoff.stream_body import body_of
 from nats_bridge.transforms.errors import StreamConfigError

@@ -1,4 +1,4 @@
-"""Where a rule begins in its stream."""
+"""Fields of rules that can be written in several ways: where a rule begins, and what it does with rejected messages."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-__all__ = ["Start", "StartField", "StartSequence", "StartTime"]
+from nats_bridge.bridge.settings.base import PUBLISHABLE
+from nats_bridge.transforms.subject import is_valid_publish
 
-_SHAPE: Final = 'write new, first, {sequence: 17} or {time: "2026-01-01T00:00:00Z"}'
+__all__ = ["OnRejected", "OnRejectedField", "Start", "StartField", "StartSequence", "StartTime"]
+
+_START_SHAPE: Final = 'write new, first, {sequence: 17} or {time: "2026-01-01T00:00:00Z"}'
 _RFC3339: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
 _MAX_SEQUENCE: Final = 2**64 - 1
 
@@ -54,11 +57,11 @@ class Start:
                 raise PydanticCustomError(
                     "start",
                     "takes one of sequence and time, not {keys}; {shape}",
-                    {"keys": keys or "{}", "shape": _SHAPE},
+                    {"keys": keys or "{}", "shape": _START_SHAPE},
                 )
             case _:
                 raise PydanticCustomError(
-                    "start", "unknown start {value}; {shape}", {"value": repr(value), "shape": _SHAPE}
+                    "start", "unknown start {value}; {shape}", {"value": repr(value), "shape": _START_SHAPE}
                 )
 
 
@@ -124,3 +127,69 @@ StartSequence = Annotated[int, PlainValidator(_sequence), WithJsonSchema({"type"
 
 StartTime = Annotated[str, PlainValidator(_time), WithJsonSchema({"type": "string", "format": "date-time"})]
 """A time to begin at, RFC 3339 with up to nine digits of a second."""
+
+
+_REJECTED_SHAPE: Final = 'write stop, or {skip: "a.dead.letter.subject"}'
+
+
+@dataclass(frozen=True, slots=True)
+class OnRejected:
+    """Stop the rule, or skip the message.
+
+    Attributes:
+        skip: where skipped messages are published; None to stop.
+    """
+
+    skip: str | None = None
+
+    @classmethod
+    def parse(cls, value: Any) -> OnRejected:
+        """Read the configuration's value; an `OnRejected` passes.
+
+        Raises:
+            PydanticCustomError: the value is none of the forms.
+        """
+        match value:
+            case OnRejected():
+                return value
+            case "stop":
+                return cls()
+            case {"skip": str(subject), **rest} if not rest:
+                if not is_valid_publish(subject.encode()):
+                    raise PydanticCustomError(
+                        "on_rejected",
+                        "skip {value}: must be a subject that can be published to, without wildcards",
+                        {"value": repr(subject)},
+                    )
+                return cls(subject)
+            case _:
+                raise PydanticCustomError(
+                    "on_rejected", "unknown policy {value}; {shape}", {"value": repr(value), "shape": _REJECTED_SHAPE}
+                )
+
+
+OnRejectedField = Annotated[
+    OnRejected,
+    PlainValidator(OnRejected.parse),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"const": "stop"},
+                {
+                    "type": "object",
+                    "properties": {
+                        "skip": {
+                            "type": "string",
+                            "pattern": PUBLISHABLE,
+                            "description": "a subject to publish such messages to; no wildcards",
+                        }
+                    },
+                    "required": ["skip"],
+                    "additionalProperties": False,
+                },
+            ],
+            "default": "stop",
+        }
+    ),
+]
+"""`OnRejected` as a field of a rule."""

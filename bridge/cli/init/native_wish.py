@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from nats_bridge.bridge.cli.init.proposals.asked_for import AS_USUAL, HowToRepublish, republishing
-from nats_bridge.bridge.cli.init.proposals.ingress_parts import IngressPart, ingress_parts
-from nats_bridge.bridge.cli.init.proposals.landscape import Landscape
-from nats_bridge.bridge.cli.init.proposals.native_shortfall import Shortfall, shortfall
-from nats_bridge.bridge.cli.init.proposals.proposed_rule import ProposedRule
-from nats_bridge.bridge.cli.init.proposals.stream_change import StreamChange
+from nats_bridge.bridge.cli.init.asked_for import AS_USUAL, HowToRepublish, republishing
+from nats_bridge.bridge.cli.init.ingress_parts import IngressPart, ingress_parts
+from nats_bridge.bridge.cli.init.landscape import Landscape
+from nats_bridge.bridge.cli.init.native_shortfall import Shortfall, shortfall
+from nats_bridge.bridge.cli.init.proposed_rule import ProposedRule
+from nats_bridge.bridge.cli.init.stream_change import StreamChange
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.errors import ConfigError
 from nats_bridge.bridge.handoff.stream_body import body_of

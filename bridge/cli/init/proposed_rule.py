@@ -1,17 +1,54 @@
-"""A configuration as text for people: every key with what it is there for, and what else it could be."""
+"""Rules that are proposed, and the configuration with them as text for people: every key with what it is there for."""
 
 from __future__ import annotations
 
 import json
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from nats_bridge.bridge.cli.init.proposals.proposed_rule import ProposedRule
 from nats_bridge.bridge.observability.printable import printable
+from nats_bridge.bridge.settings.base import MAX_NAME_LENGTH
 
-__all__ = ["SCHEMA_FILE", "configuration_text"]
+__all__ = ["SCHEMA_FILE", "ProposedRule", "configuration_text", "named"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedRule:
+    """One rule.
+
+    Attributes:
+        data: the rule as a configuration holds it, with its keys in the order in which they are written.
+        why: what it is there for, and what should be known; one line each, for the comment above it.
+    """
+
+    data: dict[str, Any]
+    why: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The rule's name."""
+        return str(self.data["name"])
+
+    @property
+    def kind(self) -> str:
+        """The rule's kind."""
+        return str(self.data["kind"])
+
+
+def named(rule: ProposedRule, taken: Iterable[str]) -> ProposedRule:
+    """The same rule, with a name that is none of those taken already, and that can be one at all."""
+    used = set(taken)
+    plain = re.sub(r"[^a-z0-9]+", "-", rule.name.lower()).strip("-") or rule.kind
+    name, number = plain[:MAX_NAME_LENGTH], 1
+    while name in used:
+        number += 1
+        ending = f"-{number}"
+        name = plain[: MAX_NAME_LENGTH - len(ending)] + ending
+    return replace(rule, data={**rule.data, "name": name})
+
 
 SCHEMA_FILE: Final = "bridge.schema.json"
 """Where the first line of a written configuration looks for the schema: beside it."""
