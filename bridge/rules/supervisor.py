@@ -165,7 +165,7 @@ class RuleSeat:
         self._task = asyncio.create_task(self._live())
 
     async def halt(self) -> bool:
-        """Drain the run and keep the lead, for another version of the rule; return whether everything in flight was finished."""
+        """Drain the run and keep the lead, for a changed rule; return whether everything in flight was finished."""
         failed = self._phase == "failed"
         self._phase = "draining"
         await end_tasks(self._task)
