@@ -588,9 +588,7 @@ class Intake:
             reason = "its server has started again, and it begins where it began before"
             await consumer.delete()
         except ApiError as error:
-            reason = str(
-                error
-            )  # no server answers for it while that one is down, though others serve the stream
+            reason = str(error)  # no server answers for it while that one is down, though others serve the stream
         self._log.warning("intake.consumer_away", consumer=consumer.name, reason=reason)
         # Messages that the old consumer may still send must not mix with those of its successor.
         await self._listen()

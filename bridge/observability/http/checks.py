@@ -1,4 +1,4 @@
-"""What a probe looks at."""
+"""The checks of a probe."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ __all__ = ["Check"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that a probe looks at.
+    """One check of a probe.
 
     Attributes:
-        name: what is looked at.
-        reason: why it is not good; None when it is.
-        note: what else there is to say of it.
+        name: what is checked.
+        reason: why it fails; None if it does not.
+        note: a remark on it.
     """
 
     name: str

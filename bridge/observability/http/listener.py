@@ -30,16 +30,16 @@ _BACKLOG = 32  # connections that wait to be taken, and that are taken at once
 
 
 class Told(Protocol):
-    """What answers are made of, asked for at the moment of the request."""
+    """The state that answers report, read at the moment of the request."""
 
     async def startup(self) -> list[Check]:
-        """What `/startupz` looks at."""
+        """The checks of `/startupz`."""
 
     async def liveness(self) -> list[Check]:
-        """What `/livez` looks at. That there is an answer says that the event loop runs."""
+        """The checks of `/livez`. Any answer shows that the event loop runs."""
 
     async def readiness(self) -> list[Check]:
-        """What `/readyz` looks at."""
+        """The checks of `/readyz`."""
 
     async def status(self, *, history: bool) -> dict[str, Any]:
         """The whole state."""
@@ -62,8 +62,8 @@ class Listener:
     """Listens for HTTP.
 
     Args:
-        sidecar: what takes commands.
-        told: what answers are made of.
+        sidecar: handles commands.
+        told: the state that answers report.
         http: the configuration's section.
     """
 

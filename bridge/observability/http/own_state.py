@@ -22,15 +22,15 @@ __all__ = ["OwnState"]
 
 
 class OwnState:
-    """The state of a sidecar, as `bridge.observability.http.listener.Told` wants it.
+    """The state of a sidecar, for `bridge.observability.http.listener`.
 
     Args:
-        sidecar: what is reported.
+        sidecar: the sidecar.
         wedged_after: seconds without progress until a rule counts as wedged.
 
     Attributes:
         watch: detects rules that make no progress.
-        exposition: renders the metrics; given where there is a listener, which alone asks for them.
+        exposition: renders the metrics; only with a listener.
     """
 
     exposition: Callable[[str], tuple[bytes, str]]
@@ -45,19 +45,19 @@ class OwnState:
         self.watch.start()
 
     async def stop(self) -> None:
-        """Look no more."""
+        """Stop watching."""
         await self.watch.stop()
 
     async def startup(self) -> list[Check]:
-        """What `/startupz` looks at."""
+        """The checks of `/startupz`."""
         return startup(self._sidecar)
 
     async def liveness(self) -> list[Check]:
-        """What `/livez` looks at."""
+        """The checks of `/livez`."""
         return liveness(self._wedged)
 
     async def readiness(self) -> list[Check]:
-        """What `/readyz` looks at."""
+        """The checks of `/readyz`."""
         return readiness(self._sidecar, self._wedged)
 
     async def status(self, *, history: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`GET /status`: everything that a sidecar knows of itself at this moment, as plain data.
+"""`GET /status`: the present state of a sidecar, as plain data.
 
 Facts about time are RFC 3339 in UTC, or seconds where the name says `_s` or `seconds`.
 """
@@ -74,12 +74,12 @@ class SidecarState(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """What is known of the process itself.
+    """The state of the process itself.
 
     Attributes:
         began: when it began.
-        uptime: seconds since then, by a clock that nobody sets.
-        loop_delay: seconds for which something held up the event loop, the longest of the last minute.
+        uptime: seconds since then, by a monotonic clock.
+        loop_delay: seconds for which something blocked the event loop, the longest of the last minute.
         wedged: the rules that are stalled by a fault of their own, and since how many seconds.
     """
 
@@ -90,12 +90,12 @@ class Process:
 
 
 def startup(sidecar: SidecarState) -> list[Check]:
-    """What `/startupz` looks at: whether the connections were up once."""
+    """The checks of `/startupz`: whether the connections were up once."""
     return [Check("connections", None if sidecar.started else "not all were up yet")]
 
 
 def liveness(wedged: Mapping[str, float]) -> list[Check]:
-    """What `/livez` looks at. That there is an answer says that the event loop runs.
+    """The checks of `/livez`. Any answer shows that the event loop runs.
 
     Args:
         wedged: the rules that are stalled by a fault of their own, and since how many seconds.
@@ -114,7 +114,7 @@ def _wedged_check(name: str, wedged: Mapping[str, float]) -> Check | None:
 
 
 def readiness(sidecar: SidecarState, wedged: Mapping[str, float]) -> list[Check]:
-    """What `/readyz` looks at: connections, draining, and every rule."""
+    """The checks of `/readyz`: connections, draining, and every rule."""
     return [
         *startup(sidecar),
         draining_check(draining=sidecar.draining),
@@ -139,7 +139,7 @@ def _rule_check(seat: RuleSeat) -> Check:
 
 
 def waiting_for(seat: RuleSeat) -> str | None:
-    """What a rule waits for, in words: its seat (a stream, the lead) or its run (whatever it needs meanwhile)."""
+    """What a rule waits for, in words: its seat (a stream, the lead) or its run (anything else)."""
     if seat.waiting_for is not None:
         return _without_name(seat, seat.waiting_for)
     at_work = seat.run is not None and seat.state in ("ready", "waiting")
@@ -147,7 +147,7 @@ def waiting_for(seat: RuleSeat) -> str | None:
 
 
 def _without_name(seat: RuleSeat, text: str) -> str:
-    """What is said beside the rule's name need not begin with it."""
+    """Return a text without the rule's name at its start."""
     return text.removeprefix(f"rule '{seat.rule.name}': ")
 
 
@@ -224,7 +224,7 @@ def _rule(seat: RuleSeat, wedged: Mapping[str, float], *, history: bool) -> dict
 
 
 def _condition(seat: RuleSeat, wedged: Mapping[str, float]) -> str:
-    """The rule's state as one word for people: `ready` is said only of a rule that does its work at this moment."""
+    """The rule's state as one word for people: `ready` only if it runs at this moment."""
     if seat.rule.name in wedged:
         return "wedged"
     return "waiting" if seat.state == "ready" and not seat.ready else seat.state

@@ -1,4 +1,4 @@
-"""What telemetry sees of a sidecar: the one place where it looks into one."""
+"""What telemetry reads of a sidecar: its only access to one."""
 
 from __future__ import annotations
 

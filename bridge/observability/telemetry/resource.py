@@ -10,7 +10,7 @@ __all__ = ["resource_of"]
 
 
 def resource_of(sidecar: str, version: str) -> Resource:
-    """The resource of a sidecar; what OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say comes first.
+    """The resource of a sidecar; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence.
 
     Args:
         sidecar: its name in the configuration.

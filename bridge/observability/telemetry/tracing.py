@@ -1,6 +1,6 @@
-"""Traces: spans of what a rule does, in the traces of those who published.
+"""Traces: spans of a rule's work, in the publishers' traces.
 
-The producer's `traceparent` stays in the message as it is; nothing of a message is ever changed for a trace.
+The publisher's `traceparent` stays in the message as it is; tracing never changes a message.
 
 * `link`: a span per batch that holds messages of sampled traces, with links to them, as many as a span may have.
 * `continue`: a span per message of a sampled trace, in that trace, below the producer's span.
@@ -45,7 +45,7 @@ _log = structlog.get_logger("bridge.telemetry")
 TraceMode: TypeAlias = Literal["link", "continue"]
 
 _MOST_LINKS = 128  # what a span holds by default (OTEL_SPAN_LINK_COUNT_LIMIT)
-_WARNING_PAUSE = 60.0  # seconds between two warnings that nobody takes what is exported
+_WARNING_PAUSE = 60.0  # seconds between two warnings of failed exports
 _PARENT = re.compile(
     rb"\n(?i:traceparent):[ \t]*([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-[^\r\n]*)?[ \t]*\r"
 )
@@ -61,7 +61,7 @@ def start_tracing(resource: Resource) -> TracerProvider:
 
 
 class _Exporter(OTLPSpanExporter):
-    """Says when nobody takes what is exported."""
+    """Logs failed exports."""
 
     _next_warning = 0.0
 
@@ -159,7 +159,7 @@ async def _finish(waiting: Awaitable[None], spans: Sequence[Span]) -> None:
 def _context_of(found: re.Match[bytes], block: bytes) -> SpanContext | None:
     """The producer's context in a raw header block, by W3C's rules; None if what was found is not valid."""
     version, trace, span, flags = (int(part, 16) for part in found.groups()[:4])
-    # What comes after version 0 may have more behind the flags.
+    # Versions after 0 may have more fields after the flags.
     if version == 0xFF or not trace or not span or (version == 0 and found.group(5)):
         return None
     state = _STATE.search(block)
