@@ -60,7 +60,7 @@ def _position(rule: RepublishRule, consumer: str) -> Iterator[Need]:
     recreated = "keeps its position while its consumer is recreated"
     for request, why in (
         ("CONSUMER.DURABLE.CREATE", "keeps its position"),
-        ("CONSUMER.INFO", "looks after its position"),
+        ("CONSUMER.INFO", "keeps its position"),
         ("CONSUMER.DELETE", "replaces its consumer when its kind changes"),
     ):
         yield write(source, api_subject(request, stream, consumer), why, rule=rule.name)

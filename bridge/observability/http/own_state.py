@@ -50,7 +50,7 @@ class OwnState:
     """The state of a sidecar.
 
     Args:
-        sidecar: what is reported.
+        sidecar: the sidecar.
         wedged_after: seconds without progress until a rule counts as wedged.
 
     Attributes:

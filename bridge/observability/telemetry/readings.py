@@ -1,6 +1,6 @@
-"""Reading the metrics of a sidecar: the one place that says where each value comes from.
+"""Reads the metrics of a sidecar: the one place that knows where each value comes from.
 
-Nothing is kept here: readers ask when somebody collects, and the values are those of the moment.
+Nothing is kept here: values are read when they are collected.
 """
 
 from __future__ import annotations

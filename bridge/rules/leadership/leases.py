@@ -1,8 +1,8 @@
 """The leadership of replicas: one lease per rule, all in one bucket, over one connection of its own.
 
-A rule whose seat wants to lead it has a holding: a task that asks its `Lease` what to do, does it, and tells the
-lease what became of it. While the seat has a term, the same task renews the lease. Holdings of different rules do not
-wait for each other.
+A rule whose seat wants to lead it has a holding: a task that asks its `Lease` for the next step, takes it, and
+gives the lease the result. While the seat has a term, the same task renews the lease. Holdings of different rules do
+not wait for each other.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ _STAYS = 20  # times the lease's time for which a rule stays with a replica that
 
 
 async def open_leases(settings: Settings, wanted: LeadershipSettings) -> Leases:
-    """Connect, and be ready to lead rules.
+    """Connect, and return the leadership of the configuration's rules.
 
     Args:
         settings: the configuration, which has at least one rule.
         wanted: its section about leadership.
 
     Raises:
-        BridgeError: what is in the way; nothing is left open.
+        BridgeError: it cannot start; nothing is left open.
     """
     options = connect_options(settings.connections[wanted.connection], wanted.connection)
-    # One of its own: messages of rules on their way must not delay renewals.
+    # One of its own: messages of rules must not delay renewals.
     link = await open_link(wanted.connection, options, client_name=settings.name)
     bucket = Bucket(wanted.bucket, wanted.create, wanted.replicas)
     leases = Leases(link, settings.name, bucket, wanted.ttl, share=wanted.share)
@@ -64,15 +64,15 @@ async def open_leases(settings: Settings, wanted: LeadershipSettings) -> Leases:
 
 
 def replica_name() -> str:
-    """What this process is called among its replicas; no other one is, on whatever machine and whenever."""
+    """The id of this process among its replicas; unique over machines and time."""
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 class Leases:
-    """Who leads which rule, decided by leases (see `bridge.rules.leadership.term.Leadership`).
+    """The leaders of rules, decided by leases (see `bridge.rules.leadership.term.Leadership`).
 
     Args:
-        link: a connection that nobody else uses; closed by `close`.
+        link: a connection for leases alone; closed by `close`.
         sidecar: the sidecar's name, the same in all replicas.
         bucket: where the leases are.
         ttl: seconds without a renewal after which another replica takes over.
@@ -92,7 +92,7 @@ class Leases:
         self._replicas_changed = asyncio.Event()
 
     async def open(self, rule: str) -> None:
-        """Find the bucket, or make it; `rule` is one of those that need a lease.
+        """Find the bucket, or create it; `rule` is one of those that need a lease.
 
         Raises:
             ConfigError, NotPermittedError, ApiError: as `LeaseStore.open`; the connection is left open.
@@ -115,7 +115,7 @@ class Leases:
         self._link.on_end(listener)
 
     def holder(self, rule: str) -> str:
-        """Which replica leads the rule, as far as this one knows; empty if it does not."""
+        """The replica that leads the rule, if this one knows it; else empty."""
         holding = self._holdings.get(rule)
         return holding.lease.holder if holding is not None else ""
 
@@ -160,7 +160,7 @@ class Leases:
 
 
 class _HeldGate:
-    """Open while nobody else can hold the lease."""
+    """Open while no other replica can hold the lease."""
 
     def __init__(self, lease: Lease, unsent_for: float) -> None:
         self.unsent_for = unsent_for
@@ -183,7 +183,7 @@ class _HeldGate:
             await self._renewed.wait()
 
     def renewed(self) -> None:
-        """Somebody who waits may look again."""
+        """Wake the waiter to check again."""
         self._renewed.set()
 
 
@@ -200,7 +200,7 @@ class _HeldTerm:
         self._end = end
 
     async def end(self, *, finished: bool = True) -> None:
-        """Give it back; see `Term`."""
+        """Release it; see `Term`."""
         self.held_gate.over = True
         self.held_gate.finished = finished
         if not self.lost.is_set():
@@ -231,7 +231,7 @@ class _Holding:
         self._log = _log.bind(rule=rule)
 
     async def win(self) -> _HeldTerm:
-        """Wait for a term; nobody else waits for one at the same time, nor is there one."""
+        """Wait for a term; there is no other waiter at the same time, and no term."""
         self._ending = False
         self._won = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._campaign())
@@ -242,7 +242,7 @@ class _Holding:
             raise
 
     async def end(self) -> None:
-        """Release the lease; want it no more."""
+        """Release the lease, and do not request it again."""
         self._ending = True
         self._wake.set()
         task = self._task
@@ -282,7 +282,7 @@ class _Holding:
             self._wake.set()
 
     def hinted(self, *, released: bool) -> None:
-        """Somebody writes the lease."""
+        """Note that a replica writes the lease."""
         self.lease.hinted(clock.now(), released=released)
         self._wake.set()
 
@@ -359,7 +359,7 @@ class _Holding:
         self._log.info("leadership.given_back", term=write.record.term, stored=outcome.kind == "stored")
 
     def _tell(self) -> None:
-        """Tell the seat what has become of the lease."""
+        """Report the state of the lease to the seat."""
         lease, term = self.lease, self._term
         if term is None:
             if lease.is_open(clock.now()) and self._won is not None and not self._won.done():
