@@ -1,9 +1,9 @@
-"""How many messages a stream still holds for a rule, asked of its server while no delivery tells it.
+"""The lag of a rule in one stream, requested from the server while no delivery reports it.
 
-Theory of operation. Each delivery says how many messages follow it, which costs nothing. A rule to which nothing comes
-hears nothing either: because there is nothing, because its target is away or full, because its consumer is gone, or
-because it has just taken over from another replica. Then the server is asked, every few seconds: the rule's consumer,
-which knows best, or, where there is none, the stream. What cannot be asked is unknown, never nought.
+Theory of operation. Each delivery says how many messages follow it, which costs nothing. A rule without deliveries
+does not know its lag: the stream may hold nothing, the target may be down or full, the consumer may be deleted, or the
+rule has just taken over from another replica. Then it asks the server every few seconds: its consumer, which knows
+best, or, if there is none, the stream. Without an answer the lag is unknown, never zero.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Reader(Protocol):
 
 
 async def waiting_behind(api: JetStreamApi, at: Standpoint) -> int | None:
-    """How many messages wait in a stream that no consumer of ours reads; None if that cannot be told.
+    """How many messages wait in a stream that no consumer of ours reads; None if that is unknown.
 
     Raises:
         ApiError: the server refuses, or does not answer.
@@ -82,7 +82,7 @@ class LagWatch:
     Args:
         link: the connection that holds the stream.
         reader: who reads it.
-        backlog: what is told.
+        backlog: gets the results.
     """
 
     def __init__(self, link: Link, reader: Reader, backlog: Backlog) -> None:
@@ -128,7 +128,7 @@ class LagWatch:
             backlog.asked(*found, asked_ns)
 
     async def _ask(self) -> tuple[int, int] | None:
-        """How many messages wait, and when the oldest was stored, 0 if nobody knows."""
+        """How many messages wait, and when the oldest was stored, 0 if that is unknown."""
         at = self._reader.standpoint
         if at is None:
             return None

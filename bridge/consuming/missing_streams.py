@@ -12,7 +12,7 @@ from nats_bridge.bridge.errors import ApiError, NotPermittedError, StreamMissing
 __all__ = ["appeared", "existing_stream"]
 
 _SHOWN = 5  # streams that are named
-_LOOK = 2.0  # seconds until a look without an advisory: those are sent once, to whoever listens at that moment
+_LOOK = 2.0  # seconds until a check without an advisory: servers send those once, to current subscribers only
 
 
 async def existing_stream(link: Link, rule: str, stream: str) -> Json:

@@ -45,9 +45,9 @@ __all__ = ["BatchSink", "Intake"]
 _log = structlog.get_logger("bridge.intake")
 
 _SILENT_BEATS = 2.5  # heartbeats missing until something must be wrong
-_POLL = 0.05  # seconds until a request that the server could not answer is made again
+_POLL = 0.05  # seconds until a request that the server could not answer is retried
 _LONGEST_POLL = 1.0  # the same, after some tries
-_LEAVING_POLL = 0.005  # seconds between two looks at whether the server has noticed that we are gone
+_LEAVING_POLL = 0.005  # seconds between two checks whether the server has noticed that we unsubscribed
 _Item: TypeAlias = list[Delivered] | tuple[bytes, bytes]
 
 
@@ -59,8 +59,8 @@ class BatchSink(Protocol):
 
         Args:
             batch: messages in order.
-            gap_after: where sequences before or in it never came, the last one before them; None where all came, or
-                where a filter lets nobody tell.
+            gap_after: if sequences before it or in it are missing, the last one before them; None if none is, or
+                if a filter hides it.
         """
 
     def vanished(self, messages: int) -> None:
@@ -159,10 +159,10 @@ class Intake:
             await earlier.release()
 
     async def _listen_again(self) -> None:
-        """Let the server see that nobody listens at the inbox, and then that somebody does.
+        """Unsubscribe from the inbox and subscribe again, so that the server sees renewed interest.
 
-        Where a connection breaks while a server (2.9 to 2.15) sends, and the subscription is back before it has noticed
-        that it could not deliver, it takes the listener for gone and is told of no change: it would never send again.
+        If a connection breaks while a server (2.9 to 2.15) sends, and the subscription is restored before the server
+        notices the failed delivery, it marks the consumer inactive and would never deliver again.
         """
         assert self._subscription is not None
         await self._subscription.release()
@@ -199,9 +199,9 @@ class Intake:
         await self._subscription.release()
 
     async def _hand_on_sent(self) -> None:
-        """Sent counts as done, so whatever was sent and did not arrive is read again before we go."""
+        """Read again what the server sent and did not arrive, because it counts as done, before the reader stops."""
         deadline = asyncio.get_running_loop().time() + TAKEOVER
-        # The server goes on sending to nobody until the consumer has noticed that we are gone.
+        # The server keeps sending until the consumer has noticed that nobody is subscribed.
         while info := await self.consumer.info():
             if not info.get("push_bound") or asyncio.get_running_loop().time() > deadline:
                 delivered = info["delivered"]
@@ -210,7 +210,7 @@ class Intake:
             await asyncio.sleep(_LEAVING_POLL)
 
     async def abandon(self, *, held: bool) -> None:
-        """Stop with work in hand, because the target is away; the position goes back to what was written.
+        """Stop with messages in flight, because the target is down; the position returns to what was written.
 
         Args:
             held: the last batch handed on has not been written.
@@ -320,7 +320,7 @@ class Intake:
                     self._sink.vanished(jumped)
             if self._gap_after is not None:
                 gap_after, self._gap_after = self._gap_after, None
-        self._done = self.handled  # whoever hands on has awaited the batch before
+        self._done = self.handled  # the caller has awaited the previous batch
         self.handled = last
         return self._sink.accept(batch, gap_after)
 
@@ -342,7 +342,7 @@ class Intake:
         except Exception as error:
             self._queue.clear()
             if self._opening:
-                raise  # to whoever opens
+                raise  # to the caller of open
             self._failed(error)
         finally:
             self._worker = None
@@ -587,7 +587,7 @@ class Intake:
             reason = "its server has started again, and it begins where it began before"
             await consumer.delete()
         except ApiError as error:
-            reason = str(error)  # nobody answers for it while that server is away, though the stream goes on elsewhere
+            reason = str(error)  # its server is down, and the stream's other servers do not answer for it
         self._log.warning("intake.consumer_away", consumer=consumer.name, reason=reason)
         # What the old one may yet send must not mix with what its successor sends.
         await self._listen()

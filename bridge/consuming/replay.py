@@ -108,7 +108,7 @@ class Replay:
         return int((await self._standing(policy))["num_pending"])
 
     async def _standing(self, policy: Json) -> Json:
-        """What the server tells of a pull consumer that nobody pulls from, gone afterwards."""
+        """The server's info about a pull consumer that is created and deleted for it."""
         config = ephemeral_config("", filters=self.filters, headers_only=True, direct=False)
         for name in ("deliver_subject", "flow_control", "idle_heartbeat"):
             del config[name]
@@ -175,9 +175,9 @@ class Replay:
                 if end.pending == 0:
                     return
         finally:
-            # While it is there and hears nobody, a direct consumer keeps messages of work-queue and interest streams.
+            # While it exists without a subscriber, a direct consumer keeps messages of work-queue and interest streams.
             if name and client.is_connected:
-                with contextlib.suppress(ApiError):  # the server forgets it by itself, a little later
+                with contextlib.suppress(ApiError):  # the server removes it a little later
                     await self.api.forget_ephemeral(self.stream, name)
             await subscription.release()
 

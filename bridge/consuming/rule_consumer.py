@@ -213,12 +213,12 @@ class RuleConsumer:
         return info
 
     async def _is_bound(self) -> bool:
-        """Whether somebody subscribes to the durable consumer's own inbox."""
+        """Whether the durable consumer's own inbox has a subscriber."""
         info = await self._api.consumer_info(self.plan.stream, self.plan.durable_name)
         return info is not None and bool(info.get("push_bound"))
 
     async def _remove(self, handled: int) -> None:
-        """Take the durable consumer from whoever listens to its inbox; `create` recreates it."""
+        """Delete the durable consumer, which another subscriber keeps bound; `create` recreates it."""
         plan = self.plan
         marker = {
             "durable_name": marker_name(plan.durable_name),

@@ -25,12 +25,12 @@ def lease_needs(settings: Settings) -> Iterator[Need]:
         yield write(
             connection,
             api_subject("STREAM.CREATE", bucket.stream),
-            "makes the bucket of the leases",
-            without="the bucket must be there, and is not made again when it is deleted",
+            "creates the bucket of the leases",
+            without="the bucket must exist, and is not recreated when it is deleted",
         )
     yield listen(
         connection,
         subject,
-        "hears that a lease is given back, and with share what other replicas lead",
-        without="a clean stop of another replica is noticed up to a fifth of ttl later; share does nothing",
+        "receives the release of a lease, and with share the rules that other replicas lead",
+        without="a clean stop of another replica is noticed up to a fifth of ttl later; share has no effect",
     )

@@ -81,7 +81,7 @@ class AccountGraph:
             unseen += reasons
         spaces, undecided = await self._find_spaces(listed)
         reaches = {name: Reach(spaces[name], listed[name], _dialect_of(link)) for name, link in self._links.items()}
-        # Rules may be at work meanwhile, and an account may have thousands of streams.
+        # Other rules may be running, and an account may have thousands of streams.
         loops = await asyncio.to_thread(find_loops, self._settings, reaches)
         return Outlook(tuple(loops), (*unseen, *undecided))
 

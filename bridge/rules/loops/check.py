@@ -1,4 +1,4 @@
-"""Refusing rules whose messages would loop for ever."""
+"""Refuses rules whose messages would loop."""
 
 from __future__ import annotations
 
