@@ -151,7 +151,7 @@ class Intake:
         self.link.on_refusal(self._refused)
 
     async def _listen(self) -> None:
-        """Hear from a new inbox, and no more from the one before."""
+        """Switch to a new delivery inbox."""
         earlier, client = self._subscription, self.link.client
         inbox = self.consumer.inbox = client.new_inbox()
         self._subscription = await client.subscribe_batches(inbox, self._on_batch, self._on_control)

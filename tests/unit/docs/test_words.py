@@ -10,7 +10,18 @@ from pathlib import Path
 from tests.unit.docs.pages import GENERATED_FROM_RUNS, PAGES, ROOT, sentences
 
 WORDS = tomllib.loads((ROOT / "docs" / "words.toml").read_text("utf-8"))
-PACKAGES = ("bridge", "transforms", "pipeline", "conformance", "native_servers")
+PACKAGES = (
+    "bridge",
+    "transforms",
+    "pipeline",
+    "pyspark_jetstream",
+    "conformance",
+    "native_servers",
+    "marked_yaml",
+    "chaos",
+    "benchmarks",
+    "docs",
+)
 _LINE_BREAK = r'(?:[\s#]|"\s*f?")+'
 
 
