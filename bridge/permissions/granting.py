@@ -70,7 +70,7 @@ def lease_needs(settings: Settings) -> Iterator[Need]:
     yield listen(
         connection,
         subject,
-        "hears that a lease is given back, and with share what other replicas lead",
+        "hears that a lease is released, and with share what other replicas lead",
         without="a clean stop of another replica is noticed up to a fifth of ttl later; share does nothing",
     )
 

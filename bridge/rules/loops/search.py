@@ -175,7 +175,7 @@ def _way_back(first: _Step, leaving: Mapping[_State, Sequence[_Step]]) -> list[_
 
 
 def _once(way: list[_Step]) -> list[_Step]:
-    """One turn, where the same moves are made again and again until the subjects are the same as well."""
+    """A single turn, where a cycle repeats the same moves until the subjects are equal too."""
     moves = [step.move for step in way]
     for length in range(1, len(way)):
         if len(way) % length == 0 and moves == moves[:length] * (len(way) // length):
