@@ -306,7 +306,7 @@ class Intake:
             and last.consumer_sequence - first.consumer_sequence == steps
             and first.stream_sequence > self.handled
             and last.stream_sequence - first.stream_sequence >= steps
-            and (self.plan.position != "confirmed" or not _any_redelivered(batch))
+            and (self.plan.position in ("none", "sent") or not _any_redelivered(batch))
         ):
             self._next = last.consumer_sequence + 1
             return self._hand_on(batch, last.stream_sequence)

@@ -3,6 +3,10 @@
 A durable rule's consumer keeps the position on the server (`ack_policy: none` for at_most_once: sent is done; `all`
 for at_least_once), and its description names its owner. The ordered reader handles its deliveries.
 
+Where each message is acknowledged singly (`ack_policy: explicit`), the server redelivers the unacknowledged late, after
+others. So such a consumer is recreated at its position, and delivers them first and in order. A work queue allows no
+second consumer of the same subjects, and keeps what is not acknowledged: no marker there.
+
 The holder of the rule's lease takes the durable consumer from any process that is bound to it: a paused one, or one
 that reaches only the consumer's server. A sidecar without a lease takes it only while no process is bound to it.
 
@@ -37,7 +41,9 @@ TAKEOVER = 3.0
 
 _POLL = 0.05  # seconds between two requests for what the server has not noticed yet
 _FILTERS = ("metadata", "filter_subject", "filter_subjects")  # members of an answer that a request must not hold
-_ACK_POLICY = {"none": "none", "sent": "none", "confirmed": "all"}
+_ACK_POLICY = {"none": "none", "sent": "none", "confirmed": "all", "acknowledged": "explicit"}
+_ACK_WAIT = 60  # seconds until a message whose acknowledgement was lost comes again
+_NOT_UNIQUE = (10099, 10100)  # other consumers of a work queue take the same subjects
 
 
 def durable_name(sidecar: str, rule: str) -> str:
@@ -83,24 +89,28 @@ class ConsumerPlan:
         filters: only these subjects; none for all (then jumps in the sequences mean removed messages). More than one
             only on servers from 2.10 on.
         headers_only: leave payloads on the server.
-        position: `none` (ephemeral), `sent` (durable, moves as messages are sent) or `confirmed` (durable, moves
-            with acknowledgements).
+        position: `none` (ephemeral), `sent` (durable, moves as messages are sent), `confirmed` (durable, moves
+            with acknowledgements) or `acknowledged` (durable, each message is acknowledged singly).
         durable_name: the durable consumer's name.
         owner: the start of the consumer's description; a durable one with another start is not ours.
         rule: the rule's name, for the log.
         description: the rest of its description.
         direct: use a consumer that work-queue and interest streams do not count as one of theirs.
+        work_queue: whether the stream is a work queue.
+        max_pending: of `acknowledged`, how many messages may be without an acknowledgement.
     """
 
     stream: str
     filters: tuple[str, ...]
     headers_only: bool
-    position: Literal["none", "sent", "confirmed"]
+    position: Literal["none", "sent", "confirmed", "acknowledged"]
     durable_name: str
     owner: str
     rule: str
     description: str
     direct: bool = False
+    work_queue: bool = False
+    max_pending: int = 0
 
 
 class RuleConsumer:
@@ -121,6 +131,7 @@ class RuleConsumer:
         self._gate = gate
         self._has_lease = gate is not ALWAYS_OPEN
         self._marked = False
+        self._delivered_to = ""  # the inbox that the durable consumer was given last
         self.inbox = ""
         self.name = ""
         self._api = api
@@ -138,7 +149,7 @@ class RuleConsumer:
         deadline = asyncio.get_running_loop().time() + TAKEOVER
         # While another process is bound, the position moves; the server notices a killed one after a moment.
         while (info := await api.consumer_info(plan.stream, plan.durable_name)) and info.get("push_bound"):
-            if self._has_lease:
+            if self._is_mine_to_take(info):
                 break
             if asyncio.get_running_loop().time() > deadline:
                 raise self._in_use()
@@ -190,6 +201,11 @@ class RuleConsumer:
         info = await api.consumer_info(plan.stream, plan.durable_name)
         if info is None:
             return None
+        if plan.position == "acknowledged" and (info.get("push_bound") or self._must_begin_anew(info)):
+            if info.get("push_bound") and not self._is_mine_to_take(info):
+                raise self._in_use()
+            await self._remove(_position_of(info))
+            return None
         if info["config"].get("ack_policy") != _ACK_POLICY[plan.position]:
             # The delivery mode changed; a consumer of the other kind takes the position.
             await api.delete_consumer(plan.stream, plan.durable_name, gate=self._gate)
@@ -209,8 +225,18 @@ class RuleConsumer:
                 raise self._in_use() from None
             await self._remove(_position_of(info) if handled is None else handled)
             return None
-        self.name = plan.durable_name
+        self.name, self._delivered_to = plan.durable_name, self.inbox
         return info
+
+    def _is_mine_to_take(self, info: Json) -> bool:
+        """Whether a bound durable consumer may be taken: by the lease, or from a lost connection of our own."""
+        return self._has_lease or info["config"].get("deliver_subject") == self._delivered_to
+
+    def _must_begin_anew(self, info: Json) -> bool:
+        """Whether it would deliver what is not acknowledged late, or other messages than are wanted."""
+        config = info["config"]
+        filters = {name: config[name] for name in _FILTERS[1:] if config.get(name)}
+        return bool(info.get("num_ack_pending")) or filters != replay.filter_members(self.plan.filters)
 
     async def _is_bound(self) -> bool:
         """Whether a client subscribes to the durable consumer's own inbox."""
@@ -220,6 +246,9 @@ class RuleConsumer:
     async def _remove(self, handled: int) -> None:
         """Delete the durable consumer that another process reads; `create` recreates it."""
         plan = self.plan
+        if plan.work_queue:
+            await self._api.delete_consumer(plan.stream, plan.durable_name, gate=self._gate)
+            return
         marker = {
             "durable_name": marker_name(plan.durable_name),
             "description": f"{plan.owner} the position of {plan.durable_name}, which is being recreated",
@@ -256,7 +285,21 @@ class RuleConsumer:
         if plan.position == "confirmed":
             # Missing deliveries are read again at once, so the server's own redelivery is only a last resort.
             config |= {"ack_wait": 3600 * 10**9, "max_ack_pending": 1_000_000}
-        self.name = (await self._api.create_durable(plan.stream, config, gate=self._gate))["name"]
+        elif plan.position == "acknowledged":
+            config |= {"ack_wait": _ACK_WAIT * 10**9, "max_ack_pending": plan.max_pending}
+        if plan.work_queue:
+            config["deliver_policy"] = "all"
+            del config["opt_start_seq"]
+        try:
+            self.name = (await self._api.create_durable(plan.stream, config, gate=self._gate))["name"]
+        except ApiError as error:
+            if error.err_code not in _NOT_UNIQUE:
+                raise
+            raise RuleRefusedError(
+                f"rule '{plan.rule}': other consumers of work queue '{plan.stream}' take the same subjects"
+                f" ({error.description}, {error.err_code}): give each of them subjects of its own"
+            ) from None
+        self._delivered_to = self.inbox
         if self._marked:
             await self._api.delete_consumer(plan.stream, marker_name(plan.durable_name), gate=self._gate)
             self._marked = False

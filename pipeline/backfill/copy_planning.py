@@ -64,6 +64,10 @@ async def entry_plans(
                 f"rule '{rule.name}': a backfill does not rename objects in metadata: let the sidecar copy"
                 f" '{plan.source.name}'"
             )
+        if plan.durable:
+            raise RuleRefusedError(
+                f"rule '{rule.name}': a backfill acknowledges nothing: let the sidecar copy '{plan.source.name}'"
+            )
         origin = links[plan.source.connection]
         await refuse_at_work(origin, plan.source.name, plan.owner, rule.name)
     return chosen
