@@ -60,6 +60,10 @@ def test_no_listed_idiom_is_used() -> None:
     texts = {path: path.read_text("utf-8") for path in _files() if not _is_unfinished(path)}
     assert len(texts) > 500
     in_sentences = {path: sentences(path) for path in texts if path.suffix == ".md"}
+    made_from_code = ROOT / "config" / "schema.json"
+    in_sentences |= {
+        path: text for path, text in texts.items() if path.suffix in {".yaml", ".json"} and path != made_from_code
+    }
     places = [*_places(texts, pages=False), *_places(in_sentences, pages=True)]
     assert not places, "\n".join(places)
 
