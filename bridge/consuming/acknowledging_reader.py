@@ -1,7 +1,7 @@
 """An ordered reader that acknowledges messages singly, each when the caller has finished it.
 
-It reads nothing again: only its consumers can read a work queue. Where deliveries are missing, the caller begins another
-round, and the consumer delivers everything that is not acknowledged, first and in order (`rule_consumer`). So within one
+It reads nothing again: only its consumers can read a work queue. If deliveries are missing, the caller begins another
+round, and the consumer first delivers everything that is not acknowledged, in order (`rule_consumer`). So within a
 round, a message is delivered twice only if its acknowledgement was lost, or is late.
 """
 
