@@ -51,7 +51,7 @@ class Predecessors:
         stream: its name.
         loop: has the model of the stream.
         counters: the rule's counters.
-        position: returns the last sequence that the loop was given.
+        taken: returns the sequence of the last message that the loop was given, and when the stream stored it.
         log: the rule's.
     """
 
@@ -61,16 +61,16 @@ class Predecessors:
         stream: str,
         loop: RepublishLoop,
         counters: RuleCounters,
-        position: Callable[[], int],
+        taken: Callable[[], tuple[int, int]],
         log: FilteringBoundLogger,
     ) -> None:
         self._link = link
         self._stream = stream
         self._loop = loop
         self._counters = counters
-        self._position = position
+        self._taken = taken
         self._log = log
-        self._fresh: list[int] = []  # deleted, and not looked up yet
+        self._fresh: dict[int, int] = {}  # deleted, and not looked up yet; and when the server reported it
         self._coming: set[int] = set()  # deleted, and not seen yet
         self._asked: dict[int, asyncio.Task[_Left | None]] = {}  # by what was deleted
         self._left: dict[int, bytes] = {}  # the subjects of the answers
@@ -94,7 +94,7 @@ class Predecessors:
         if not retention.asks_for_deleted:
             self._counters.removals += 1
             return
-        self._fresh.append(sequence)
+        self._fresh[sequence] = removal.time_ns
         if len(self._fresh) == 1:
             # One search for all removals in one read of the socket.
             asyncio.get_running_loop().call_soon(self._search)
@@ -112,7 +112,7 @@ class Predecessors:
             retention.purged(purge)
 
         retention.after(removal.time_ns, apply)
-        self._purges[purge] = asyncio.create_task(self._look_what_is_left(purge, removal.time_ns, self._position()))
+        self._purges[purge] = asyncio.create_task(self._look_what_is_left(purge, removal.time_ns, self._taken()[0]))
 
     @property
     def expects(self) -> bool:
@@ -121,7 +121,7 @@ class Predecessors:
 
     def handed_on(self) -> None:
         """The loop has seen more messages: such a one may have been among them."""
-        if min(self._coming) <= self._position():
+        if min(self._coming) <= self._taken()[0]:
             self._search()
 
     async def resolve(self, suspect: Suspect) -> None:
@@ -145,8 +145,8 @@ class Predecessors:
 
     def _search(self) -> None:
         """Find the subjects whose last message was deleted, and ask what is left of them."""
-        fresh, self._fresh = self._fresh, []
-        position = self._position()
+        fresh, self._fresh = self._fresh, {}
+        position, newest_ns = self._taken()
         seen = [sequence for sequence in self._coming if sequence <= position]
         self._coming.difference_update(seen)
         self._coming.update(sequence for sequence in fresh if sequence > position)
@@ -155,11 +155,14 @@ class Predecessors:
         found |= self._loop.subjects_of(sequences[:_MOST_AT_ONCE])
         for sequence, subject in found.items():
             self._asked[sequence] = asyncio.create_task(self._ask(subject, sequence))
-        for sequence in fresh:
+        for sequence, time_ns in fresh.items():
             if sequence in found:
                 self._asked[sequence].add_done_callback(self._count)
-            else:
-                self._count()
+                continue
+            if sequence <= position and newest_ns > time_ns - _MOMENT_NS:
+                # A message that was stored after the deletion, but before its report, may name it.
+                self._counters.last_sequence_uncertain += 1
+            self._count()
         while len(self._asked) > _MOST_KEPT:
             del self._asked[next(iter(self._asked))]
         while len(self._left) > _MOST_KEPT:

@@ -88,6 +88,7 @@ class RepublishRun(Run):
         self._info: Json = {}
         self._intake: Intake | None = None
         self._warned_too_large = 0
+        self._newest = b""  # the reply subject of the last message of the last batch
         self._next_warning = 0.0
         self._log = _log.bind(rule=rule.name, stream=rule.stream)
 
@@ -143,9 +144,7 @@ class RepublishRun(Run):
         rule, config = self.rule, self._info["config"]
         retention = Retention(self._limits)
         self._loop = self.loop(retention)
-        self._predecessors = Predecessors(
-            self._source, rule.stream, self._loop, self.counters, lambda: self.position, self._log
-        )
+        self._predecessors = Predecessors(self._source, rule.stream, self._loop, self.counters, self._taken, self._log)
         at_least_once = rule.delivery == "at_least_once"
         position: Literal["none", "sent", "confirmed"] = "none"
         if rule.durable:
@@ -319,6 +318,7 @@ class RepublishRun(Run):
 
     def _accept(self, batch: list[Delivered]) -> Awaitable[None] | None:
         oldest_ns = self.measures.took(batch, self._backlog)
+        self._newest = batch[-1][1]
         out: list[bytes] = []
         done = self._loop.run(batch, out)
         if self.counters.too_large != self._warned_too_large:
@@ -328,6 +328,10 @@ class RepublishRun(Run):
         if self._predecessors.expects:
             self._predecessors.handed_on()
         return self._delivery.send(out, batch[-1][1], oldest_ns)
+
+    def _taken(self) -> tuple[int, int]:
+        """The last message taken: its sequence, and when the stream stored it, in nanoseconds since 1970."""
+        return self.position, AckReply.parse(self._newest).time_ns if self._newest else 0
 
     def _skip(self, batch: list[Delivered], seen: int) -> None:
         """Report to the model the sequences that never came before or within a batch."""
