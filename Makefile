@@ -32,7 +32,7 @@ SMOKE := --seed smoke --minutes 0 --faults 5 --messages 3000
 T ?=
 N ?= 30
 
-.PHONY: help install spark demo unit test test-all versions-test stress mutants spark-test spark-parts browser-test container-test manifests docs package conform conform-native conform-bridge chaos chaos-smoke soak audit lint format \
+.PHONY: help install spark demo unit test test-all versions-test stress mutants twins spark-test spark-parts browser-test container-test manifests docs package conform conform-native conform-bridge chaos chaos-smoke soak audit lint format \
 	types bench figures lock clean
 
 help:
@@ -45,6 +45,7 @@ help:
 	@echo "make versions-test  all unit and live tests, on every version"
 	@echo "make stress  T='tests/live/test_twin.py -k 2.15.1' N=30: chosen tests, N times next to busy loops and stopped processes"
 	@echo "make mutants   whether the tests find every planted defect; M=reload for one area, M=reload/half-applied for one"
+	@echo "make twins   200,000 messages in random streams with all that servers of 2.10 to 2.15 store: native beside the bridge"
 	@echo "make spark-test    the data source and the jobs on Spark (needs Java 17 or newer; installs PySpark)"
 	@echo "make spark-parts   those of them that start no Java (a minute)"
 	@echo "make browser-test    the conformance report's page and the status page, in a headless Chromium that is installed already"
@@ -128,6 +129,11 @@ stress: install
 mutants: install
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
 	$(BIN)/python -m tests.mutants $(M) --table build/mutants.md
+
+# TWINS='--messages 8000 --versions 2.15.1 --seed 7' for a part, or the same again.
+twins: install
+	@$(BIN)/nats-bridge servers fetch $(subst $(COMMA),$(SPACE),$(MATRIX)) > /dev/null
+	$(BIN)/python -m tests.twins $(TWINS)
 
 spark: $(SPARK)
 
