@@ -1,7 +1,7 @@
 """Metrics by OTLP: OpenTelemetry's instruments, which read the sidecar whenever they are collected.
 
-Latencies are counted in buckets by the rules themselves, which costs less than an instrument's `record` per batch; the
-exporter puts them beside what the instruments tell. Imported only where OTLP is asked for.
+Rules count latencies in buckets themselves, which costs less than an instrument's `record` per batch; the exporter
+adds them to the instruments' values. Imported only where OTLP is configured.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _SCOPE = "nats-bridge"
 
 
 def export_metrics(readings: Callable[[], list[Reading]], resource: Resource) -> MeterProvider:
-    """Begin to export, as often as OTEL_METRIC_EXPORT_INTERVAL says; ends with the provider's `shutdown`.
+    """Start exporting, every OTEL_METRIC_EXPORT_INTERVAL; the provider's `shutdown` ends it.
 
     Args:
-        readings: asks the sidecar; called in a thread of the exporter's.
-        resource: who exports.
+        readings: reads the sidecar; called in the exporter's thread.
+        resource: the exporting process.
     """
     reader = PeriodicExportingMetricReader(_Exporter(readings))
     provider = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
@@ -80,7 +80,7 @@ def _attributes(metric: Metric, labels: tuple[str, ...]) -> dict[str, str]:
 
 
 class _Exporter(OTLPMetricExporter):
-    """Adds the latencies; says when nobody takes what is exported."""
+    """Adds the latencies; logs failed exports."""
 
     def __init__(self, readings: Callable[[], list[Reading]]) -> None:
         super().__init__(session=collector_session())

@@ -1,6 +1,6 @@
-"""Reading the metrics of a sidecar: the one place that says where each value comes from.
+"""Reads the metrics of a sidecar: the one place that knows where each value comes from.
 
-Nothing is kept here: readers ask when somebody collects, and the values are those of the moment.
+Nothing is kept here: values are read when they are collected.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Reading: TypeAlias = tuple[Metric, tuple[str, ...], float | Latencies]
 
 
 def readings(sidecar: Sidecar) -> Iterator[Reading]:
-    """Every metric that has a value; may be asked in another thread than the sidecar's."""
+    """Every metric that has a value; may be called in another thread than the sidecar's."""
     seats = tuple(sidecar.seats)
     yield names.READY, (), int(sidecar.started and not sidecar.draining and all(seat.ready for seat in seats))
     yield names.START_TIME, (), sidecar.began

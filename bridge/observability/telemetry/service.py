@@ -87,7 +87,7 @@ class Telemetry:
 
         if not self._shutdowns:
             return
-        # A thread that nobody waits for at the end of the process, whatever becomes of the export.
+        # A thread that the process's end does not wait for, whatever the result of the export.
         self.last_export = Thread(target=shut_down, daemon=True)
         self.last_export.start()
         try:

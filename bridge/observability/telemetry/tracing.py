@@ -1,6 +1,6 @@
-"""Traces: spans of what a rule does, in the traces of those who published.
+"""Traces: spans of a rule's work, in the publishers' traces.
 
-The producer's `traceparent` stays in the message as it is; nothing of a message is ever changed for a trace.
+The publisher's `traceparent` stays in the message as it is; tracing never changes a message.
 
 * `link`: a span per batch that holds messages of sampled traces, with links to them, as many as a span may have.
 * `continue`: a span per message of a sampled trace, in that trace, below the producer's span.
@@ -56,7 +56,7 @@ def start_tracing(resource: Resource) -> TracerProvider:
 
 
 class _Exporter(OTLPSpanExporter):
-    """Says when nobody takes what is exported."""
+    """Logs failed exports."""
 
     def __init__(self) -> None:
         super().__init__(session=collector_session())
@@ -154,7 +154,7 @@ async def _finish(waiting: Awaitable[None], spans: Sequence[Span]) -> None:
 def _context_of(found: re.Match[bytes], block: bytes) -> SpanContext | None:
     """The producer's context in a raw header block, by W3C's rules; None if what was found is not valid."""
     version, trace, span, flags = (int(part, 16) for part in found.groups()[:4])
-    # What comes after version 0 may have more behind the flags.
+    # Versions after 0 may have more fields after the flags.
     if version == 0xFF or not trace or not span or (version == 0 and found.group(5)):
         return None
     state = _STATE.search(block)
