@@ -33,7 +33,6 @@ from nats_bridge.transforms.subject import REST, collide, is_subset
 __all__ = ["Answer", "Comparison", "Verdict", "compare"]
 
 _FEATURES = ("republish", "subject_transform", "sources", "mirror")
-_LEFT_OUT = ("subject_transform", "sources", "mirror", "mirror_direct")
 
 
 class Answer(StrEnum):
