@@ -48,7 +48,7 @@ HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --retries=3 \
     CMD ["nats-bridge", "status", "--live", "-c", "/etc/nats-bridge/config.yaml"]
 ENTRYPOINT ["nats-bridge"]
 CMD ["run", "-c", "/etc/nats-bridge/config.yaml"]
-# Last, as a new revision must not make anything else anew.
+# Last, so that a new revision rebuilds nothing else.
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="nats-bridge" \

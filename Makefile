@@ -36,14 +36,14 @@ N ?= 30
 	types bench figures lock clean
 
 help:
-	@echo "make demo    a server, a stream, native republish beside the bridge's, and whether they agree"
+	@echo "make demo    a server, a stream, native republish next to the bridge's, and whether they agree"
 	@echo "make unit    the tests that need no server, before each commit"
 	@echo "make test    every promise on the oldest and the newest server (fetched once, kept in a cache)"
 	@echo "             (and a round trip through Spark where there is Java)"
 	@echo "make test-all  everything, in two lanes, as CI does: every test on every version, and all targets below down to audit"
 	@echo "             (needs what they need: Java, Chromium and its driver, kubectl, debootstrap, root)"
 	@echo "make versions-test  all unit and live tests, on every version"
-	@echo "make stress  T='tests/live/test_twin.py -k 2.15.1' N=30: chosen tests, N times beside busy loops and stopped processes"
+	@echo "make stress  T='tests/live/test_twin.py -k 2.15.1' N=30: chosen tests, N times next to busy loops and stopped processes"
 	@echo "make mutants   whether the tests find every planted defect; M=reload for one area, M=reload/half-applied for one"
 	@echo "make spark-test    the data source and the jobs on Spark (needs Java 17 or newer; installs PySpark)"
 	@echo "make spark-parts   those of them that start no Java (a minute)"
@@ -58,8 +58,8 @@ help:
 	@echo "make chaos-smoke  the same, about a minute; make soak: memory over ten million messages"
 	@echo "make audit   known vulnerabilities of the locked dependencies, as far as an advisory service answers"
 	@echo "make lint    ruff, and the words of docs/words.toml; make types: mypy --strict; make format: rewrite"
-	@echo "make bench   republishing and copying beside native, as ratios of one run; BENCH='--quick catch-up' for some"
-	@echo "make figures the same, and the pictures of docs/benchmarks.md drawn anew (fifteen minutes; needs Go for the peers)"
+	@echo "make bench   republishing and copying against native, as ratios of one run; BENCH='--quick catch-up' for some"
+	@echo "make figures the same, and the pictures of docs/benchmarks.md drawn again (fifteen minutes; needs Go for the peers)"
 	@echo "make lock    renew the locked dependencies; make clean: remove what was installed"
 	@echo "PYTHON=python3.13 (or a path) with any of them: that Python, installed into .venv-3.13"
 

@@ -1,7 +1,7 @@
-"""Where is copied: an origin stream, and a target that either the server itself or `nats-bridge run` copies into.
+"""A source stream, and a target that either the server natively or `nats-bridge run` copies into.
 
-Both sides copy the same: what is in BENCH on `bench.N` goes to COPY as `copy.N`. A target is made anew for every
-measurement, beside the same origin.
+Both copy the same: messages of BENCH on `bench.N` go to COPY as `copy.N`. Every measurement creates its target again,
+next to the same source.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class Copying:
-    """A copy under way.
+    """A copy in progress.
 
     Attributes:
         began: when copying began, in seconds since 1970, as the times at which servers store messages.

@@ -1,6 +1,6 @@
 """A wire as long as wanted: what goes in comes out later, in order, and nothing waits for anything but time.
 
-`python -m benchmarks.far_wire URL SECONDS` passes bytes between a server and whoever connects to the URL that it
+`python -m benchmarks.far_wire URL SECONDS` passes bytes between a server and the client of the URL that it
 prints, each way in so many seconds, until its standard input ends.
 """
 

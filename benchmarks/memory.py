@@ -1,4 +1,4 @@
-"""Memory: what the sidecar holds after a million subjects, over an idle one; and after it has learnt them anew."""
+"""Memory of the sidecar after a million subjects, over an idle one; and after a restart that reads them again."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from benchmarks.errors import BenchmarkError
 __all__ = ["Send", "Worker", "worker"]
 
 Send = Callable[[object], None]
-"""How a worker tells something to whoever started it."""
+"""Sends a worker's result to the process that started it."""
 
 _LIMIT = 120.0  # seconds until a silent worker counts as stuck; generous, as machines are slow
 _spawned = multiprocessing.get_context("spawn")

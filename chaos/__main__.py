@@ -39,7 +39,7 @@ __all__ = ["main"]
 @click.option("--rules", default="all", show_default=True, help="Names or kinds, with commas between them.")
 @click.option("--replicas", type=int, default=1, show_default=True, help="Sidecars; several need leadership.")
 @click.option(
-    "--judge", "old", type=click.Path(exists=True, path_type=Path), help="Judge the history of an earlier run anew."
+    "--judge", "old", type=click.Path(exists=True, path_type=Path), help="Judge the history of an earlier run again."
 )
 @click.option("--report", "directory", type=click.Path(path_type=Path), default=Path("build/chaos"), show_default=True)
 def main(

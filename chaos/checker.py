@@ -45,7 +45,7 @@ def judge(story: Story, rules: Iterable[RuleUnderTest]) -> list[Judgement]:
         else:
             _dead_letters(judgement, story, rule)
         judgements.append(judgement)
-    whole = Judgement("(sidecar)", "process", "goes on by itself")
+    whole = Judgement("(sidecar)", "process", "keeps running")
     for what in story.unsettled:
         whole.add("stuck", "violation", what, story.end)
     for at, reason in story.ended_badly:
@@ -117,7 +117,7 @@ def _missing_republished(
         begin = arrivals[place - 1][1] if place else 0.0
         end = arrivals[place][1] if place < len(arrivals) else story.end
         if rule.promise == "at_least_once":
-            # kd/messages/removed-in-hand: for the server, who deletes a message in hand acknowledges all before it.
+            # kd/messages/removed-in-hand: the server counts all before the removed message as acknowledged.
             excused = story.crashed(begin, end) and story.removed_behind(stream, sequence, begin, end)
             verdict: Verdict = "allowed" if excused else "violation"
             judgement.add("lost", verdict, f"{stream} {sequence}", _time_of(story, stream, sequence))
@@ -370,7 +370,7 @@ def _dead_letters(judgement: Judgement, story: Story, rule: RuleUnderTest) -> No
             judgement.add("wrong subject", "violation", letter.subject, at)
         reason = _header(letter.block, "Nats-Bridge-Message")
         if reason:
-            judgement.add("wrong bytes", "allowed", f"advisory {told} by itself: {reason}", at)
+            judgement.add("wrong bytes", "allowed", f"advisory {told} without its message: {reason}", at)
             continue
         sequence = int(_header(letter.block, "Nats-Sequence") or 0)
         job = jobs.get(sequence)

@@ -21,7 +21,7 @@ __all__ = ["Nemesis"]
 
 _T = TypeVar("_T")
 _PATIENCE = 90.0
-"""Seconds until a lane goes on although the sidecars are not ready; a hang is for the checker to say."""
+"""Seconds until a lane continues although the sidecars are not ready; the checker reports a hang."""
 _ROOM = 400  # messages that a stream still takes before it is full
 _FILLING = 15.0  # seconds until a stream that is not full counts as left alone
 _numbers = itertools.count(1)
@@ -116,7 +116,7 @@ class Nemesis:
         elif fault.kind == "sidecar paused":
             if sidecar.send(signal.SIGSTOP, "paused"):
                 await asyncio.sleep(fault.hold)
-                sidecar.send(signal.SIGCONT, "goes on")
+                sidecar.send(signal.SIGCONT, "resumed")
                 return f"{name} for {fault.hold} s"
         else:
             for each in self._sidecars:
@@ -138,7 +138,7 @@ class Nemesis:
                 wire.slow()
         await asyncio.sleep(fault.hold)
         for wire in chosen:
-            wire.mend()
+            wire.restore()
         return f"{len(chosen)} of {len(wires)} for {fault.hold} s"
 
     async def _upon_servers(self, fault: Fault) -> str:

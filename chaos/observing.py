@@ -62,7 +62,7 @@ async def sample(peer: Peer, listeners: Mapping[str, Listener], historian: Histo
 
 
 async def read_streams(peer: Peer, streams: Sequence[str], historian: Historian, report: Callable[[str], None]) -> None:
-    """Tell everything that streams hold; what was told of them before is forgotten.
+    """Write everything that streams hold into the history, in place of what was written before.
 
     Raises:
         SubjectError: a stream cannot be read.

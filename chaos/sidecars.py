@@ -61,7 +61,7 @@ class Sidecar:
         return process.pid if process is not None and process.returncode is None else 0
 
     def send(self, number: signal.Signals, meaning: str) -> int:
-        """Send a signal to the process, if there is one, and tell of it; which process."""
+        """Send a signal to the process, if there is one, and record it; returns its id, or 0."""
         pid = self.pid
         if pid and self._process is not None:
             if meaning in ("killed", "asked to stop"):
@@ -72,7 +72,7 @@ class Sidecar:
         return pid
 
     async def gone(self, pid: int) -> None:
-        """Wait until that process is no more."""
+        """Wait until that process has ended."""
         while self.pid == pid:
             await asyncio.sleep(0.01)
 

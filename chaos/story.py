@@ -56,7 +56,7 @@ class Disturbance:
 
     Attributes:
         kind: the fault's, or `sidecar ended`.
-        crash: a sidecar ended without having finished what it had in hand.
+        crash: a sidecar ended with messages in flight.
     """
 
     kind: str
@@ -134,9 +134,9 @@ class Story:
         return known
 
     def crashed(self, begin: float, end: float) -> bool:
-        """Whether a sidecar crashed in a stretch of time, or another may have taken over what it had in hand.
+        """Whether a sidecar crashed in a stretch of time, or another may have taken over its messages in flight.
 
-        One that is stopped while its server is away cannot ask for what was on its way (`rule.drain_incomplete`).
+        One that is stopped while its server is down cannot ask for messages in flight (`rule.drain_incomplete`).
         A replica that loses its lease, paused or cut off, is not allowed to publish what it had received.
         """
         if int(self.run.get("replicas", 1)) > 1:
@@ -244,7 +244,7 @@ class _Reader:
                 for rule, counters in last["counters"].items():
                     self._counters[pid, rule] = counters
                 if event["expected"] == "asked to stop" and event["code"] == 0:
-                    # What it had in hand it has finished; but until the next is ready, nobody listens.
+                    # It has finished what was in flight; but until the next one is ready, none is subscribed.
                     self._away.setdefault(replica, at)
                     return
                 self._down.setdefault(replica, at)

@@ -1,4 +1,4 @@
-"""The run as a picture: faults as bands, throughput and lag as lines, violations as marks; one page by itself."""
+"""The run as a picture: faults as bands, throughput and lag as lines, violations as marks; one self-contained page."""
 
 from __future__ import annotations
 

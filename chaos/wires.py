@@ -36,7 +36,7 @@ class Wire:
         self.url = f"nats://127.0.0.1:{self._listener.sockets[0].getsockname()[1]}"
 
     def cut(self) -> None:
-        """Break every connection, what is on its way is lost; and take no new one until `mend`."""
+        """Break every connection, losing what is in flight, and accept no new one until `restore`."""
         self._refusing = True
         self.reset()
 
@@ -54,8 +54,8 @@ class Wire:
         """Pass bytes on slowly."""
         self._slow = True
 
-    def mend(self) -> None:
-        """Work as a wire should."""
+    def restore(self) -> None:
+        """End every fault."""
         self._refusing = self._slow = False
         self._flowing.set()
 
@@ -63,7 +63,7 @@ class Wire:
         """Cut, and listen no more."""
         assert self._listener is not None
         self._listener.close()
-        self.mend()
+        self.restore()
         self.reset()
         await asyncio.gather(*self._passing)
 

@@ -1,4 +1,4 @@
-"""The workload: producers that know what was stored, a worker that gives jobs up, and whoever listens."""
+"""The workload: producers that know what was stored, a worker that gives jobs up, and subscribers."""
 
 from __future__ import annotations
 
@@ -137,11 +137,11 @@ class Worker:
 
 
 class Listener:
-    """Hears a subject and tells of everything on it, in order.
+    """Subscribes to a subject and records everything on it, in order.
 
     Args:
         peer: the connection.
-        subject: what to hear; may hold wildcards.
+        subject: may hold wildcards.
         name: for the history.
         historian: where to tell.
         keeps_bodies: tell the payload as well (advisories), not only its digest.

@@ -68,7 +68,7 @@ async def record_options() -> list[str]:
 
 
 async def record_ignored() -> list[str]:
-    """What 2.9 ignored, and what becomes of it."""
+    """What 2.9 ignored, and the rule for it."""
     return await _recorded("2.9.10", _ignored)
 
 

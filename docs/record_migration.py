@@ -1,7 +1,7 @@
-"""Records docs/migration.md: runs the migration on real servers and prints what a terminal would show.
+"""Records docs/handoff.md: runs the migration on real servers and prints what a terminal would show.
 
     python -m docs.record_migration            # prints the transcript
-    python -m docs.record_migration --write    # and puts it into docs/migration.md
+    python -m docs.record_migration --write    # and puts it into docs/handoff.md
 
 Every line of output is that of a real process. Only the port and the folder are replaced, by 4222 and /data, and long
 log lines are cut.
@@ -29,7 +29,7 @@ from nats_bridge.transforms.dialect import NEWEST
 from nats_bridge.transforms.source_record import HEADER
 from nats_bridge.transforms.sourcing import compile_sourcing
 
-PAGE = Path(__file__).parent / "migration.md"
+PAGE = Path(__file__).parent / "handoff.md"
 MARK = "<!-- recorded by docs/record_migration.py -->"
 ENTRY = {"name": "ORDERS", "subject_transforms": [{"src": "orders.eu.*", "dest": "eu.{{wildcard(1)}}"}]}
 RULE = """rules:
@@ -220,7 +220,7 @@ async def _handoff(here: Recorder, config: Path) -> None:
 
 
 @click.command()
-@click.option("--write", is_flag=True, help="Put the transcript into docs/migration.md.")
+@click.option("--write", is_flag=True, help="Put the transcript into docs/handoff.md.")
 def main(write: bool) -> None:
     """Run the migration and print what a terminal shows."""
     lines = asyncio.run(record())

@@ -8,9 +8,9 @@ A walk stands between `<!-- the walk -->` and `<!-- the end of the walk -->`. It
 
 and, as comments that no reader sees, before a block:
 
-- `<!-- terminal: NAME -->`: this `sh` block is typed into a terminal of its own, and what it starts goes on.
+- `<!-- terminal: NAME -->`: this `sh` block is typed into a terminal of its own, and its program keeps running.
 - `<!-- terminal NAME shows -->`: this `text` block is what is new in that terminal, so many lines as the block has.
-- `<!-- terminal NAME: Ctrl-C -->`: no block; the reader is told to press it.
+- `<!-- terminal NAME: Ctrl-C -->`: no block; the reader presses it.
 - `<!-- when: COMMAND -->`: the next block waits until this command succeeds, as a reader waits by being slow.
 
 Ports 4222 and 8222, which the pages name, are replaced by free ones, and the folder in outputs by `.`.
@@ -57,7 +57,7 @@ _CHANGING: Final = re.compile(
     r"|\d{4}-\d\d-\d\d[T ][\d:.]+Z?|\b\d\d:\d\d:\d\d\b|bridge-[0-9a-f]+-\d+-\d+"
 )
 _LATENCY: Final = re.compile(r"(?:…(?: / …)?|-)$", re.MULTILINE)
-"""At the end of a rule's line in the status: none is told when no message has come for a while."""
+"""At the end of a rule's line in the status; absent when no message has come for a while."""
 _PAUSE: Final = 0.05
 """Seconds between two looks at something that is waited for."""
 
@@ -100,7 +100,7 @@ def steps(page: str) -> list[Step]:
             found.append(Step("when", match["when"], span=span))
         elif match["shown"] is not None:
             if not watched:
-                raise ValueError(f"a text block of which nobody knows where it comes from: {match['shown']!r}")
+                raise ValueError(f"a text block of unknown origin: {match['shown']!r}")
             found.append(Step("shown", output=match["shown"], name=watched, span=span, language="text"))
             watched = ""
         elif file := _FILE.match(code):
@@ -179,7 +179,7 @@ class _Reader:
         self._terminals: dict[str, _Terminal] = {}
 
     def leave(self) -> None:
-        """End everything that goes on."""
+        """End every running program."""
         for terminal in reversed(self._terminals.values()):
             terminal.end(signal.SIGTERM)
         self._shell.end()
@@ -265,7 +265,7 @@ class _Shell:
 
 
 class _Terminal:
-    """A terminal in which something goes on."""
+    """A terminal with a running program."""
 
     def __init__(self, code: str, environment: dict[str, str], work: Path, place: Path) -> None:
         self._place = place

@@ -1,7 +1,7 @@
 """A transform applied to a whole Arrow array of subjects.
 
 Theory of operation: the engine's own function, in a loop over the array, is the meaning of everything here. Profiles
-asked for two shorter ways (docs/spark.md has the figures): `partition` hashes byte by byte, slowly in Python, and with
+asked for two shorter ways (figures: docs/benchmarks.md): `partition` hashes byte by byte, slowly in Python, and with
 numpy for all subjects at once; and where a destination is made of literals, wildcards, `>` and partitions alone, Arrow
 cuts, compares and joins whole columns of tokens. Every subject must have the same answer in both ways, whatever its
 bytes are; tests/spark/test_subject_batch.py holds one against the other. Other functions take the loop. And where an

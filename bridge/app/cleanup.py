@@ -47,7 +47,7 @@ async def clean(settings: Settings, rules: Sequence[str]) -> list[str]:
                 lines.append(f"rule '{rule.name}': {what} lease in bucket '{leases.bucket}'")
         for rule in chosen:
             if not durables[rule.name]:
-                lines.append(f"rule '{rule.name}': nothing to remove: it leaves nothing behind")
+                lines.append(f"rule '{rule.name}': nothing to remove: it keeps nothing on a server")
             for durable in durables[rule.name]:
                 what = await _remove(links[durable.connection].api, durable)
                 lines.append(f"rule '{rule.name}': {what} consumer '{durable.name}' of stream '{durable.stream}'")

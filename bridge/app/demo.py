@@ -1,4 +1,4 @@
-"""The demo: a server, a stream, native republish beside the bridge's, and whether they agree."""
+"""The demo: a server, a stream, native republish next to the bridge's, and whether they agree."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ class _Seen:
 
 
 async def demonstrate(url: str) -> Outcome:
-    """Create a stream with native republish, run a sidecar beside it, publish, and collect both results.
+    """Create a stream with native republish, run a sidecar next to it, publish, and collect both results.
 
     Args:
-        url: a server with JetStream, new enough for what is shown (2.10 or newer).
+        url: a server with JetStream, 2.10 or newer.
     """
     client = WireClient()
     await client.connect(url)
@@ -110,7 +110,7 @@ async def demonstrate(url: str) -> Outcome:
 
 
 def command(version: str = "2.15.1") -> int:
-    """Run the demo and print it; the exit code says whether both sides agree.
+    """Run the demo and print it; return the exit code: 0 if both sides agree.
 
     Raises:
         ServersError: no server of that version could be had.

@@ -1,7 +1,7 @@
-"""What the C library does with freed memory: it keeps some, for the next read.
+"""Tunes the C library's allocator to keep some freed memory for the next read.
 
-A read of the socket and what is made of it take hundreds of kilobytes, which are freed a moment later. By default glibc
-gives such memory back to the system each time, and the next read has to touch every page again: with messages of 64 KiB
+A read of the socket and its results take hundreds of kilobytes, which are freed a moment later. By default glibc
+returns such memory to the kernel each time, and the next read has to touch every page again: with messages of 64 KiB
 that took a fifth of the sidecar's time.
 """
 

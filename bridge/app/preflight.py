@@ -1,4 +1,4 @@
-"""Looking at the cluster before anything runs: what `run` would refuse, said for every rule at once."""
+"""Checks the cluster before anything runs: reports what `run` would refuse, for every rule at once."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def with_server(
     """
     if server_url is not None:
         other: dict[str, object] = {"servers": (server_url,), "context": None}
-        if "@" in server_url:  # it says who we are, too
+        if "@" in server_url:  # it holds credentials, too
             other |= dict.fromkeys(("creds", "nkey_seed_file", "token_file", "user", "password_file"))
         connections = {name: connection.model_copy(update=other) for name, connection in settings.connections.items()}
         settings = settings.model_copy(update={"connections": connections})

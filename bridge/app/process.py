@@ -90,6 +90,6 @@ async def run(settings: Settings, config_path: Path, config_hash: str | None = N
 
 
 def _ended(error: BaseException) -> int:
-    """Say what ended the sidecar; the exit code."""
+    """Log what ended the sidecar; return the exit code."""
     _log.error("sidecar.ended", reason=str(error))
     return error.exit_code if isinstance(error, BridgeError) else 1

@@ -13,13 +13,13 @@ __all__ = ["ReadinessWatch"]
 
 _log = structlog.get_logger("bridge.rule")
 
-_PATIENCE = 10.0  # seconds for which a rule may be not ready before that is said
-_LOOK = 2.0  # seconds between two looks at all rules
+_PATIENCE = 10.0  # seconds for which a rule may be not ready before that is logged
+_LOOK = 2.0  # seconds between two checks of all rules
 _SAID_ELSEWHERE = ("waiting", "draining", "stopped", "failed")
 
 
 class ReadinessWatch:
-    """Looks at all rules of a sidecar.
+    """Watches the readiness of all rules of a sidecar.
 
     Args:
         seats: the rules at this moment.
@@ -31,7 +31,7 @@ class ReadinessWatch:
         self._told: set[str] = set()
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             self.look(loop.time())

@@ -23,7 +23,7 @@ def listen_early() -> None:
 
 
 def hangup_came() -> bool:
-    """Whether there was a SIGHUP meanwhile; told once."""
+    """Whether a SIGHUP arrived since; True only once."""
     came = bool(_hangups)
     _hangups.clear()
     return came

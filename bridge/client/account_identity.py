@@ -1,10 +1,10 @@
 """Which connections reach the same account: what one publishes, another receives.
 
 Theory of operation. Each connection subscribes to an inbox, and each publishes on the inboxes of the others, all at the
-same time. A message that arrives says yes. On one server, its absence after a PONG on both connections says no. Between
-two servers nothing can say no for certain: a route, gateway or leafnode passes the new subscription on a moment later.
-The first answer waits as long as the way there may take, judged by the two round trips; then the connections keep
-publishing for some seconds more, and an answer that comes late is reported.
+same time. A message that arrives proves that two connections share an account. On one server, its absence after a PONG
+on both connections proves that they do not. Between two servers nothing proves that: a route, gateway or leafnode may
+propagate the new subscription a moment later. The first answer waits for the time that propagation may take, estimated
+from the two round trips; then the connections keep publishing for some seconds, and a late answer is reported.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Pair", "SharedAccounts", "same_account", "same_stream"]
 Pair: TypeAlias = frozenset[Link]
 """Two connections."""
 
-_FORWARDING = 0.05  # seconds for servers to pass a subscription on, beside the round trips
+_FORWARDING = 0.05  # seconds for servers to propagate a subscription, in addition to the round trips
 _ANSWER_LIMIT = 10.0  # seconds for a server to answer a PING
 _LATE = 5.0  # seconds in which a late answer still counts
 _PAUSE, _LATE_PAUSE = 0.01, 0.25  # seconds between two publications
@@ -47,7 +47,7 @@ async def same_account(one: Link, other: Link, *, patiently: bool = False) -> bo
 
 
 async def same_stream(link: Link, info: Json) -> bool | None:
-    """Whether a connection reaches the stream that another one reaches; None if its user may not look.
+    """Whether a connection reaches the stream that another one reaches; None if its user may not ask.
 
     Args:
         link: the connection.
@@ -127,7 +127,7 @@ class SharedAccounts:
 
 
 class _Asking:
-    """One round of questions; its subscriptions are open from `open` to `close`."""
+    """One round of probes; its subscriptions are open from `open` to `close`."""
 
     def __init__(self, pairs: set[Pair]) -> None:
         self._pairs = pairs
@@ -167,7 +167,7 @@ class _Asking:
             await subscription.release()
 
     async def until_likely(self) -> None:
-        """Publish until each pair has an answer, or the message would be expected to have come."""
+        """Publish until each pair has an answer, or its message should have arrived."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         while waiting := self.doubtful:
@@ -178,7 +178,7 @@ class _Asking:
             await self._hear(min(_PAUSE, left))
 
     async def late(self) -> AsyncIterator[set[Pair]]:
-        """Keep publishing for a while; the pairs that turn out to be heard."""
+        """Keep publishing for some seconds; return the pairs whose messages arrived."""
         loop = asyncio.get_running_loop()
         end = loop.time() + _LATE
         while (waiting := self.doubtful) and loop.time() < end:

@@ -1,11 +1,11 @@
-"""What the server says about removed messages: API audit advisories of one account.
+"""Removed messages, as the server reports them: API audit advisories of one account.
 
-Every delete and purge request is audited (`$JS.EVENT.ADVISORY.API`), as are stream updates; publishes, limits and
-expiry are not. The advisories come apart from the messages. Their time stamps say which messages were stored later, so
-one that comes early does no harm; one that comes late does: a known divergence of `Nats-Last-Sequence`.
+The server audits every delete and purge request (`$JS.EVENT.ADVISORY.API`), and stream updates; not publishes,
+limits and expiry. Advisories are not ordered with the messages. Their time stamps show which messages were stored
+later, so an early one does no harm; a late one does: a known divergence of `Nats-Last-Sequence`.
 
-Requests of any kind are audited, so all rules of a connection share one subscription: with one each, a hundred rules
-would receive every request that any of them makes a hundred times.
+The server audits requests of any kind, so all rules of a connection share one subscription: with one each, a hundred
+rules would receive each other's requests a hundred times.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ Removal: TypeAlias = Deleted | Purged | Changed
 
 
 class Removals:
-    """The advisories of one connection, for all that follow a stream of it.
+    """The advisories of one connection, for every rule that follows one of its streams.
 
     Args:
         client: the connection.
@@ -75,14 +75,14 @@ class Removals:
         self._changing = asyncio.Lock()
 
     async def follow(self, stream: str, told: Callable[[Removal], None]) -> None:
-        """Call `told` with what is removed from a stream from now on; it must not raise and must not wait."""
+        """Call `told` with each removal from a stream from now on; it must not raise and must not block."""
         async with self._changing:
             self._followers.setdefault(stream, []).append(told)
             if self._subscription is None:
                 self._subscription = await self._client.subscribe_batches(AUDIT_SUBJECT, self._on_batch)
 
     async def leave(self, stream: str, told: Callable[[Removal], None]) -> None:
-        """Call it no more."""
+        """Stop calling it."""
         async with self._changing:
             followers = self._followers.get(stream, [])
             if told in followers:
@@ -102,9 +102,9 @@ class Removals:
 
 
 def read_audit(data: bytes) -> Removal | None:
-    """What an audit advisory means for a stream; None for refused requests and for all other requests.
+    """Return what an audit advisory means for a stream; None for refused requests and for all other requests.
 
-    Any user that may publish on the subject can send anything: what is no advisory is None, too.
+    Any user that may publish on the subject can send anything: None for what is not an advisory, too.
     """
     try:
         return _read(data)

@@ -21,21 +21,21 @@ __all__ = ["Link", "open_link"]
 
 _log = structlog.get_logger("bridge.connection")
 
-_PING = 10  # seconds between two questions whether the server is still there; the third without an answer ends it
+_PING = 10  # seconds between two PINGs; the third without a PONG ends the connection
 _RECONNECT_WAIT = 0.25  # seconds between two attempts on the same server
 
 
 class Link:
-    """One named connection: the client, its API, and what happens to it.
+    """One named connection: its client, its API, and its events.
 
     Attributes:
         name: as in the configuration.
         client: the raw-capable client.
         api: the JetStream API of the connection's account.
-        removals: what the server says about removed messages of that account.
-        servers: the addresses that it was given, without user names and passwords.
-        reconnects: how often it was back after a loss.
-        last_error: what went wrong last, and when.
+        removals: the server's advisories about removed messages of that account.
+        servers: the configured addresses, without user names and passwords.
+        reconnects: how often it reconnected.
+        last_error: the last error, and when it occurred.
     """
 
     def __init__(self, name: str) -> None:
@@ -76,13 +76,13 @@ class Link:
         self._refusal_listeners.append(listener)
 
     def forget(self, *listeners: Callable[..., None]) -> None:
-        """Call these no more, whatever they listened to."""
+        """Stop calling these listeners, whatever they listened to."""
         for kind in self._listeners:
             kind[:] = [known for known in kind if known not in listeners]
 
     @property
     def listeners(self) -> int:
-        """How many listeners are called, whatever they listen to."""
+        """The number of listeners, whatever they listen to."""
         return sum(map(len, self._listeners))
 
     @property
@@ -96,13 +96,14 @@ class Link:
     async def connected(self) -> None:
         """Wait until the connection is up, its subscriptions included."""
         await self._up.wait()
-        # nats-py knows of a loss before it tells: until then both would be true, and a caller that loops would spin.
+        # nats-py notices a loss before it reports it: until then both would be true, and a caller that loops would
+        # spin.
         while not self.client.is_connected:
             await self._down.wait()
             await self._up.wait()
 
     async def flush(self) -> bool:
-        """Wait until the server has handled all that was written; False if the connection broke meanwhile."""
+        """Wait until the server has handled everything written; False if the connection broke first."""
         if not self.client.is_connected:
             return False
         if self._down.is_set():
@@ -121,7 +122,7 @@ class Link:
         await self.client.close()
 
     def set_up(self) -> None:
-        """The connection is usable."""
+        """Notify the listeners that the connection is usable."""
         self.was_up = True
         self._down.clear()
         self._up.set()
@@ -168,7 +169,7 @@ class Link:
             _log.warning("connection.error", connection=self.name, error=_plain(error))
             self._remember(_plain(error))
         elif _decides(error):
-            # A server that is away is tried again and nothing is said; one that does not want us is another matter.
+            # nats-py retries an unreachable server silently; only a server that refuses the credentials is reported.
             _log.error("connection.not_let_in", connection=self.name, reason=_plain(error), meaning="tried again")
             self._remember(_plain(error))
 
@@ -201,7 +202,7 @@ async def open_link(name: str, options: Mapping[str, Any], *, client_name: str) 
             return
         failures.append(error)
         if sum(map(_decides, failures)) == len(options["servers"]):
-            limit.reschedule(0)  # every server has said no: waiting would not help
+            limit.reschedule(0)  # every server has refused: waiting would not help
 
     try:
         # nats-py tries the servers without end with -1, also at the start; the time limit ends that.
@@ -227,7 +228,7 @@ async def open_link(name: str, options: Mapping[str, Any], *, client_name: str) 
         if isinstance(cause, ClearTextError):
             raise ConfigError(
                 f"connection '{name}': {_redacted(servers)} offers no TLS, which the connection asks for, so nothing"
-                " was sent: turn TLS on there, or say nats:// and leave out tls"
+                " was sent: turn TLS on there, or write nats:// and leave out tls"
             ) from None
         if isinstance(cause, ssl.SSLError):
             raise CredentialsError(

@@ -1,4 +1,4 @@
-"""The connections of a configuration: opened all or none, and closed when nobody needs them any more."""
+"""The connections of a configuration: opened all or none, and closed when no rule needs them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def open_links(settings: Settings, names: Iterable[str]) -> dict[str, Link
     """Open the named connections; none stays open when one fails.
 
     Raises:
-        ServerUnreachableError, CredentialsError, ConfigError: as `open_link` and `connect_options` say.
+        ServerUnreachableError, CredentialsError, ConfigError: as `open_link` and `connect_options` raise them.
     """
     wanted = {name: connect_options(settings.connections[name], name) for name in sorted(names)}
     opening = {
@@ -46,7 +46,7 @@ async def open_links(settings: Settings, names: Iterable[str]) -> dict[str, Link
 
 
 async def close_links(links: Iterable[Link]) -> None:
-    """Close connections; one whose server takes nothing more is left to the end of the process."""
+    """Close connections; the process's end closes one whose server no longer reads."""
     for link in links:
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(_CLOSE):

@@ -1,9 +1,8 @@
 """A TCP socket that sends nothing of what was written under a gate that holds it back.
 
-A process that is stopped for a while (SIGSTOP, a debugger, a machine that sleeps) resumes where it was: what it had
-written before, and the operating system had not taken, would be sent then, before any other code of ours runs. So the
-question is asked where the bytes leave the process. A refusal breaks the connection, and all that is unsent goes with
-it.
+A process that was stopped (SIGSTOP, a debugger, a suspended machine) resumes where it was: bytes that it had written,
+and that the kernel had not accepted, would be sent then, before any other code of ours runs. So the check is made where
+the bytes leave the process. A refusal breaks the connection and discards what is unsent.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ class GatedSocket(socket.socket):
     """A socket for one connection.
 
     Attributes:
-        gates: those under which there is something that has not been sent.
+        gates: those under which bytes are still unsent.
     """
 
     gates: set[Gate]
@@ -58,7 +57,7 @@ class GatedSocket(socket.socket):
         raise first or OSError(f"no address of {host}")
 
     def drop_after(self, seconds: float) -> None:
-        """Break the connection when the other side has not taken what was sent for so long, where the system can."""
+        """Break the connection when the other side has not acknowledged bytes for so long, where the system can."""
         if _USER_TIMEOUT is not None:
             self.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, max(int(seconds * 1000), 1))
 

@@ -117,10 +117,10 @@ class JetStreamApi:
         return await self._patiently(lambda: self._request_once(subject, payload, headers))
 
     async def acknowledge(self, reply: bytes) -> None:
-        """Acknowledge a message by its reply subject, and wait until its consumer has taken note.
+        """Acknowledge a message by its reply subject, and wait until its consumer has processed it.
 
         Raises:
-            ApiError: no answer in time, or the consumer is gone.
+            ApiError: no answer in time, or the consumer does not exist.
         """
         await self._patiently(lambda: self._answer_to(reply.decode(), b"+ACK"))
 
@@ -161,8 +161,8 @@ class JetStreamApi:
     def _has_leader(self, stream: str, info: Json) -> bool:
         """Whether the answer about a consumer is its leader's.
 
-        A server that was just started answers with what it knew when it ended: before it has found the leader, and at
-        first as if it were in no cluster.
+        A restarted server answers from its old state until it has found the leader, and at first as if it were in
+        no cluster.
         """
         cluster = info.get("cluster")
         return stream not in self._in_clusters if cluster is None else bool(cluster.get("leader"))
@@ -242,7 +242,7 @@ class JetStreamApi:
         silent: list[str] = []
         while True:
             page = await self.request("STREAM.LIST", {"offset": len(listed) + len(silent)})
-            # A cluster names the streams of which nothing was heard in time; they count for the offset.
+            # A cluster lists the streams whose leader did not answer in time; they count for the offset.
             found, missing = page.get("streams") or [], page.get("missing") or []
             listed += found
             silent += missing
@@ -262,8 +262,8 @@ class JetStreamApi:
     async def consumer_info(self, stream: str, consumer: str, *, patience: float | None = None) -> Json | None:
         """`CONSUMER.INFO`; None if there is no such consumer; `patience` as in `request`.
 
-        A cluster's server that has just started answers for a moment as if it were in no cluster, also that there is no
-        such consumer, and before the others do. Of a stream in a cluster that is believed when it is said repeatedly.
+        A cluster's server that has just started answers for a moment as if it were in no cluster, even that the
+        consumer does not exist, and before the others do. For a stream in a cluster, only a repeated answer counts.
         """
         subject = f"CONSUMER.INFO.{stream}.{consumer}"
         info = await self._unless(CONSUMER_NOT_FOUND, subject, patience=patience)
@@ -288,10 +288,10 @@ class JetStreamApi:
         return await self._unless(CONSUMER_NOT_FOUND, f"CONSUMER.DELETE.{stream}.{consumer}", gate=gate) is not None
 
     async def forget_ephemeral(self, stream: str, consumer: str) -> None:
-        """Delete an ephemeral consumer that nobody listens to any more.
+        """Delete an ephemeral consumer that has no subscriber any more.
 
-        Where the user may not, that is seen once, and the server removes such consumers when they are inactive, seconds
-        later.
+        Where the user lacks the permission, only the first attempt is made, and the server removes inactive consumers
+        seconds later.
 
         Raises:
             ApiError: the server refuses, or does not answer.
@@ -304,14 +304,15 @@ class JetStreamApi:
             self._not_to_delete_from.add(stream)
 
     async def stored_message(self, stream: str, sequence: int) -> StoredMessage | None:
-        """A stored message by its sequence, as the stream's leader has it; None if it is gone, or the stream is.
+        """Return a stored message by its sequence, from the stream's leader; None if the message or the stream does not
+        exist.
 
         Everything is exact but a subject that is not UTF-8: there JSON holds U+FFFD instead of the bytes.
         """
         return await self._stored(stream, {"seq": sequence})
 
     async def last_message(self, stream: str, subject: str) -> StoredMessage | None:
-        """The newest message of a subject that the server finds, in the same way: the next one's predecessor."""
+        """Return the newest message of a subject, in the same way: the next one's predecessor."""
         return await self._stored(stream, {"last_by_subj": subject})
 
     async def _stored(self, stream: str, which: Json) -> StoredMessage | None:

@@ -5,7 +5,7 @@ the system's certificate authorities, twice, before there is any connection. So 
 that has it loaded late (`importlib.util.LazyLoader`): nats-py gets the module, and the first use of one of its
 attributes loads it, as does the next import. Nothing is replaced, and WebSockets work.
 
-The rest of the bridge imports nats-py from here; who imported it before has loaded aiohttp already.
+The rest of the bridge imports nats-py from here; an earlier import elsewhere would have loaded aiohttp.
 """
 
 from __future__ import annotations

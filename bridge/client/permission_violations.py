@@ -10,12 +10,12 @@ _VIOLATION = re.compile(r'permissions violation for (publish|subscription) to "(
 
 
 def refused_publication(text: str) -> bytes:
-    """The subject that may not be published to, in lower case as the client tells it; empty if it is not about that."""
+    """Return the subject that may not be published to, in lower case as nats-py gives it; else empty."""
     return _subject(text, "publish")
 
 
 def refused_subscription(text: str) -> bytes:
-    """The subject that may not be subscribed to, in lower case; empty if it is not about that."""
+    """Return the subject that may not be subscribed to, in lower case; else empty."""
     return _subject(text, "subscription")
 
 

@@ -37,7 +37,7 @@ class RawRequests:
         self._subscription: BatchSubscription | None = None
 
     async def open(self) -> None:
-        """Be ready for answers."""
+        """Subscribe to answers."""
         inbox = self._link.client.new_inbox()
         self._inbox = inbox.encode()
         self._subscription = await self._link.client.subscribe_batches(f"{inbox}.*", self._answered)
@@ -45,7 +45,7 @@ class RawRequests:
         await self._link.flush()
 
     async def close(self) -> None:
-        """Wait for no more answers."""
+        """Unsubscribe, and stop waiting for answers."""
         self._link.forget(self._disconnected)
         self._disconnected()
         if self._subscription is not None:
@@ -54,7 +54,7 @@ class RawRequests:
     def send(
         self, subject: bytes, block: bytes, payload: bytes, gate: Gate = ALWAYS_OPEN
     ) -> asyncio.Future[Delivered | None]:
-        """Write a request at once, on a connection that is up, under an open gate; the answer, None if none comes."""
+        """Write a request at once, on a live connection, under an open gate; return the answer, None without one."""
         reply = b"%b.%d" % (self._inbox, next(self._numbers))
         answer = self._waiting[reply] = asyncio.get_running_loop().create_future()
         answer.add_done_callback(lambda _: self._waiting.pop(reply, None))

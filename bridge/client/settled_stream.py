@@ -9,15 +9,15 @@ from nats_bridge.bridge.client.jetstream_api import JetStreamApi, Json
 __all__ = ["settled_stream"]
 
 _LOOKS = 40
-_PAUSE = 0.25  # seconds between two looks
+_PAUSE = 0.25  # seconds between two requests
 
 
 async def settled_stream(api: JetStreamApi, stream: str, handled: int, created: str = "") -> Json:
-    """`STREAM.INFO`, asked until the stream ends no earlier than what was read from it.
+    """Request `STREAM.INFO` until the stream's end is not before what was read from it.
 
-    A leader that was just elected can answer before it has taken in all that it has; taken at its word, a rule would go
-    back and read messages again that it has handled. Only when the end stays where it is, some seconds long, has the
-    stream really lost it. A stream with one replica has no such moment: what it says counts at once.
+    A new leader can answer before it has caught up with its Raft log; a rule that trusted it would move back and read
+    handled messages again. Only if the end is the same for some seconds has the stream really lost messages. A stream
+    with one replica has no such moment: its first answer counts.
 
     Args:
         api: the connection's API.

@@ -17,7 +17,7 @@ _SUBJECTS = tuple(f"$JS.EVENT.ADVISORY.STREAM.{what}.*" for what in ("CREATED", 
 
 
 class StreamEvents:
-    """What happens to the streams of a connection's account; several events at once count as one.
+    """Events of the streams of a connection's account; several at once count as one.
 
     Args:
         link: the connection.

@@ -1,4 +1,4 @@
-"""Tasks that end for certain, and leave nothing behind."""
+"""Tasks whose end is certain, with nothing left over."""
 
 from __future__ import annotations
 

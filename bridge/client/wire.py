@@ -1,4 +1,4 @@
-"""The wire: a nats-py connection that hands on whole reads as batches of raw messages.
+"""A nats-py connection that delivers whole reads as batches of raw messages.
 
 nats-py stays the connection (servers, authentication, TLS, reconnecting, requests). Two things are ours, and only
 this module touches nats-py's internals to put them in place (`tests/live/test_wire.py` guards that they still fit):
@@ -8,8 +8,8 @@ this module touches nats-py's internals to put them in place (`tests/live/test_w
   one read holds for one subscription is handed over as one list.
 * the read size. Larger reads make larger batches when there is much to do, and change nothing when there is not.
 
-What a read holds for a hundred rules becomes a hundred batches, not one whenever the subscription changes; and what
-they write in answer leaves in one write, at the event loop's next turn.
+A read with messages for a hundred rules becomes a hundred batches, not one whenever the subscription changes; and
+what the rules then write leaves in one write, at the event loop's next turn.
 
 A subscription made with `subscribe_batches` gets its messages that way; all others go through nats-py untouched.
 """
@@ -43,20 +43,20 @@ Delivered: TypeAlias = tuple[bytes, bytes, bytes, bytes]
 
 READ_SIZE = 256 * 1024
 LARGE_WRITE = 16 * 1024
-"""Bytes from which putting writes together costs more than a call of the system for each."""
+"""Bytes from which joining writes costs more than a system call for each."""
 _LONGEST_MESSAGE = 256 * 1024 * 1024
-"""Bytes; servers take no larger ones. What claims to be longer is not the protocol, and is not waited for."""
+"""Bytes; servers accept no larger messages. A longer size is a protocol error, and is not waited for."""
 _LONGEST_LINE = 4 * 1024 * 1024
 """Bytes without a line end; INFO can be long in large clusters, nothing is that long."""
-_SMALL = 300  # bytes behind its first line within which a small message ends; larger ones are not searched for ends
-_SKIPPED = 8  # reads that are not tried to be cut as plain ones, after one that was none
+_SMALL = 300  # bytes after its first line within which a small message ends; larger ones are not searched for ends
+_SKIPPED = 8  # reads for which the plain parser is not tried, after one that it could not parse
 _DELIVERY_SPACES = 4  # in the first line of a message with a reply subject
 _CONTROL_STATUS = b"NATS/1.0 100"
 _ACK_PREFIX = b"$JS.ACK."
 _CONNECT_ANEW = re.compile("authorization violation|authentication (expired|revoked|timeout)|maximum payload violation")
-"""What a server says before it closes a connection that may be taken up again: the user's time is over, or the user is
-not known any more, and the next connect reads the credentials again; or a reload has lowered `max_payload`, which no
-server tells (2.9.10, 2.10.27, 2.15.1) before the INFO of the next connection."""
+"""Errors before the server closes a connection that can be reconnected: the user's time is over or the user is unknown,
+and the next connect reads the credentials again; or a reload has lowered `max_payload`, which servers (2.9.10, 2.10.27,
+2.15.1) announce only in the INFO of the next connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +81,14 @@ class BatchSubscription:
             await self.client.stop_delivery(int(self.sid))
 
     async def release(self) -> None:
-        """Forget the subscription; whatever still arrives for it is dropped."""
+        """Forget the subscription; drop what still arrives for it."""
         self.client.release_route(self.sid)
         if not self.client.is_closed and not self.subscription._closed:
             await self.subscription.unsubscribe()
 
 
 class _WholeReads(asyncio.StreamReader):
-    """Hands on what the socket gave as it is; `asyncio`'s own reader copies it in and out of a buffer."""
+    """Returns reads of the socket as they are; `asyncio`'s own reader copies them in and out of a buffer."""
 
     def __init__(self, limit: int, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(limit=limit, loop=loop)
@@ -96,7 +96,7 @@ class _WholeReads(asyncio.StreamReader):
         self._events = loop
 
     async def read(self, n: int = -1) -> bytes:
-        # Bytes are in the buffer when they came while nobody was reading, or before whole lines had been read.
+        # The buffer holds bytes that came while no reader waited, or before whole lines had been read.
         if self._buffer or self.at_eof() or self.exception() is not None:  # type: ignore[attr-defined]
             return await super().read(n)
         self._next = self._events.create_future()
@@ -135,7 +135,7 @@ class _WideTransport(TcpTransport):
         self.is_left = False  # closing: write errors no longer matter
 
     def __bool__(self) -> bool:
-        # nats-py takes a transport that is not connected yet for none at all, and would put its own in place.
+        # nats-py treats a transport that is not connected yet as missing, and would install its own.
         return True
 
     async def connect(self, uri: ParseResult, buffer_size: int, connect_timeout: int) -> None:
@@ -180,7 +180,7 @@ class _WideTransport(TcpTransport):
 
         Args:
             payload: what to write.
-            gate: what must not be sent any more once it holds it back.
+            gate: the bytes are discarded if it closes before they are sent.
         """
         self.writes += 1
         if not self._gathered:
@@ -237,7 +237,7 @@ class _WideTransport(TcpTransport):
         return 0 if writer is None else self._gathered_size + writer.transport.get_write_buffer_size()
 
     def _forget_gates(self) -> None:
-        """What was written under a gate and is sent is not asked about any more."""
+        """Forget the gates of writes that have been sent."""
         gated, bare = self._socket, self._bare_io_writer
         if gated is None or not gated.gates or bare is None:
             return
@@ -287,7 +287,7 @@ class _BatchParser:
                     return
                 missing = self._wanted - before
                 if missing > 0 and self.bulk is None:
-                    # The rest of one message is known to be there: only that one is put together.
+                    # The rest of one message is complete: only that one is joined.
                     self._unread[-1] = chunk[:missing]
                     await self._cut(b"".join(self._unread), epoch, 0)
                     data, position = chunk, missing
@@ -303,7 +303,7 @@ class _BatchParser:
             position = await self._cut(data, epoch, position)
             self._hand_over()
         except (ValueError, IndexError, RecursionError) as error:
-            # For nats-py only this error ends the connection; on any other it would stop reading, and nobody knew.
+            # nats-py ends the connection only for this error; on any other it would silently stop reading.
             raise errors.ProtocolError(f"nats: cannot read what the server sent: {error}") from error
         if epoch == self._epoch and position < len(data):
             rest = data[position:]
@@ -311,17 +311,17 @@ class _BatchParser:
             self._unread_size = len(rest)
 
     def _hand_over(self) -> None:
-        """Give each subscription what was read for it."""
+        """Deliver to each subscription the messages that were read for it."""
         batches, self._sorted = self._sorted, {}
         for route, batch in batches.values():
             route.on_batch(batch)
 
     def _cut_plain(self, data: bytes, position: int) -> int:
-        """Sort messages as most are: small, without headers, and no line end in the payload.
+        """Sort common messages: small, without headers, and no line end in the payload.
 
         Cutting a whole read at its line ends takes a third less time than going from message to message. The first
-        message that is of another kind ends it; and the first one tells whether there are reply subjects: deliveries
-        of consumers have them, answers have none.
+        message of another kind ends it; the first one shows whether there are reply subjects: deliveries of consumers
+        have them, answers do not.
 
         Returns:
             The position after the last message that was sorted.
@@ -443,7 +443,7 @@ class _BatchParser:
                 and block.startswith(_CONTROL_STATUS)
                 and not reply.startswith(_ACK_PREFIX)
             ):
-                # The others' batches may wait; this one's messages come before what was said behind them.
+                # The others' batches may wait; this one's messages come before the control message after them.
                 del self._sorted[sid]
                 current = b""
                 if batch:
@@ -486,7 +486,7 @@ def _size(size: int) -> int:
 
 
 def _spaced_subject(fields: list[bytes], behind: int) -> list[bytes]:
-    """The fields of a delivery whose subject holds spaces; `behind` is the number of fields after it."""
+    """The fields of a delivery whose subject holds spaces; `behind` is the number of fields after the subject."""
     return [fields[0], b" ".join(fields[1:-behind]), *fields[-behind:]]
 
 
@@ -565,7 +565,7 @@ class WireClient(Client):
         return context
 
     def read_in_bulk(self, take: Callable[[bytes], int] | None) -> None:
-        """Install a handler that gets each read before it is cut into messages.
+        """Install a bulk handler that gets each read before it is parsed.
 
         Args:
             take: handles whole protocol operations at the front of what it is given, as many as it likes, and returns
@@ -575,7 +575,7 @@ class WireClient(Client):
 
     @property
     def server_id(self) -> str:
-        """What the connected server calls itself; no two servers are called the same."""
+        """The connected server's id, which is unique."""
         return str(self._server_info.get("server_id", ""))
 
     def release_route(self, sid: bytes) -> None:
@@ -595,11 +595,11 @@ class WireClient(Client):
     def write_raw(self, data: bytes, gate: Gate = ALWAYS_OPEN) -> None:
         """Write protocol bytes (whole operations) in this turn of the event loop, past nats-py's buffer.
 
-        Only when `is_connected`. What is written afterwards in any other way is sent behind it.
+        Only when `is_connected`. What is written afterwards in any other way is sent later.
 
         Args:
             data: the bytes.
-            gate: open now; what of the bytes has not left the process when it no longer may is not sent, and the
+            gate: open now. If it closes before all bytes have left the process, the rest is not sent, and the
                 connection is broken instead.
         """
         self._wide.gather(data, gate)
@@ -628,7 +628,7 @@ class WireClient(Client):
         return asked
 
     async def _send_ping(self, future: asyncio.Future[Any] | None = None) -> None:
-        # What `flush` of nats-py waits for, too.
+        # nats-py's `flush` waits for them, too.
         self._write_pending()
         await super()._send_ping(future)
 

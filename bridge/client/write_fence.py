@@ -1,7 +1,7 @@
-"""Whether a rule may write at this moment: asked before every batch that is written, by whatever kind of rule.
+"""Whether a rule may write at this moment: every kind of rule asks before each batch.
 
-A sidecar that runs alone always may. Among replicas, only the one that holds the rule's lease may, and only as long as
-nobody else can hold it (see `bridge.rules.leadership`).
+A sidecar without replicas always may. Among replicas, only the holder of the rule's lease may, and only while no other
+replica can hold it (see `bridge.rules.leadership`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ["ALWAYS_OPEN", "Gate"]
 
 
 class Gate(Protocol):
-    """What writers of a rule ask."""
+    """Decides whether a rule may write."""
 
     @property
     def is_open(self) -> bool:
@@ -20,11 +20,11 @@ class Gate(Protocol):
 
     @property
     def holds_back(self) -> bool:
-        """Whether what was written while it was open, and has not left the process, must not leave any more."""
+        """Whether unsent bytes that were written while it was open must be discarded."""
 
     @property
     def unsent_for(self) -> float | None:
-        """Seconds for which the operating system may try to send what was written; None for as long as it likes."""
+        """Seconds for which the kernel may try to send what was written; None without a limit."""
 
     async def opened(self) -> None:
         """Wait until writing is allowed; where it never will be, until the rule is stopped."""
@@ -42,4 +42,4 @@ class _AlwaysOpen:
 
 
 ALWAYS_OPEN: Gate = _AlwaysOpen()
-"""The gate where nobody else could write."""
+"""The gate where no other replica could write."""

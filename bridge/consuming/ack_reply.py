@@ -1,4 +1,4 @@
-"""The reply subject of a delivered message, which tells where the message stands in its stream and its consumer."""
+"""The reply subject of a delivered message, which holds its sequences in the stream and the consumer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class AckReply(NamedTuple):
     """The numbers in a delivered message's reply subject.
 
     `$JS.ACK.<stream>.<consumer>.<deliveries>.<stream seq>.<consumer seq>.<time ns>.<pending>`, or with a domain and
-    an account hash before the stream and one token behind.
+    an account hash before the stream and one token at the end.
     """
 
     deliveries: int

@@ -33,8 +33,8 @@ class IntakeCounters:
         recovered: missing deliveries that were read again from the stream.
         lost: missing deliveries that the stream no longer holds.
         reconnects: times that the rule resumed after a lost connection.
-        recreated_consumers: times that the rule's consumer was gone and was made anew.
-        recreated_streams: times that the stream itself was a new one.
+        recreated_consumers: times that the rule's consumer had been deleted and was recreated.
+        recreated_streams: times that the stream itself was recreated.
     """
 
     received: int = 0

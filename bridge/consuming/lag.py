@@ -1,9 +1,9 @@
-"""How many messages a stream still holds for a rule, asked of its server while no delivery tells it.
+"""The lag of a rule: how many messages its stream still holds for it, polled while no delivery says so.
 
-Theory of operation. Each delivery says how many messages follow it, which costs nothing. A rule to which nothing comes
-hears nothing either: because there is nothing, because its target is away or full, because its consumer is gone, or
-because it has just taken over from another replica. Then the server is asked, every few seconds: the rule's consumer,
-which knows best, or, where there is none, the stream. What cannot be asked is unknown, never nought.
+Theory of operation. Each delivery holds the number of pending messages, which costs nothing. A rule may get no
+deliveries: because there are no messages, because its target is down or full, because its consumer was deleted, or
+    because it has just taken over from another replica. Then it polls the server every few seconds: its consumer, which
+    is exact, or the stream where there is no consumer. A lag that cannot be requested is unknown, never zero.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from nats_bridge.bridge.observability.rule_metrics import Backlog
 
 __all__ = ["LagWatch", "Reader", "Standpoint", "waiting_behind"]
 
-_LOOK = 1.0  # seconds between two looks at whether something was delivered
+_LOOK = 1.0  # seconds between two checks whether something was delivered
 _QUIET = 2.0  # seconds without a delivery, after which the server is asked
-_AGAIN, _AGAIN_IDLE = 2.0, 5.0  # seconds between two questions; the same, where nothing waits
+_AGAIN, _AGAIN_IDLE = 2.0, 5.0  # seconds between two requests; the same, where nothing waits
 
 
 @dataclass(frozen=True, slots=True)
 class Standpoint:
-    """Where a rule stands in a stream.
+    """The position of a rule in a stream.
 
     Attributes:
         stream: its name.
-        created: which stream of that name, as `STREAM.INFO` tells it.
+        created: the stream's creation time, as in `STREAM.INFO`.
         filters: only these subjects; none for all.
-        handled: the stream sequence up to which nothing is left to be taken.
-        direct: another consumer must not be made, not even for a moment: the stream would keep messages for it.
+        handled: the stream sequence up to which everything was read.
+        direct: no other consumer may be created, not even for a moment: the stream would keep messages for it.
     """
 
     stream: str
@@ -47,18 +47,18 @@ class Standpoint:
 
 
 class Reader(Protocol):
-    """Who reads a stream."""
+    """A reader of a stream, which has a lag."""
 
     @property
     def standpoint(self) -> Standpoint | None:
-        """Where it stands; None if that is not known yet."""
+        """Its position; None if that is not known yet."""
 
     async def not_taken(self) -> int | None:
-        """How many messages its consumer has for it that it has not taken; None if there is no consumer to ask."""
+        """The number of messages that its consumer holds for it; None without a consumer."""
 
 
 async def waiting_behind(api: JetStreamApi, at: Standpoint) -> int | None:
-    """How many messages wait in a stream that no consumer of ours reads; None if that cannot be told.
+    """The number of messages that wait in a stream that no consumer of ours reads; None if it is unknown.
 
     Raises:
         ApiError: the server refuses, or does not answer.
@@ -68,7 +68,7 @@ async def waiting_behind(api: JetStreamApi, at: Standpoint) -> int | None:
     handled = at.handled if info["created"] == at.created else 0
     first, last = int(state["first_seq"]), int(state["last_seq"])
     if last < handled:
-        return None  # a server lost the end of its store: the rule will see what that means
+        return None  # a server lost the end of its store: the rule handles that
     if not int(state["messages"]) or last == handled:
         return 0
     if at.filters or int(state.get("num_deleted") or 0):
@@ -77,12 +77,12 @@ async def waiting_behind(api: JetStreamApi, at: Standpoint) -> int | None:
 
 
 class LagWatch:
-    """Keeps a rule's backlog in one stream true while nothing is delivered.
+    """Updates a rule's backlog in one stream while nothing is delivered.
 
     Args:
         link: the connection that holds the stream.
-        reader: who reads it.
-        backlog: what is told.
+        reader: the reader of the stream.
+        backlog: is updated.
     """
 
     def __init__(self, link: Link, reader: Reader, backlog: Backlog) -> None:
@@ -90,7 +90,7 @@ class LagWatch:
         self._reader = reader
         self._backlog = backlog
         self._permitted = True
-        self._oldest: tuple[Standpoint, int] | None = None  # when the first message behind it was stored
+        self._oldest: tuple[Standpoint, int] | None = None  # when the first message after it was stored
 
     async def run(self) -> None:
         """Watch, until cancelled."""
@@ -117,18 +117,18 @@ class LagWatch:
             try:
                 found = await self._ask()
             except NotPermittedError:
-                self._permitted = False  # the connection has said so in the log, and need not say it again
+                self._permitted = False  # the connection has logged it already
             except (BridgeError, OSError, nats_py.errors.Error):
                 pass  # asked again soon
         if backlog.batches != before:
-            return  # what was delivered meanwhile is newer
+            return  # a delivery since then is newer
         if found is None:
             backlog.unknown()
         else:
             backlog.asked(*found, asked_ns)
 
     async def _ask(self) -> tuple[int, int] | None:
-        """How many messages wait, and when the oldest was stored, 0 if nobody knows."""
+        """The number of messages that wait, and when the oldest was stored, 0 if that is unknown."""
         at = self._reader.standpoint
         if at is None:
             return None

@@ -1,4 +1,4 @@
-"""Streams that are not there: said with the names that are alike, and waited for."""
+"""Missing streams: an error that names similar streams, and a wait until one exists."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from nats_bridge.bridge.errors import ApiError, NotPermittedError, StreamMissing
 __all__ = ["appeared", "existing_stream"]
 
 _SHOWN = 5  # streams that are named
-_LOOK = 2.0  # seconds until a look without an advisory: those are sent once, to whoever listens at that moment
+_LOOK = 2.0  # seconds until a request without an advisory: the server sends an advisory once, to current subscribers
 
 
 async def existing_stream(link: Link, rule: str, stream: str) -> Json:
     """`STREAM.INFO` of a stream that a rule needs.
 
     Raises:
-        StreamMissingError: there is no such stream; with what there is instead.
+        StreamMissingError: there is no such stream; names similar ones.
         ApiError: the server refuses, or does not answer.
     """
     try:
@@ -47,7 +47,7 @@ async def _missing(link: Link, rule: str, stream: str) -> StreamMissingError:
 
 
 async def appeared(link: Link, stream: str) -> None:
-    """Wait until a stream exists, told by the server's advisory or seen."""
+    """Wait until a stream exists: until an advisory reports it, or a poll finds it."""
     created = asyncio.Event()
 
     async def on_created(_: object) -> None:

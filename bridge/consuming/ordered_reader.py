@@ -1,16 +1,16 @@
-"""Intake: one rule's consumer, from which every message comes once and in order, or is counted as missing.
+"""The ordered reader of a rule: delivers every message once and in order, or counts it as missing.
 
 Theory of operation. The consumer (`rule_consumer`) is a push consumer with flow control and heartbeats. This module
-keeps the stream sequence of the last message handed on, and the consumer sequence that must come next:
+keeps the stream sequence of the last message delivered to the sink, and the next consumer sequence:
 
-* the next number arrives: hand the batch on, nothing else to do (the hot path);
-* a message that was handed on before arrives again: drop it, count it;
-* numbers are missing, or a heartbeat says that the server has sent more than came: read the missing range again from
-  the stream with a replay, hand that on, go on. What the stream no longer holds is counted as lost;
-* nothing comes, not even heartbeats: see whether the consumer, or the stream, is still the one that it was.
+* the next sequence arrives: deliver the batch (the hot path);
+* a message arrives again that was delivered before: drop it, count it;
+* sequences are missing, or a heartbeat shows that the server has sent more than arrived: read the missing range again
+  with a replay, deliver it, continue. Messages that the stream no longer holds are counted as lost;
+* nothing arrives, not even heartbeats: check whether the consumer and the stream are still the same.
 
-While something must be waited for (a replay, a slow target, a look-up), arriving batches queue; flow control
-requests are answered in turn with the batches, so the server stops sending before the queue grows large.
+Arriving batches queue while the reader waits for a replay, a slow target or a request; flow control requests
+are answered in order with the batches, so the server stops sending before the queue grows large.
 """
 
 from __future__ import annotations
@@ -44,27 +44,27 @@ __all__ = ["BatchSink", "Intake"]
 
 _log = structlog.get_logger("bridge.intake")
 
-_SILENT_BEATS = 2.5  # heartbeats missing until something must be wrong
-_POLL = 0.05  # seconds until a request that the server could not answer is made again
-_LONGEST_POLL = 1.0  # the same, after some tries
-_LEAVING_POLL = 0.005  # seconds between two looks at whether the server has noticed that we are gone
+_SILENT_BEATS = 2.5  # missing heartbeats after which the consumer is checked
+_POLL = 0.05  # seconds until a request that the server could not answer is repeated
+_LONGEST_POLL = 1.0  # the same, after some attempts
+_LEAVING_POLL = 0.005  # seconds between two checks whether the server has noticed the UNSUB
 _Item: TypeAlias = list[Delivered] | tuple[bytes, bytes]
 
 
 class BatchSink(Protocol):
-    """Where batches go."""
+    """Receives batches."""
 
     def accept(self, batch: list[Delivered], gap_after: int | None) -> Awaitable[None] | None:
-        """Take a batch. What is returned is awaited first.
+        """Handle a batch; the reader awaits the result before the next one.
 
         Args:
             batch: messages in order.
-            gap_after: where sequences before or in it never came, the last one before them; None where all came, or
-                where a filter lets nobody tell.
+            gap_after: the last sequence before missing ones, where some before or in the batch never came; None
+                where all came, or where a filter makes that unknown.
         """
 
     def vanished(self, messages: int) -> None:
-        """So many sequences were gone before the consumer reached them."""
+        """Count sequences that were removed before the consumer reached them."""
 
     def confirm(self, reply: bytes) -> Awaitable[None] | None:
         """Acknowledge `reply` as soon as everything accepted so far is confirmed."""
@@ -73,7 +73,7 @@ class BatchSink(Protocol):
         """Wait until everything accepted so far is confirmed."""
 
     async def stream_recreated(self, info: Json) -> None:
-        """The stream is a new one of the same name: nothing known of the old one holds."""
+        """Forget the old stream: it was recreated under the same name."""
 
 
 class Intake:
@@ -83,9 +83,9 @@ class Intake:
         link: the connection that holds the stream.
         consumer: what to read through.
         sink: where batches go.
-        counters: where to count.
+        counters: the rule's counters.
         failed: called once with the error that ends the rule.
-        gate: asked before the durable consumer is touched: it may be another replica's by now.
+        gate: checked before the durable consumer is changed: another replica may use it by now.
     """
 
     def __init__(
@@ -101,15 +101,15 @@ class Intake:
         self._gate = gate
         self.consumer = consumer
         self.plan = consumer.plan
-        self.handled = 0  # stream sequence of the last message handed on
-        self.attached = False  # whether the consumer is known to be there and to deliver to us
-        self.waits_for = ""  # what a server does not answer at this moment
+        self.handled = 0  # stream sequence of the last message delivered to the sink
+        self.attached = False  # whether the consumer is known to exist and to deliver to our inbox
+        self.waits_for = ""  # the request that a server does not answer at this moment
         self._log = _log.bind(rule=self.plan.rule, stream=self.plan.stream)
         self._sink = sink
         self._counters = counters
         self._failed = failed
         self._created = ""
-        self._next = 1  # consumer sequence that must come next
+        self._next = 1  # next consumer sequence
         self._queue: deque[_Item] = deque()
         self._worker: asyncio.Task[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
@@ -119,7 +119,7 @@ class Intake:
         self._look = asyncio.Event()
         self._opening = False
         self._filling = False
-        self._gap_after: int | None = None  # sequences behind this one are missing, and nothing was handed on since
+        self._gap_after: int | None = None  # sequences after this one are missing, and nothing was delivered since
         self._closing = False
         self._done = 0
 
@@ -133,13 +133,13 @@ class Intake:
         self.handled = handled
         self._created = created
         await self._listen()
-        # Until the consumer's own numbers are known, whatever arrives has to wait.
+        # Until the consumer's own sequences are known, batches have to wait.
         self._opening = True
         begun = asyncio.Event()
         self._work(self._open(begun))
         assert self._worker is not None
         worker, waiting = self._worker, asyncio.create_task(begun.wait())
-        # Not for the worker's end: what has arrived meanwhile may have to wait for the target.
+        # Not for the worker's end: batches that have arrived since may have to wait for the target.
         await asyncio.wait({worker, waiting}, return_when=asyncio.FIRST_COMPLETED)
         await end_tasks(waiting)
         if not begun.is_set():
@@ -151,7 +151,7 @@ class Intake:
         self.link.on_refusal(self._refused)
 
     async def _listen(self) -> None:
-        """Hear from a new inbox, and no more from the one before."""
+        """Switch to a new delivery inbox."""
         earlier, client = self._subscription, self.link.client
         inbox = self.consumer.inbox = client.new_inbox()
         self._subscription = await client.subscribe_batches(inbox, self._on_batch, self._on_control)
@@ -159,10 +159,11 @@ class Intake:
             await earlier.release()
 
     async def _listen_again(self) -> None:
-        """Let the server see that nobody listens at the inbox, and then that somebody does.
+        """Unsubscribe from the inbox and subscribe again, so that the server sees renewed interest.
 
-        Where a connection breaks while a server (2.9 to 2.15) sends, and the subscription is back before it has noticed
-        that it could not deliver, it takes the listener for gone and is told of no change: it would never send again.
+        If a connection breaks while a server (2.9 to 2.15) sends, and the subscription is back before the server has
+        noticed the failed delivery, it marks the consumer inactive and never sees renewed interest: it would not
+            deliver again.
         """
         assert self._subscription is not None
         await self._subscription.release()
@@ -176,7 +177,7 @@ class Intake:
         begun.set()
 
     async def close(self) -> None:
-        """Stop the server's delivery, hand on everything that it has sent, leave nothing ephemeral behind."""
+        """Stop the server's delivery, deliver everything that it has sent, and delete ephemeral consumers."""
         self._closing = True
         self.link.forget(self._disconnected, self._reconnected, self._refused)
         await end_tasks(self._watcher)
@@ -199,9 +200,9 @@ class Intake:
         await self._subscription.release()
 
     async def _hand_on_sent(self) -> None:
-        """Sent counts as done, so whatever was sent and did not arrive is read again before we go."""
+        """Read again what was sent and did not arrive: for the server, sent means finished."""
         deadline = asyncio.get_running_loop().time() + TAKEOVER
-        # The server goes on sending to nobody until the consumer has noticed that we are gone.
+        # The server keeps sending without a subscriber until the consumer has noticed the UNSUB.
         while info := await self.consumer.info():
             if not info.get("push_bound") or asyncio.get_running_loop().time() > deadline:
                 delivered = info["delivered"]
@@ -210,10 +211,10 @@ class Intake:
             await asyncio.sleep(_LEAVING_POLL)
 
     async def abandon(self, *, held: bool) -> None:
-        """Stop with work in hand, because the target is away; the position goes back to what was written.
+        """Stop with messages in flight, because the target is down; set the position back to what was written.
 
         Args:
-            held: the last batch handed on has not been written.
+            held: the last batch delivered has not been written.
         """
         self.link.forget(self._disconnected, self._reconnected, self._refused)
         await end_tasks(self._watcher, self._worker)
@@ -232,7 +233,7 @@ class Intake:
             await consumer.create(self.handled)
 
     async def end_at_once(self) -> None:
-        """Stop and leave the consumer as it is: somebody else may read through it by now."""
+        """Stop and leave the consumer as it is: another replica may read through it by now."""
         self.link.forget(self._disconnected, self._reconnected, self._refused)
         await end_tasks(self._watcher, self._worker)
         self._queue.clear()
@@ -241,30 +242,30 @@ class Intake:
 
     @property
     def has_work(self) -> bool:
-        """Whether something that has arrived is not handed on."""
+        """Whether messages have arrived that were not delivered to the sink."""
         return self._worker is not None or bool(self._queue)
 
     @property
     def standpoint(self) -> Standpoint:
-        """Where it stands in the stream; see `bridge.consuming.lag`."""
+        """Its position in the stream; see `bridge.consuming.lag`."""
         plan = self.plan
         return Standpoint(plan.stream, self._created, plan.filters, self.handled, plan.direct)
 
     async def not_taken(self) -> int | None:
-        """How many messages were not handed on, whether they are here or with the server; see `bridge.consuming.lag`.
+        """The number of messages not delivered, queued here or on the server; see `bridge.consuming.lag`.
 
         Raises:
             ApiError: the server refuses, or does not answer.
         """
         if not self.attached:
-            return None  # the consumer may be another's, or have numbers that we do not know
+            return None  # the consumer may be another replica's, or have sequences that are unknown here
         info = await self.consumer.info(patience=0)
         if info is None or not self.consumer.delivers_here(info):
             return None
         return int(info["num_pending"]) + max(int(info["delivered"]["consumer_seq"]) + 1 - self._next, 0)
 
     async def idle(self) -> None:
-        """Wait until everything that has arrived is handed on."""
+        """Wait until everything that has arrived is delivered."""
         while self._worker is not None:
             await asyncio.shield(self._worker)
 
@@ -305,7 +306,7 @@ class Intake:
             and last.consumer_sequence - first.consumer_sequence == steps
             and first.stream_sequence > self.handled
             and last.stream_sequence - first.stream_sequence >= steps
-            and (self.plan.position != "confirmed" or not _any_redelivered(batch))
+            and (self.plan.position in ("none", "sent") or not _any_redelivered(batch))
         ):
             self._next = last.consumer_sequence + 1
             return self._hand_on(batch, last.stream_sequence)
@@ -320,7 +321,7 @@ class Intake:
                     self._sink.vanished(jumped)
             if self._gap_after is not None:
                 gap_after, self._gap_after = self._gap_after, None
-        self._done = self.handled  # whoever hands on has awaited the batch before
+        self._done = self.handled  # the caller has awaited the batch before
         self.handled = last
         return self._sink.accept(batch, gap_after)
 
@@ -342,7 +343,7 @@ class Intake:
         except Exception as error:
             self._queue.clear()
             if self._opening:
-                raise  # to whoever opens
+                raise  # to the caller of `open`
             self._failed(error)
         finally:
             self._worker = None
@@ -364,7 +365,7 @@ class Intake:
         self._next = following
 
     async def _sort_out(self, batch: list[Delivered]) -> None:
-        """A batch that is not simply the next one: drop what was handled, read again what is missing."""
+        """Handle a batch that is not simply the next one: drop what was handled, read again what is missing."""
         run: list[Delivered] = []
         repeated = b""
         for message in batch:
@@ -401,8 +402,8 @@ class Intake:
         """Read (handled, upto] again from the stream.
 
         Args:
-            upto: the last stream sequence of what is missing.
-            delivered: the consumer sequence that its delivery had; those from `_next` on are the missing ones.
+            upto: the last missing stream sequence.
+            delivered: the consumer sequence of its delivery; those from `_next` on are missing.
         """
         if upto <= self.handled:
             return
@@ -451,7 +452,7 @@ class Intake:
     # -- the consumer's life -----------------------------------------------------------------------------------------
 
     async def _begin(self, *, seeded: bool = False) -> None:
-        """Attach to the durable consumer or make a consumer, so that deliveries continue after `handled`."""
+        """Attach to the durable consumer or create a consumer, so that deliveries continue after `handled`."""
         info = await self.consumer.take_over(self.handled if seeded else None)
         if info is not None:
             state = info["delivered"] if self.plan.position == "sent" else info["ack_floor"]
@@ -475,7 +476,7 @@ class Intake:
         self._look.set()
 
     def _refused(self, text: str) -> None:
-        """Without an answer to flow control, or with a position that cannot move, nothing would ever come again."""
+        """Fail the rule: without an answer to flow control, or with a fixed position, deliveries would never resume."""
         subject = refused_publication(text)
         for prefix in (f"$JS.FC.{self.plan.stream}.", f"$JS.ACK.{self.plan.stream}."):
             if subject.startswith(prefix.lower().encode()):
@@ -487,7 +488,7 @@ class Intake:
                 )
 
     async def _watch(self) -> None:
-        """Look after the consumer when the connection came back or nothing is heard."""
+        """Check the consumer after a reconnect, or when heartbeats are missing."""
         while True:
             try:
                 async with asyncio.timeout(replay.HEARTBEAT):
@@ -497,7 +498,7 @@ class Intake:
                     continue
             self._look.clear()
             await self.link.connected()
-            # As the worker, so that what arrives meanwhile waits; no await may come between these two lines.
+            # As the worker, so that batches that arrive now wait; no await may come between these two lines.
             await self.idle()
             self._work(self._revive())
             await self.idle()
@@ -508,14 +509,14 @@ class Intake:
         return asyncio.get_running_loop().time() - self._heard >= _SILENT_BEATS * replay.HEARTBEAT
 
     async def _revive(self) -> None:
-        """Whether consumer and stream are still the ones they were; if not, go on with what is there."""
+        """Check whether consumer and stream are still the same; if not, continue with the new ones."""
         self.attached = False
         while True:
             try:
                 await self._look_after()
             except ApiError as error:
                 if error.err_code == STREAM_NOT_FOUND and self._closing:
-                    return  # with the stream, everything that it had for us is gone
+                    return  # the deleted stream held everything that was to come
                 if error.err_code != STREAM_NOT_FOUND and not error.passing:
                     raise
                 self._say_waiting(error)
@@ -532,7 +533,7 @@ class Intake:
 
     async def _look_after(self) -> None:
         plan, consumer = self.plan, self.consumer
-        # Another replica may have taken over; then this one is ended, and must not call it a fault.
+        # Another replica may have taken over; then this run ends, and must not report a failure.
         await self._gate.opened()
         stream = await settled_stream(self.link.api, plan.stream, self.handled, self._created)
         last = int(stream["state"]["last_seq"])
@@ -546,11 +547,11 @@ class Intake:
         else:
             info = None
             if plan.direct:
-                await consumer.delete()  # an old one would keep messages
+                await consumer.delete()  # an old consumer would keep messages
             else:
                 info = await self._consumer_info()
             if last < self.handled:
-                # A server lost the end of its store; its next messages have numbers that we have seen.
+                # A server lost the end of its store; its next messages have sequences that were read before.
                 self._log.warning("intake.stream_shorter", position=self.handled, last_sequence=last)
                 if info is not None:
                     await consumer.delete()
@@ -575,7 +576,7 @@ class Intake:
         await self._begin()
 
     async def _consumer_info(self) -> Json | None:
-        """What the consumer is; None if it is gone, or if it is better to make another one."""
+        """Return the consumer's info; None if it does not exist, or should be recreated."""
         consumer = self.consumer
         if self.plan.position != "none":
             return await consumer.info()
@@ -587,9 +588,9 @@ class Intake:
             reason = "its server has started again, and it begins where it began before"
             await consumer.delete()
         except ApiError as error:
-            reason = str(error)  # nobody answers for it while that server is away, though the stream goes on elsewhere
+            reason = str(error)  # no server answers for it while that one is down, though others serve the stream
         self._log.warning("intake.consumer_away", consumer=consumer.name, reason=reason)
-        # What the old one may yet send must not mix with what its successor sends.
+        # Messages that the old consumer may still send must not mix with those of its successor.
         await self._listen()
         self._queue.clear()
         return None

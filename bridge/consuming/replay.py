@@ -1,6 +1,6 @@
 """Reading a range of a stream again: for gaps, for seeding last sequences, for the tail at shutdown.
 
-Each replay is an ephemeral consumer of its own, gone afterwards; it moves nobody's position.
+Each replay is an ephemeral consumer of its own, deleted afterwards; it moves no rule's position.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from nats_bridge.transforms import header_block
 
 __all__ = ["HEARTBEAT", "Replay", "ephemeral_config", "filter_members"]
 
-HEARTBEAT = 2.0  # seconds between two signs of life of an idle consumer
-_SILENT_BEATS = 3  # without a message, after which a replay's consumer is taken for lost, or has no more
-_LOST = "deliveries of a replay were lost: the connection broke meanwhile"
-_UNHEARD = "the consumer of a replay does not hear that its deliveries arrive"
+HEARTBEAT = 2.0  # seconds between two heartbeats of an idle consumer
+_SILENT_BEATS = 3  # without a message, after which a replay's consumer counts as lost, or as finished
+_LOST = "deliveries of a replay were lost: the connection broke"
+_UNHEARD = "the consumer of a replay does not receive flow control answers"
 
 
 def ephemeral_config(inbox: str, *, filters: Sequence[str], headers_only: bool, direct: bool) -> Json:
@@ -42,13 +42,13 @@ def ephemeral_config(inbox: str, *, filters: Sequence[str], headers_only: bool, 
     if headers_only:
         config["headers_only"] = True
     if direct:
-        # The sooner a lost one is forgotten, the fewer messages it keeps.
+        # The sooner the server removes a lost one, the fewer messages it keeps.
         config |= {"direct": True, "inactive_threshold": 1_000_000_000}
     return config
 
 
 def filter_members(filters: Sequence[str]) -> Json:
-    """A consumer's filters, as members of its configuration. More than one are known from 2.10 on."""
+    """Return a consumer's filters, as members of its configuration. More than one: servers from 2.10 on."""
     if len(filters) > 1:
         return {"filter_subjects": list(filters)}
     return {"filter_subject": filters[0]} if filters else {}
@@ -56,7 +56,7 @@ def filter_members(filters: Sequence[str]) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """How to read a stream.
+    """Reads ranges of a stream.
 
     Attributes:
         api: the connection's API.
@@ -73,12 +73,12 @@ class Replay:
     direct: bool = False
 
     async def between(self, first: int, last: int) -> AsyncGenerator[list[Delivered], None]:
-        """Batches of the messages with first <= sequence <= last that still exist, in order.
+        """Yield batches of the messages with first <= sequence <= last that still exist, in order.
 
         Close it (`contextlib.aclosing`) where the iteration may end early: the consumer is deleted then.
 
         Raises:
-            ApiError: retriable if the connection broke meanwhile; what was yielded is good.
+            ApiError: retriable if the connection broke; what was yielded is valid.
         """
         if first > last:
             return
@@ -94,21 +94,21 @@ class Replay:
                     return
 
     async def before(self, time: str) -> int:
-        """The sequence just before the first message stored at or after a time (RFC 3339)."""
+        """Return the sequence just before the first message stored at or after a time (RFC 3339)."""
         info = await self._standing({"deliver_policy": "by_start_time", "opt_start_time": time})
         return int(info["delivered"]["stream_seq"])
 
     async def selected(self) -> int:
-        """How many messages of the stream the filters let pass."""
+        """Return the number of messages of the stream that match the filters."""
         return int((await self._standing({"deliver_policy": "all"}))["num_pending"])
 
     async def after(self, sequence: int) -> int:
-        """How many messages behind a sequence the filters let pass."""
+        """Return the number of messages after a sequence that match the filters."""
         policy = {"deliver_policy": "by_start_sequence", "opt_start_seq": sequence + 1}
         return int((await self._standing(policy))["num_pending"])
 
     async def _standing(self, policy: Json) -> Json:
-        """What the server tells of a pull consumer that nobody pulls from, gone afterwards."""
+        """Return the `CONSUMER.INFO` of a pull consumer that is created for this and deleted afterwards."""
         config = ephemeral_config("", filters=self.filters, headers_only=True, direct=False)
         for name in ("deliver_subject", "flow_control", "idle_heartbeat"):
             del config[name]
@@ -118,7 +118,7 @@ class Replay:
         return info
 
     async def last_per_subject(self) -> AsyncIterator[list[Delivered]]:
-        """Batches of the last message of each subject, then of what was stored meanwhile, up to the stream's end.
+        """Yield batches of the last message of each subject, then of messages stored since, up to the stream's end.
 
         After the last batch the map built from it is exact for the stream as it was at that batch's last message:
         everything stored before was either delivered or no longer its subject's last.
@@ -142,7 +142,7 @@ class Replay:
         try:
             created = await self.api.create_ephemeral(self.stream, config | policy)
             name = created["name"]
-            # Nothing pending may also mean that everything is already on its way to us.
+            # Nothing pending may also mean that everything is in flight to us.
             if not created.get("num_pending") and not created["delivered"]["consumer_seq"] and arrived.empty():
                 return
             seen = quiet = 0
@@ -150,7 +150,7 @@ class Replay:
                 item = await self._next(arrived)
                 if isinstance(item, tuple):
                     reply, block = item
-                    # Where our answer went with a connection, the consumer's signs of life ask for it again.
+                    # If our answer was lost with a connection, the consumer's heartbeats ask for it again.
                     stalled = header_block.read(block, b"Nats-Consumer-Stalled")
                     answer = reply or stalled
                     if answer and client.is_connected:
@@ -160,7 +160,7 @@ class Replay:
                         continue
                     if int(delivered) != seen:
                         raise self._broken(_LOST)
-                    # A slow server may still have something for us; what it had may also be deleted by now.
+                    # A slow server may still have messages for us; they may also be deleted by now.
                     quiet += 1
                     if quiet == _SILENT_BEATS:
                         if stalled:
@@ -175,9 +175,10 @@ class Replay:
                 if end.pending == 0:
                     return
         finally:
-            # While it is there and hears nobody, a direct consumer keeps messages of work-queue and interest streams.
+            # While it exists without acknowledgements, a direct consumer keeps messages of work-queue and interest
+            # streams.
             if name and client.is_connected:
-                with contextlib.suppress(ApiError):  # the server forgets it by itself, a little later
+                with contextlib.suppress(ApiError):  # the server removes it automatically, a little later
                     await self.api.forget_ephemeral(self.stream, name)
             await subscription.release()
 

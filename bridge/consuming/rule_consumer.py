@@ -1,15 +1,19 @@
-"""A rule's consumer as the server has it: found, taken over, made, deleted, and acknowledged from outside.
+"""A rule's consumer on the server: found, taken over, created, deleted, and acknowledged.
 
 A durable rule's consumer keeps the position on the server (`ack_policy: none` for at_most_once: sent is done; `all`
-for at_least_once), and says in its description whose it is. What is delivered is the intake's business.
+for at_least_once), and its description names its owner. The ordered reader handles its deliveries.
 
-Who holds the rule's lease takes the durable consumer from whatever process is bound to it: a paused one, or one that
-is cut off from everything but the consumer's server. Who has no lease takes it only while nobody is bound to it.
+Where each message is acknowledged singly (`ack_policy: explicit`), the server redelivers the unacknowledged late, after
+others. So such a consumer is recreated at its position, and delivers them first and in order. A work queue allows no
+second consumer of the same subjects, and keeps what is not acknowledged: no marker there.
+
+The holder of the rule's lease takes the durable consumer from any process that is bound to it: a paused one, or one
+that reaches only the consumer's server. A sidecar without a lease takes it only while no process is bound to it.
 
 A bound consumer cannot be moved to another inbox, nor one whose inbox any subscription matches, such as one to `>`
-(2.9.10 to 2.15.1, which look at that alone, while `push_bound` says whether somebody subscribes to the inbox itself).
+(2.9.10 to 2.15.1 check only that, while `push_bound` reports whether a client subscribes to the inbox itself).
 So it is deleted and recreated at its position. Between the two, a marker keeps the position: a second consumer that
-nobody reads from.
+no client reads from.
 """
 
 from __future__ import annotations
@@ -33,11 +37,13 @@ __all__ = ["TAKEOVER", "ConsumerPlan", "Durable", "RuleConsumer", "consumer_owne
 _log = structlog.get_logger("bridge.rule_consumer")
 
 TAKEOVER = 3.0
-"""Seconds until the server must have noticed that another process is gone."""
+"""Seconds until the server must have noticed that another process has ended."""
 
-_POLL = 0.05  # seconds between two looks at what the server has not noticed yet
-_FILTERS = ("metadata", "filter_subject", "filter_subjects")  # not to be sent back as they are
-_ACK_POLICY = {"none": "none", "sent": "none", "confirmed": "all"}
+_POLL = 0.05  # seconds between two requests for what the server has not noticed yet
+_FILTERS = ("metadata", "filter_subject", "filter_subjects")  # members of an answer that a request must not hold
+_ACK_POLICY = {"none": "none", "sent": "none", "confirmed": "all", "acknowledged": "explicit"}
+_ACK_WAIT = 60  # seconds until a message whose acknowledgement was lost comes again
+_NOT_UNIQUE = (10099, 10100)  # other consumers of a work queue take the same subjects
 
 
 def durable_name(sidecar: str, rule: str) -> str:
@@ -46,7 +52,7 @@ def durable_name(sidecar: str, rule: str) -> str:
 
 
 def consumer_owner(sidecar: str, rule: str) -> str:
-    """How the description of a rule's consumers begins, and nobody else's."""
+    """The start of the description of a rule's consumers, and of no others."""
     return f"nats-bridge {sidecar}/{rule}:"
 
 
@@ -57,7 +63,7 @@ def marker_name(durable: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Durable:
-    """A durable consumer that keeps a rule's position. It stays on its server when the rule is gone.
+    """A durable consumer that keeps a rule's position. It stays on its server when the rule is removed.
 
     Attributes:
         rule: the rule that it was created for.
@@ -83,24 +89,28 @@ class ConsumerPlan:
         filters: only these subjects; none for all (then jumps in the sequences mean removed messages). More than one
             only on servers from 2.10 on.
         headers_only: leave payloads on the server.
-        position: `none` (ephemeral), `sent` (durable, moves as messages are sent) or `confirmed` (durable, moves
-            with acknowledgements).
+        position: `none` (ephemeral), `sent` (durable, moves as messages are sent), `confirmed` (durable, moves
+            with acknowledgements) or `acknowledged` (durable, each message is acknowledged singly).
         durable_name: the durable consumer's name.
-        owner: how the consumer's description begins; a durable one that begins otherwise is not ours.
+        owner: the start of the consumer's description; a durable one with another start is not ours.
         rule: the rule's name, for the log.
         description: the rest of its description.
         direct: use a consumer that work-queue and interest streams do not count as one of theirs.
+        work_queue: whether the stream is a work queue.
+        max_pending: of `acknowledged`, how many messages may be without an acknowledgement.
     """
 
     stream: str
     filters: tuple[str, ...]
     headers_only: bool
-    position: Literal["none", "sent", "confirmed"]
+    position: Literal["none", "sent", "confirmed", "acknowledged"]
     durable_name: str
     owner: str
     rule: str
     description: str
     direct: bool = False
+    work_queue: bool = False
+    max_pending: int = 0
 
 
 class RuleConsumer:
@@ -109,7 +119,7 @@ class RuleConsumer:
     Args:
         api: the connection's API.
         plan: how to read.
-        gate: the rule's. Who has a lease asks nobody for the durable consumer, and touches it only while it is open.
+        gate: the rule's. With a lease, the durable consumer is taken without asking, and changed only while it is open.
 
     Attributes:
         inbox: where it delivers; set before `take_over` and `create`.
@@ -121,24 +131,25 @@ class RuleConsumer:
         self._gate = gate
         self._has_lease = gate is not ALWAYS_OPEN
         self._marked = False
+        self._delivered_to = ""  # the inbox that the durable consumer was given last
         self.inbox = ""
         self.name = ""
         self._api = api
 
     async def position(self) -> int | None:
-        """The stream sequence up to which an existing durable consumer is done; None if there is none of ours.
+        """Return the stream sequence up to which an existing durable consumer is done; None if there is none of ours.
 
         Raises:
-            RuleRefusedError: another process is bound to it, or it was made by somebody else.
+            RuleRefusedError: another process is bound to it, or it has another owner.
             ApiError: the server refuses.
         """
         api, plan = self._api, self.plan
         if plan.position == "none":
             return None
         deadline = asyncio.get_running_loop().time() + TAKEOVER
-        # While another process is bound the position moves; one that was killed is noticed after a moment.
+        # While another process is bound, the position moves; the server notices a killed one after a moment.
         while (info := await api.consumer_info(plan.stream, plan.durable_name)) and info.get("push_bound"):
-            if self._has_lease:
+            if self._is_mine_to_take(info):
                 break
             if asyncio.get_running_loop().time() > deadline:
                 raise self._in_use()
@@ -164,7 +175,7 @@ class RuleConsumer:
         return position
 
     async def _marked_position(self) -> int | None:
-        """The position of a durable consumer that somebody was about to recreate."""
+        """Return the position of a durable consumer that another process was about to recreate."""
         info = await self._api.consumer_info(self.plan.stream, marker_name(self.plan.durable_name))
         if info is None:
             return None
@@ -173,7 +184,7 @@ class RuleConsumer:
         return _position_of(info)
 
     async def take_over(self, handled: int | None) -> Json | None:
-        """Let the durable consumer that is there deliver to the inbox.
+        """Make the existing durable consumer deliver to the inbox.
 
         Args:
             handled: the position that was read before, to see whether it moved since; None if we moved it ourselves.
@@ -190,16 +201,21 @@ class RuleConsumer:
         info = await api.consumer_info(plan.stream, plan.durable_name)
         if info is None:
             return None
+        if plan.position == "acknowledged" and (info.get("push_bound") or self._must_begin_anew(info)):
+            if info.get("push_bound") and not self._is_mine_to_take(info):
+                raise self._in_use()
+            await self._remove(_position_of(info))
+            return None
         if info["config"].get("ack_policy") != _ACK_POLICY[plan.position]:
-            # The delivery mode changed; the position goes over to a consumer of the other kind.
+            # The delivery mode changed; a consumer of the other kind takes the position.
             await api.delete_consumer(plan.stream, plan.durable_name, gate=self._gate)
             return None
         if handled is not None and plan.position == "sent" and _position_of(info) > handled:
             if self._has_lease:
-                # Sent since then to a process that may publish no more.
+                # Sent since then to a process that may no longer publish.
                 await self._remove(handled)
                 return None
-            raise self._in_use()  # what moved the position has published up to there
+            raise self._in_use()  # the process that moved the position has published up to there
         try:
             await api.create_durable(plan.stream, self._bound(info["config"]), gate=self._gate)
         except ApiError as error:
@@ -209,17 +225,30 @@ class RuleConsumer:
                 raise self._in_use() from None
             await self._remove(_position_of(info) if handled is None else handled)
             return None
-        self.name = plan.durable_name
+        self.name, self._delivered_to = plan.durable_name, self.inbox
         return info
 
+    def _is_mine_to_take(self, info: Json) -> bool:
+        """Whether a bound durable consumer may be taken: by the lease, or from a lost connection of our own."""
+        return self._has_lease or info["config"].get("deliver_subject") == self._delivered_to
+
+    def _must_begin_anew(self, info: Json) -> bool:
+        """Whether it would deliver what is not acknowledged late, or other messages than are wanted."""
+        config = info["config"]
+        filters = {name: config[name] for name in _FILTERS[1:] if config.get(name)}
+        return bool(info.get("num_ack_pending")) or filters != replay.filter_members(self.plan.filters)
+
     async def _is_bound(self) -> bool:
-        """Whether somebody subscribes to the durable consumer's own inbox."""
+        """Whether a client subscribes to the durable consumer's own inbox."""
         info = await self._api.consumer_info(self.plan.stream, self.plan.durable_name)
         return info is not None and bool(info.get("push_bound"))
 
     async def _remove(self, handled: int) -> None:
-        """Take the durable consumer from whoever listens to its inbox; `create` recreates it."""
+        """Delete the durable consumer that another process reads; `create` recreates it."""
         plan = self.plan
+        if plan.work_queue:
+            await self._api.delete_consumer(plan.stream, plan.durable_name, gate=self._gate)
+            return
         marker = {
             "durable_name": marker_name(plan.durable_name),
             "description": f"{plan.owner} the position of {plan.durable_name}, which is being recreated",
@@ -237,7 +266,7 @@ class RuleConsumer:
         )
 
     async def create(self, handled: int) -> None:
-        """Make a consumer that delivers what follows stream sequence `handled` to the inbox."""
+        """Create a consumer that delivers what follows stream sequence `handled` to the inbox."""
         plan = self.plan
         config = replay.ephemeral_config(
             self.inbox, filters=plan.filters, headers_only=plan.headers_only, direct=plan.direct
@@ -256,13 +285,27 @@ class RuleConsumer:
         if plan.position == "confirmed":
             # Missing deliveries are read again at once, so the server's own redelivery is only a last resort.
             config |= {"ack_wait": 3600 * 10**9, "max_ack_pending": 1_000_000}
-        self.name = (await self._api.create_durable(plan.stream, config, gate=self._gate))["name"]
+        elif plan.position == "acknowledged":
+            config |= {"ack_wait": _ACK_WAIT * 10**9, "max_ack_pending": plan.max_pending}
+        if plan.work_queue:
+            config["deliver_policy"] = "all"
+            del config["opt_start_seq"]
+        try:
+            self.name = (await self._api.create_durable(plan.stream, config, gate=self._gate))["name"]
+        except ApiError as error:
+            if error.err_code not in _NOT_UNIQUE:
+                raise
+            raise RuleRefusedError(
+                f"rule '{plan.rule}': other consumers of work queue '{plan.stream}' take the same subjects"
+                f" ({error.description}, {error.err_code}): give each of them subjects of its own"
+            ) from None
+        self._delivered_to = self.inbox
         if self._marked:
             await self._api.delete_consumer(plan.stream, marker_name(plan.durable_name), gate=self._gate)
             self._marked = False
 
     async def info(self, *, patience: float | None = None) -> Json | None:
-        """`CONSUMER.INFO`; None if it is gone or was never made; `patience` as `JetStreamApi.request` has it."""
+        """Return `CONSUMER.INFO`; None if it does not exist; `patience` as in `JetStreamApi.request`."""
         return await self._api.consumer_info(self.plan.stream, self.name, patience=patience) if self.name else None
 
     async def delete(self) -> None:
@@ -276,7 +319,7 @@ class RuleConsumer:
         return bool(info["config"].get("deliver_subject") == self.inbox)
 
     def reply(self, stream_sequence: int, consumer_sequence: int) -> bytes:
-        """What to acknowledge at the durable consumer for a message that did not come from it."""
+        """Return the reply subject that acknowledges a message at the durable consumer that did not deliver it."""
         return b"$JS.ACK.%b.%b.1.%d.%d.%d.0" % (
             self.plan.stream.encode(),
             self.plan.durable_name.encode(),
@@ -295,7 +338,7 @@ class RuleConsumer:
         return [*batch[:-1], (subject, b".".join(tokens), block, payload)]
 
     def _bound(self, config: Json) -> Json:
-        """The configuration of an existing consumer, made to deliver to the inbox what the plan says."""
+        """Return the configuration of an existing consumer, changed to deliver to the inbox what the plan says."""
         bound = {name: value for name, value in config.items() if name not in _FILTERS}
         bound.pop("headers_only", None)
         bound |= {"deliver_subject": self.inbox, "idle_heartbeat": int(replay.HEARTBEAT * 1e9)}

@@ -46,7 +46,7 @@ def as_transforms(entry: Json) -> list[Json]:
 
 
 def _functions(transforms: list[Json]) -> list[Json]:
-    """`$1` as `{{wildcard(1)}}` and the other way round."""
+    """`$1` as `{{wildcard(1)}}`, and the reverse."""
     return [{**each, "dest": ".".join(map(_other_form, each["dest"].split(".")))} for each in transforms]
 
 

@@ -1,4 +1,4 @@
-"""What a kind of rule offers to all that know no kind: to the process, metrics, permissions, loop checks, handoff."""
+"""What a kind of rule offers to code for all kinds: process, metrics, permissions, loop checks, handoff."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Counters(Protocol):
 # What takes a rule takes one of the descriptor's own kind, which the registry sees to: hence `Any` there.
 @dataclass(frozen=True, slots=True)
 class RuleKind:
-    """One kind of rule, or several that work alike; `registry.kind_of` finds a rule's.
+    """One kind of rule, or several that run the same way; `registry.kind_of` finds a rule's.
 
     Attributes:
         operation: what spans call its work.
@@ -60,11 +60,12 @@ class RuleKind:
         run: creates what runs a rule; nothing happens before its `check`.
         needs: what the users of a rule's connections must be allowed.
         moves: how messages move through a rule.
-        refuses_handoff: why nothing can take over from a rule; empty if something may.
-        handoff: what takes over from a rule, or what it takes back, as `Wish.back` says.
-        take_over: sends the update for `handoff --apply` where more must be done; answers None if nothing must.
+        refuses_handoff: why no server can take over from a rule; empty if one can.
+        handoff: the native configuration that takes over from a rule, or gives back to it with `Wish.back`.
+        take_over: sends the update for `handoff --apply` where more is needed; returns None if nothing is.
         durables: the durable consumers that keep a rule's positions, given the sidecar's name.
-        no_history: why no history can be put through a rule; empty if it can.
+        keeps_position: whether another replica resumes a rule where this one drained it, without a loss.
+        no_history: why a rule cannot be backfilled; empty if it can.
         reads_stream: whether it reads a stream, so that it has a lag.
     """
 
@@ -78,6 +79,7 @@ class RuleKind:
     handoff: Callable[[Any, Settings, Mapping[str, Link], Wish], Awaitable[Handoff]] | None
     take_over: Callable[[Any, Settings, Mapping[str, Link], Handoff, Wish], Awaitable[Handoff | None]] | None
     durables: Callable[[Any, str], tuple[Durable, ...]]
+    keeps_position: Callable[[Any], bool]
     no_history: str
     reads_stream: bool
 

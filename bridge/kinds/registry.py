@@ -1,4 +1,4 @@
-"""The kinds of rules there are: a new one is a package beside this module and a line here."""
+"""The kinds of rules: a new one is a package next to this module and a line here."""
 
 from __future__ import annotations
 

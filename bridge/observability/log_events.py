@@ -1,8 +1,8 @@
-"""Every event that the sidecar logs: its level, what it means, and its fields beside those that its module binds.
+"""Every event that the sidecar logs: its level, its meaning, and its fields in addition to those that its module binds.
 
 Every line has `event`, `level` and `timestamp`; a rule's lines have `rule`, and `stream` and `origin` where they are
-about one; a connection's have `connection`. Many have `meaning`, which says what follows. A test holds this table and
-the code together, and docs/logs.md to this table: `python -m nats_bridge.bridge.observability.log_events` rewrites its
+about one; a connection's have `connection`. Many have `meaning`, which says what follows. A test compares this table
+with the code, and docs/logs.md with this table: `python -m nats_bridge.bridge.observability.log_events` rewrites its
 part of the page.
 """
 
@@ -22,13 +22,13 @@ BOUND_FIELDS: Final = frozenset({"rule", "stream", "origin", "connection", "mean
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """An event.
+    """A log event.
 
     Attributes:
         level: how bad it is.
-        meaning: what it says, in one sentence.
-        fields: what it carries, beside the fields that any event may have.
-        always: whether it is logged however often it comes: what begins or ends something.
+        meaning: its meaning, in one sentence.
+        fields: its fields, in addition to those that any event may have.
+        always: whether it is exempt from the rate limit: it begins or ends something.
     """
 
     level: Level
@@ -65,7 +65,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "reload.failed": LogEvent("error", "A fault in the program prevented the reload.", ("reason",), always=True),
     "rule.copied_anew": LogEvent(
         "warning",
-        "The selection of a source changed, so that the target's records no longer match: it is copied again.",
+        "The selection of a source changed; the records in the target no longer match, so it is copied again.",
         always=True,
     ),
     "rule.durable_left": LogEvent(
@@ -83,7 +83,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "connection.not_let_in": LogEvent(
         "error", "A server refused a reconnect: credentials or TLS. The sidecar keeps trying.", ("reason",)
     ),
-    "connection.error": LogEvent("warning", "Something went wrong on a connection.", ("error",)),
+    "connection.error": LogEvent("warning", "An error occurred on a connection.", ("error",)),
     # -- a rule's life
     "rule.ready": LogEvent(
         "info",
@@ -133,7 +133,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
     ),
     "leadership.bucket_made": LogEvent("info", "The bucket of the leases was created.", ("bucket",), always=True),
     "leadership.few_servers": LogEvent(
-        "info", "The cluster has too few servers for the bucket, as far as they have met.", ("bucket",), always=True
+        "info", "The servers of the cluster that have met are too few for the bucket.", ("bucket",), always=True
     ),
     "leadership.one_server": LogEvent(
         "warning", "The bucket was created with one replica, in a cluster.", ("bucket", "reason"), always=True
@@ -149,6 +149,9 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "leadership.refused": LogEvent("warning", "The bucket refuses a lease.", ("reason",)),
     "leadership.leads": LogEvent("info", "This replica leads the rule from now on.", ("term",), always=True),
     "leadership.lost": LogEvent("warning", "This replica's term is over.", ("term",), always=True),
+    "leadership.hands_over": LogEvent(
+        "info", "With `share`, another replica leads fewer rules: this one is drained and released.", ("term",)
+    ),
     "leadership.given_back": LogEvent("info", "The lease was released.", ("term", "stored"), always=True),
     "leadership.failed": LogEvent(
         "error", "A fault in the program ended the task of a lease.", ("reason",), always=True
@@ -165,19 +168,19 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "warning", "The rule has not been ready for ten seconds.", ("waiting_for", "for_seconds")
     ),
     "rule.message_too_large": LogEvent(
-        "warning", "With its new headers a message exceeds what the server takes.", ("max_payload", "so_far")
+        "warning", "With its new headers, a message exceeds the server's max_payload.", ("max_payload", "so_far")
     ),
     "rule.position_can_jump": LogEvent(
         "warning",
-        "A crash may lose messages behind which the stream removed one: kd/messages/removed-in-hand.",
+        "A crash may lose messages if the stream removed a later one: kd/messages/removed-in-hand.",
         ("max_msgs_per_subject",),
     ),
-    "rule.side_effects": LogEvent("warning", "Watching changes what the stream holds, as was allowed."),
+    "rule.side_effects": LogEvent("warning", "Reading the stream changes its content, which was allowed."),
     "rule.predecessor_not_seen": LogEvent(
         "warning", "The predecessor of a message could not be requested; the message waits.", ("reason",)
     ),
     "rule.stream_not_seen": LogEvent("warning", "The stream's state could not be requested.", ("reason",)),
-    "rule.selects_nothing": LogEvent("warning", "The origin has no subject that the rule selects."),
+    "rule.selects_nothing": LogEvent("warning", "The source has no subject that the rule selects."),
     "rule.second_transform": LogEvent(
         "warning", "The stream has a subject transform of its own, which is applied second.", ("native",)
     ),
@@ -199,7 +202,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
     # -- reading a stream
     "intake.consumer_away": LogEvent(
         "warning",
-        "The server of the rule's ephemeral consumer is or was away; the consumer is recreated.",
+        "The server of the rule's ephemeral consumer is or was down; the consumer is recreated.",
         ("consumer", "reason"),
     ),
     "intake.waiting": LogEvent(
@@ -216,7 +219,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "intake.consumer_recreated": LogEvent(
         "warning", "The rule's consumer was deleted, and was recreated.", ("consumer", "after")
     ),
-    "intake.stream_recreated": LogEvent("warning", "The stream is a new one of the same name.", ("created",)),
+    "intake.stream_recreated": LogEvent("warning", "The stream was recreated under the same name.", ("created",)),
     "intake.stream_shorter": LogEvent(
         "warning", "The server lost the end of the stream.", ("position", "last_sequence")
     ),
@@ -227,7 +230,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
         ("consumer", "after"),
     ),
     "consumer.stream_shorter": LogEvent(
-        "warning", "The position is behind the stream's end, which the server lost.", ("position", "last_sequence")
+        "warning", "The position is after the stream's end: the server lost messages.", ("position", "last_sequence")
     ),
     # -- copying
     "copying.begins": LogEvent("info", "An entry is copied from here on.", ("after_sequence", "already_there")),
@@ -236,18 +239,18 @@ EVENTS: Final[dict[str, LogEvent]] = {
     ),
     "copying.searching_position": LogEvent("info", "The target is read backwards for copies.", ("searched", "left")),
     "copying.interrupted": LogEvent(
-        "warning", "What the target stored is unknown; the next round looks it up.", ("reason",)
+        "warning", "It is unknown what the target stored; the next round finds out.", ("reason",)
     ),
     "copying.incomplete": LogEvent(
-        "warning", "An interruption left copies out; they are stored now.", ("missing", "of_lost_messages")
+        "warning", "An interruption left copies out; the rule stores them now.", ("missing", "of_lost_messages")
     ),
     "copying.assumed_deleted": LogEvent(
         "warning", "Copies are missing in the target and are treated as deleted.", ("messages",)
     ),
     "copying.origin_shorter": LogEvent(
-        "warning", "The server lost the end of the origin.", ("position", "last_sequence")
+        "warning", "The server lost the end of the source.", ("position", "last_sequence")
     ),
-    "copying.origin_recreated": LogEvent("warning", "The origin is a new stream of the same name.", ("created",)),
+    "copying.origin_recreated": LogEvent("warning", "The source was recreated under the same name.", ("created",)),
     "copying.renamed_headers": LogEvent(
         "warning", "The target does not store a counter's or schedule's headers; they have other names."
     ),
@@ -259,14 +262,14 @@ EVENTS: Final[dict[str, LogEvent]] = {
         ("sequence", "reason", "published_to"),
     ),
     # -- loops
-    "loops.not_seen": LogEvent("warning", "A part of the accounts could not be searched for loops.", ("reason",)),
-    "loops.native": LogEvent("warning", "The servers' own configuration has a loop that no rule is in.", ("reason",)),
+    "loops.not_seen": LogEvent("warning", "Some streams could not be searched for loops.", ("reason",)),
+    "loops.native": LogEvent("warning", "The servers' native configuration has a loop without any rule.", ("reason",)),
     # -- telemetry
     "telemetry.exports": LogEvent(
         "info", "Metrics or traces are exported by OTLP.", ("metrics", "traces"), always=True
     ),
-    "telemetry.not_exported": LogEvent("warning", "OTLP is configured, and cannot be started.", ("reason",)),
-    "telemetry.no_traces": LogEvent("warning", "Traces are configured, and have no exporter.", ("trace",)),
+    "telemetry.not_exported": LogEvent("warning", "OTLP is configured, but cannot be started.", ("reason",)),
+    "telemetry.no_traces": LogEvent("warning", "Traces are configured without an exporter.", ("trace",)),
     "telemetry.export_failed": LogEvent("warning", "An OTLP export failed.", ("signal",)),
     "telemetry.last_export_failed": LogEvent("warning", "The last OTLP export before the stop failed.", ("seconds",)),
 }

@@ -1,4 +1,4 @@
-"""Warnings that would come with every message are said now and then."""
+"""Throttles warnings that every message would cause."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Pace"]
 
 
 class Pace:
-    """Says whether it is time to say something again.
+    """Decides whether it is time to log again.
 
     Args:
         pause: seconds between two times.

@@ -23,7 +23,7 @@ def is_json(log: Log) -> bool:
 
 
 def configure_logs(log: Log) -> None:
-    """Set up structlog for the process, as the configuration's `log` section says."""
+    """Set up structlog for the process, from the configuration's `log` section."""
     level = logging.getLevelNamesMapping()[log.level.upper()]
     # nats-py logs through the standard library; its errors reach us through callbacks too, so only keep the worst.
     logging.basicConfig(stream=sys.stderr, level=logging.CRITICAL)

@@ -15,7 +15,7 @@ __all__ = ["last_errors", "remember"]
 _MOST = 20  # lines per rule
 _WORTH = {"warning", "error", "critical", "exception"}
 _REASONS = ("reason", "server_says", "meaning", "error")
-"""The fields that say why, the best one first."""
+"""The fields that hold the reason, the best one first."""
 
 _lines: dict[str, deque[dict[str, str]]] = {}
 

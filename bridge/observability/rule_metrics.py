@@ -1,9 +1,9 @@
-"""What a rule measures beside its counters: sizes, lag, latencies, the last progress, recent history.
+"""The metrics of a rule in addition to its counters: sizes, lag, latencies, the last progress, recent history.
 
 Theory of operation. Measures belong to the rule, not to one run of it: when a run is replaced, the next one `follow`s
-and all totals keep growing. Runs tell once per batch, never per message; what is a matter of the moment (how much is
-in flight) is not told but asked for, when somebody looks. Lag is free while messages come: each one's reply
-subject says how many more the stream holds for the consumer. While none comes, `bridge.consuming.lag` asks.
+and all totals keep growing. Runs report once per batch, never per message; a momentary value (how much is in flight)
+is read when it is needed. Lag costs nothing while messages come: each reply subject holds the number of pending
+messages. While none comes, `bridge.consuming.lag` polls.
 
 Everything here is written by the event loop and only read elsewhere.
 """
@@ -56,12 +56,12 @@ def nothing_in_flight() -> InFlight:
 
 @dataclass(slots=True)
 class Backlog:
-    """What one stream still holds for a rule, as the newest delivery said, or the server when it was asked since.
+    """What one stream still holds for a rule, by the newest delivery or a later answer of the server.
 
     Attributes:
         messages: how many wait; None while that is not known.
-        since_ns: none of them was stored before, nanoseconds since 1970; 0 while that is not known.
-        batches: how many have come, to see whether one has.
+        since_ns: all of them were stored since, nanoseconds since 1970; 0 while that is not known.
+        batches: the number of batches so far.
     """
 
     messages: int | None = None
@@ -73,12 +73,12 @@ class Backlog:
         return max(now_ns - self.since_ns, 0) / 1e9 if self.messages else 0.0
 
     def asked(self, messages: int, oldest_ns: int, asked_ns: int) -> None:
-        """The server has said how many messages wait.
+        """Set the server's answer: how many messages wait.
 
         Args:
             messages: how many.
             oldest_ns: when the oldest of them was stored, nanoseconds since 1970; 0 if unknown.
-            asked_ns: when it was asked, in the same way.
+            asked_ns: when the request was sent, in the same way.
         """
         self.messages = messages
         if not messages:
@@ -87,7 +87,7 @@ class Backlog:
             self.since_ns = oldest_ns or asked_ns
 
     def unknown(self) -> None:
-        """Nobody can say at this moment."""
+        """Set the backlog to unknown."""
         self.messages = None
 
 
@@ -131,10 +131,10 @@ class Measures:
         self._samples: deque[_Sample] = deque(maxlen=_RECENT_SAMPLES)
         self._history: deque[_Interval] = deque(maxlen=_HISTORY)
 
-    # -- told by runs ------------------------------------------------------------------------------------------------
+    # -- reported by runs --------------------------------------------------------------------------------------------
 
     def follow(self, kind: str, counters: _Counters, in_flight: Callable[[], InFlight] = nothing_in_flight) -> None:
-        """A run begins its work; whatever run did before has ended.
+        """Follow a new run; the one before has ended.
 
         Args:
             kind: the rule's kind, which says what its counters mean.
@@ -176,7 +176,7 @@ class Measures:
         self.bytes_in += sum([len(block) + len(payload) for _, _, block, payload in batch])
 
     def arrived(self, stored_ns: int) -> None:
-        """A batch is where it was to go, as far as the rule promises; `stored_ns` belongs to its oldest message."""
+        """Note that a batch was delivered as the rule guarantees; `stored_ns` belongs to its oldest message."""
         if stored_ns:
             self.end_to_end.record((time.time_ns() - stored_ns) / 1e9)
 
@@ -205,11 +205,11 @@ class Measures:
         return sum(known) if known and len(known) == len(waiting) else None
 
     def lag_seconds(self) -> float | None:
-        """How old the oldest message can be that is not done.
+        """Return the greatest possible age of the oldest message that is not done.
 
         Returns:
-            Seconds; what is known to be late counts, also where another stream cannot be asked. None where there is no
-            stream, or it is unknown.
+            Seconds; a known age counts even if that of another stream is unknown. None without a stream, or if all
+            are unknown.
         """
         now_ns = time.time_ns()
         in_flight, backlogs = self._in_flight(), tuple(self._backlogs)

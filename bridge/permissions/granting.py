@@ -62,8 +62,8 @@ def _lease_needs(settings: Settings) -> Iterator[Need]:
     yield listen(
         connection,
         subject,
-        "hears that a lease is given back",
-        without="a clean stop of another replica is noticed up to a fifth of ttl later",
+        "hears that a lease is released, and with share what other replicas lead",
+        without="a clean stop of another replica is noticed up to a fifth of ttl later; share does nothing",
     )
 
 

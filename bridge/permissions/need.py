@@ -59,28 +59,28 @@ def api_subject(request: str, *tokens: str) -> str:
 
 
 def flow_control(stream: str) -> str:
-    """Where the server's questions whether deliveries have arrived are answered."""
+    """The subject on which flow control of deliveries is answered."""
     return f"$JS.FC.{stream}.>"
 
 
 def stream_created(connection: str, stream: str, *, rule: str) -> Need:
-    """To be told when a stream that is waited for appears."""
+    """Receive the creation of a stream that a rule waits for."""
     return listen(
         connection,
         f"$JS.EVENT.ADVISORY.STREAM.CREATED.{stream}",
-        f"hears that stream {stream} appears",
+        f"receives the creation of stream {stream}",
         rule=rule,
         without="that is seen up to two seconds later",
     )
 
 
 def stream_events(connection: str, *, rule: str, without: str) -> list[Need]:
-    """To be told of the streams of the account."""
+    """Receive changes of the account's streams."""
     return [
         listen(
             connection,
             f"$JS.EVENT.ADVISORY.STREAM.{what}.*",
-            f"hears that a stream is {what.lower()}",
+            f"receives that a stream is {what.lower()}",
             rule=rule,
             without=without,
         )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from nats_bridge.bridge.consuming.rule_consumer import marker_name
 from nats_bridge.bridge.permissions.need import Need, api_subject, flow_control, stream_created, write
 
-__all__ = ["existing", "passing_consumers", "replays"]
+__all__ = ["durable_consumer", "existing", "passing_consumers", "replays"]
 
 _EXPIRE = "they stay on the server for some seconds more"
 
@@ -35,6 +36,32 @@ def replays(connection: str, stream: str, *, rule: str) -> Iterator[Need]:
         rule=rule,
         without=_EXPIRE,
     )
+
+
+def durable_consumer(
+    connection: str, stream: str, consumer: str, *, rule: str, acknowledges: bool, moved: bool = True
+) -> Iterator[Need]:
+    """For a position that a durable consumer keeps.
+
+    Args:
+        connection: the connection that holds the stream.
+        stream: its name.
+        consumer: the consumer's.
+        rule: the rule.
+        acknowledges: whether messages are acknowledged.
+        moved: whether another consumer keeps the position while it is recreated.
+    """
+    recreated = "keeps its position while its consumer is recreated"
+    for request, why in (
+        ("CONSUMER.DURABLE.CREATE", "keeps its position"),
+        ("CONSUMER.INFO", "looks after its position"),
+        ("CONSUMER.DELETE", "replaces its consumer"),
+    ):
+        yield write(connection, api_subject(request, stream, consumer), why, rule=rule)
+        if moved or request == "CONSUMER.INFO":
+            yield write(connection, api_subject(request, stream, marker_name(consumer)), recreated, rule=rule)
+    if acknowledges:
+        yield write(connection, f"$JS.ACK.{stream}.{consumer}.>", "moves its position", rule=rule)
 
 
 def passing_consumers(connection: str, stream: str, *, rule: str, looked_after: bool = True) -> Iterator[Need]:

@@ -1,4 +1,4 @@
-"""What the servers tell of the streams that rules name: it makes permissions narrower, and is not needed."""
+"""What servers report about the streams that rules name: narrows permissions, and is optional."""
 
 from __future__ import annotations
 

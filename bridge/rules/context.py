@@ -26,7 +26,7 @@ class RuleContext:
         dialect: the dialect asked for, or `native`.
         failed: called with the run when it cannot continue.
         gate: asked before anything is written.
-        measures: told what the rule does; outlives a run that another one of the same rule replaces.
+        measures: the rule's metrics, which outlive a run.
         tracing: makes spans around batches; None for no spans.
     """
 
@@ -43,5 +43,5 @@ class RuleContext:
 
     @property
     def has_lease(self) -> bool:
-        """Whether the rule works under a lease: whatever another replica left on a server may be taken from it."""
+        """Whether the rule runs under a lease, and may take over what another replica left on a server."""
         return self.gate is not ALWAYS_OPEN

@@ -8,8 +8,8 @@ connection everything unconfirmed is written again, in order.
 
 In both, the rule's gate is asked before every write; while it is closed, batches wait as they do for a connection.
 
-A server that is back may take less than before: of what waited or is written again, messages larger than its
-`max_payload` are left out and counted, or it would end the connection again.
+After a reconnect, `max_payload` may be lower than before: of what waited or is written again, larger messages
+are dropped and counted, or the server would close the connection again.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from nats_bridge.bridge.observability.rule_metrics import InFlight, Measures
 
 __all__ = ["Delivery", "DeliveryCounters"]
 
-_MOST_UNSENT = 4 << 20  # bytes in the socket's buffer before intake waits
-_MOST_UNCONFIRMED = 32 << 20  # bytes kept for writing again before intake waits
-_IDLE_CONFIRMATION = 0.05  # seconds between two looks at what at_most_once has in doubt
+_MOST_UNSENT = 4 << 20  # bytes in the socket's buffer before reading pauses
+_MOST_UNCONFIRMED = 32 << 20  # bytes kept for writing again before reading pauses
+_IDLE_CONFIRMATION = 0.05  # seconds between two checks of what at_most_once has in doubt
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,11 @@ class Delivery:
 
     Args:
         target: the connection that is published to.
-        counters: where to count.
+        counters: the rule's counters.
         acknowledge: called with the reply subject of the last source message of each confirmed batch, for
             at_least_once; None for at_most_once.
-        measures: told when something is written, and when it is confirmed.
-        gate: asked before anything is written, or acknowledged.
+        measures: the rule's metrics.
+        gate: checked before anything is written or acknowledged.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Delivery:
 
     @property
     def waiting_for(self) -> str | None:
-        """What keeps it from writing; None for nothing."""
+        """What blocks its writes; None for nothing."""
         if self._broken or not self._target.client.is_connected:
             return f"connection '{self._target.name}'"
         if self._target.client.unsent_bytes > _MOST_UNSENT:
@@ -130,7 +130,7 @@ class Delivery:
 
     @property
     def in_flight(self) -> InFlight:
-        """What is written and not confirmed, and what waits for the connection."""
+        """The messages written and not confirmed, and those that wait for the connection."""
         unconfirmed, (held, held_ns) = tuple(self._unconfirmed), self._held
         oldest_ns = next((written.oldest_ns for written in unconfirmed if written.messages), held_ns)
         return InFlight(sum([written.messages for written in unconfirmed]) + held, oldest_ns)
@@ -146,7 +146,7 @@ class Delivery:
             self._acknowledge(self.acknowledged)
 
     def refused(self) -> None:
-        """The server refuses one of our publications: whatever is not confirmed yet never will be."""
+        """Handle a refused publication: what is not confirmed yet never will be."""
         # Where nothing is acknowledged nothing waits for it either.
         self._refused = self._acknowledge is not None
 
@@ -157,7 +157,7 @@ class Delivery:
         self._doubt()
 
     def _write(self, operations: list[bytes], reply: bytes, oldest_ns: int) -> None:
-        # Putting large operations together would cost more than writing them one by one.
+        # Joining large operations would cost more than writing them one by one.
         large = operations and len(operations[0]) > LARGE_WRITE < len(operations[-1])
         pieces = operations if large or not operations else [b"".join(operations)]
         size = sum(map(len, pieces))
@@ -222,7 +222,7 @@ class Delivery:
                     await self._gate.opened()
                 self._settle(count, asked)
             if self._acknowledge is None:
-                # All rules look at the same moments: one question to the server is enough for those of a connection.
+                # All rules check at the same moments: one PING is enough for those of a connection.
                 now = asyncio.get_running_loop().time()
                 await asyncio.sleep(_IDLE_CONFIRMATION - now % _IDLE_CONFIRMATION)
 
@@ -236,7 +236,7 @@ class Delivery:
                 measures.publish.record(now - written.at)
                 measures.arrived(written.oldest_ns)
         if self._acknowledge is None:
-            # What is written once waits a while until the server is asked, which says nothing about the server.
+            # What is written once waits a while until the PING, which is no sign of a slow server.
             measures.publish.record(now - asked)
         measures.progressed()
         if last and self._acknowledge is not None:
@@ -251,7 +251,7 @@ class Delivery:
         self._doubt()
 
     def _doubt(self) -> None:
-        """Count what was written once and is not confirmed; nobody will ever know."""
+        """Count what was written once and is not confirmed: its outcome stays unknown."""
         if self._acknowledge is None:
             self._counters.in_doubt += sum(written.messages for written in self._unconfirmed)
             self._unconfirmed.clear()
@@ -276,7 +276,7 @@ class Delivery:
         self._changed.set()
 
     def _leave_out(self) -> None:
-        """Of what is to be written again, keep what the server takes now."""
+        """Keep, of the operations to write again, those that the server accepts now."""
         for place, written in enumerate(self._unconfirmed):
             if written.pieces:
                 pieces = self._fitting(written.pieces)

@@ -1,4 +1,4 @@
-"""What a look at a configuration, or at the cluster for it, finds."""
+"""The findings of a check of a configuration, alone or against the cluster."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ __all__ = ["Finding"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing found about a rule, or about the cluster.
+    """One finding about a rule, or about the cluster.
 
     Attributes:
         rule: the rule's name; empty if it is about none in particular.
         ok: whether the rule can run.
-        code: the error's code, `loop`, or `good`; `native_loop` and `not_seen` are about no rule and in nobody's way,
-            nor are `literal`, about a destination that is probably not as it was meant, and `diverges`, about what
-            will be otherwise than natively.
+        code: the error's code, `loop`, or `good`. These block no rule: `native_loop` and `not_seen`, which are about
+            no rule, `literal`, about a destination that is probably a mistake, and `diverges`, about a difference to
+            native behaviour.
         text: one or two lines.
     """
 
@@ -27,7 +27,7 @@ class Finding:
 
     @property
     def warns(self) -> bool:
-        """Whether it should be known, and stops nothing."""
+        """Whether it is a warning, which stops nothing."""
         return self.ok and self.code != "good"
 
     def as_dict(self) -> dict[str, object]:

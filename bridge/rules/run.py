@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Counters", "RuleRun", "Run", "RunState"]
 
-_GATE = "the certainty that nobody else writes for the rule"
-"""What a rule waits for whose gate is closed; see `bridge.client.write_fence`."""
+_GATE = "the certainty that no other replica writes for the rule"
+"""What a rule waits for while its gate is closed; see `bridge.client.write_fence`."""
 
 RunState: TypeAlias = Literal["starting", "waiting", "ready", "draining", "stopped", "failed"]
 """Where a run is in its life; `Run` is the only one that moves it, but for `waiting`.
@@ -25,8 +25,8 @@ RunState: TypeAlias = Literal["starting", "waiting", "ready", "draining", "stopp
 | from | to | when |
 |---|---|---|
 | starting | ready | `start` has opened everything |
-| ready | waiting, and back | the kind pauses: what it stores into is away |
-| starting, waiting, ready | failed | it cannot go on (`_fail`) |
+| ready | waiting, and back | the kind pauses: its target is away |
+| starting, waiting, ready | failed | it cannot continue (`_fail`) |
 | any | draining | `stop` |
 | draining | stopped, or failed if it was | everything is drained and closed |
 | any | stopped | `abandon`, `end_at_once` |
@@ -44,9 +44,9 @@ class RuleRun(Protocol):
     """A running rule.
 
     Attributes:
-        state: where in its life it is.
+        state: its state.
         error: what ended it, if something did.
-        remarks: what will be otherwise than natively, as far as the streams tell; known after `check`.
+        remarks: differences to native behaviour that its streams will show; known after `check`.
     """
 
     state: RunState
@@ -63,11 +63,11 @@ class RuleRun(Protocol):
 
     @property
     def measures(self) -> Measures:
-        """Its measures beside that."""
+        """Its other measures."""
 
     @property
     def ready(self) -> bool:
-        """Whether it does its work at this moment."""
+        """Whether it runs at this moment."""
 
     @property
     def links(self) -> tuple[Link, ...]:
@@ -75,14 +75,14 @@ class RuleRun(Protocol):
 
     @property
     def waiting_for(self) -> str | None:
-        """What it waits for at this moment, in words; None where nothing outside keeps it from its work."""
+        """What it waits for at this moment, in words; None where nothing outside blocks it."""
 
     @property
     def has_work(self) -> bool:
-        """Whether it holds messages that it took and has not passed on, or not had confirmed."""
+        """Whether it holds messages that it received and has not published, or that are not confirmed."""
 
     async def check(self) -> None:
-        """Look at the servers and refuse what must not run; nothing is created or changed there.
+        """Check the servers and refuse what must not run; create and change nothing there.
 
         Raises:
             StreamMissingError: a stream does not exist.
@@ -93,7 +93,7 @@ class RuleRun(Protocol):
         """Begin; after `check`."""
 
     async def stop(self) -> None:
-        """Finish what is in flight; leave nothing behind that the rule does not need for its next start."""
+        """Finish what is in flight, and delete what the rule does not need for its next start."""
 
     async def abandon(self) -> None:
         """End a `stop` that was cancelled because it took too long."""
@@ -105,7 +105,7 @@ class RuleRun(Protocol):
         """
 
     def status(self) -> dict[str, Any]:
-        """Where it stands, as plain data: `stream`, `position` and what else its kind has to tell."""
+        """Its status, as plain data: `stream`, `position` and what else its kind reports."""
 
 
 class Run(ABC):
@@ -173,7 +173,7 @@ class Run(ABC):
 
     @abstractmethod
     async def _drain(self, *, failed: bool) -> None:
-        """Take no more and finish what is in flight; a rule that `failed` drops that.
+        """Stop receiving and finish what is in flight; a rule that `failed` drops that.
 
         Raises:
             BridgeError, OSError: something of it could not be finished.
@@ -184,20 +184,20 @@ class Run(ABC):
         """Close what is open, with no message to a server but that nothing more is received."""
 
     async def _leave(self) -> None:
-        """Before `_close`, what a run that may still act does when it did not finish in time."""
+        """Before `_close`: clean up after a drain that took too long, while the run may still act."""
         return
 
     async def _cut(self) -> None:
-        """Before `_close`, what a run does that may not act any more."""
+        """Before `_close`: clean up where the run may not act any more."""
         return
 
     def _in_hand(self) -> int:
-        """Messages that `abandon` loses, where no counter tells."""
+        """The messages that `abandon` loses, where no counter holds them."""
         return 0
 
     @property
     def measures(self) -> Measures:
-        """The rule's measures beside its counters."""
+        """The rule's measures in addition to its counters."""
         return self._context.measures
 
     @property
@@ -215,14 +215,14 @@ class Run(ABC):
 
     @abstractmethod
     def _waits_for(self) -> str | None:
-        """What the rule cannot work without, beside connections and lease; the kind's own."""
+        """What else the rule needs and waits for, in addition to connections and lease; the kind's own."""
 
     def _fail(self, error: BaseException) -> None:
         """End with an error; only the first one counts."""
         if self.error is None:
             self.error = error
             self.state = "failed"
-            # Errors raised on purpose say all there is to say; others need their traceback.
+            # Errors raised on purpose explain themselves; others need their traceback.
             trace = None if isinstance(error, BridgeError) else error
             self._log.error("rule.failed", reason=str(error) or type(error).__name__, exc_info=trace)
             self._failed(self)

@@ -1,4 +1,4 @@
-"""A configuration together with what it needs to run: its open connections, and what sees loops in their accounts."""
+"""A configuration with what it needs to run: its open connections, and the loop check of their accounts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Assembly"]
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """What the rules of one configuration run on.
+    """The resources of the rules of one configuration.
 
     Attributes:
         settings: the configuration.
@@ -36,5 +36,5 @@ class Assembly:
     tracing_of: Callable[[Rule], RuleTracing | None] = lambda _: None
 
     def make_run(self, rule: Rule, context: RuleContext) -> RuleRun:
-        """What runs one of the configuration's rules; nothing happens before its `check`."""
+        """Return the run of one of the configuration's rules; it does nothing before its `check`."""
         return kind_of(rule).run(rule, self.settings, self.links, context)

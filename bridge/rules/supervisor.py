@@ -1,18 +1,18 @@
-"""One rule's place in the sidecar, for as long as the rule is in the configuration.
+"""The supervisor of one rule, for as long as the rule is in the configuration.
 
-Theory of operation. A run does a rule's work once, from its start to its end. A seat makes runs, one at a time: when
-the rule's streams are there, when this sidecar leads the rule (see `bridge.rules.leadership`), and again after the lead
-was lost or the configuration changed. Counters and measures belong to the seat, so they continue over runs.
+Theory of operation. A run does a rule's work once, from its start to its end. A seat starts runs, one at a time:
+when the rule's streams exist, when this sidecar leads the rule (see `bridge.rules.leadership`), and again after the
+lead was lost or the configuration changed. Counters and measures belong to the seat, so they continue over runs.
 
-A task brings the run to work and then watches the term. `stop` ends that task first, and then the run,
-so that nobody else acts on the run meanwhile.
+A task starts the run and then watches the term. `stop` ends that task first, and then the run, so that
+only one of them acts on the run.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Literal, TypeAlias
 
 import structlog
@@ -31,28 +31,28 @@ from nats_bridge.bridge.settings import Rule
 __all__ = ["RuleSeat", "SeatState"]
 
 SeatState: TypeAlias = Literal["waiting", "standby", "starting", "ready", "draining", "stopped", "failed"]
-"""`waiting`: a stream that the rule needs is not there; `standby`: another replica leads the rule."""
+"""`waiting`: a stream that the rule needs does not exist; `standby`: another replica leads the rule."""
 
 _log = structlog.get_logger("bridge.seat")
 
 _DRAIN = 22.0  # seconds for a rule to finish; with the rest, within Kubernetes' default grace period of 30
 _LEAVE = 3.0  # seconds for leaving what did not finish
-_PAUSES = (0.25, 0.5, 1.0, 2.0, 5.0)  # seconds before a start that a server's absence prevented is tried again
+_PAUSES = (0.25, 0.5, 1.0, 2.0, 5.0)  # seconds before a start is retried that failed because a server was unreachable
 
 
 class RuleSeat:
-    """The place of one rule.
+    """The supervisor of one rule.
 
     Args:
         rule: the rule.
         assembly: the configuration that it belongs to.
-        leadership: says when this sidecar leads the rule.
+        leadership: decides when this sidecar leads the rule.
         failed: called with the seat when its rule cannot continue; `error` says why.
 
     Attributes:
         rule: the rule as it is now.
-        run: what does its work, or did it last; None before the first one.
-        measures: what is measured of its work, over all runs.
+        run: the present run, or the last one; None before the first one.
+        measures: the rule's metrics, over all runs.
         error: why it cannot continue, None while it can.
     """
 
@@ -75,19 +75,20 @@ class RuleSeat:
         self._begun: asyncio.Future[None] | None = None
         self._at_work = False  # whether the run must be ended
         self._ending: asyncio.Task[None] | None = None
-        self._past: Counter[str] = Counter()  # what runs before this one have counted
+        self._in_doubt: asyncio.Task[None] | None = None  # whether a failure is the rule's, or another leader's doing
+        self._past: Counter[str] = Counter()  # counted by earlier runs
         self._log = _log.bind(rule=rule.name)
 
     # -- status ------------------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> SeatState:
-        """Where the rule is in its life."""
+        """The rule's state."""
         return self.run.state if self.run is not None and self._phase == "ready" else self._phase
 
     @property
     def ready(self) -> bool:
-        """Whether the rule does its work at this moment, or stands by for another replica that does."""
+        """Whether the rule runs at this moment, or is on standby for another replica that runs it."""
         if self._phase == "standby":
             return True
         return self._phase == "ready" and self.run is not None and self.run.ready
@@ -96,7 +97,7 @@ class RuleSeat:
     def leader(self) -> bool | None:
         """Whether this sidecar leads the rule, and may write; None where there are no replicas.
 
-        Of one that cannot renew its lease, it is False before any other replica can lead.
+        If it cannot renew its lease, this is False before any other replica can lead.
         """
         if not self._leadership.shared:
             return None
@@ -104,7 +105,7 @@ class RuleSeat:
 
     @property
     def waiting_for(self) -> str | None:
-        """What the rule waits for, in words; None where nothing outside keeps it from its work."""
+        """What the rule waits for, in words; None where nothing outside blocks it."""
         match self._phase:
             case "waiting":
                 return str(self._missing)
@@ -120,11 +121,11 @@ class RuleSeat:
 
     @property
     def has_work(self) -> bool:
-        """Whether it holds messages that it took and has not passed on, or not had confirmed."""
+        """Whether it holds messages that it received and has not published, or that are not confirmed."""
         return self._at_work and self.run is not None and self.run.has_work
 
     def counters(self) -> dict[str, int]:
-        """What all runs have counted together; no number ever falls."""
+        """The counters of all runs together; none ever decreases."""
         total = Counter(self._past)
         if self.run is not None:
             total.update(self.run.counters.as_dict())
@@ -137,7 +138,7 @@ class RuleSeat:
     # -- life --------------------------------------------------------------------------------------------------------
 
     async def check(self) -> None:
-        """Look at the servers, before `start`; a stream that is missing is waited for then.
+        """Check the servers, before `start`; `start` then waits for a missing stream.
 
         Raises:
             BridgeError: what is against the rule.
@@ -148,7 +149,7 @@ class RuleSeat:
             self._prepared = run
 
     async def start(self) -> None:
-        """Bring the rule to work; returns when it works, waits for a stream, or stands by. After `check`.
+        """Start the rule; return when it runs, waits for a stream, or is on standby. After `check`.
 
         Raises:
             BridgeError: what is against the rule.
@@ -159,16 +160,16 @@ class RuleSeat:
         await self._begun
 
     def resume(self) -> None:
-        """Bring the rule back to work after `halt`, as soon as its servers allow it; nobody waits for that."""
+        """Restart the rule after `halt`, as soon as its servers allow it, without waiting for that."""
         self.error = None
         self._begun = None
         self._task = asyncio.create_task(self._live())
 
     async def halt(self) -> bool:
-        """Drain the run and keep the lead, for another version of the rule; whether all in flight was finished."""
+        """Drain the run and keep the lead, for a changed rule; return whether everything in flight was finished."""
         failed = self._phase == "failed"
         self._phase = "draining"
-        await end_tasks(self._task)
+        await end_tasks(self._task, self._in_doubt)
         if self._begun is not None:
             self._begun.cancel()
         self._task = self._prepared = self._missing = None
@@ -177,7 +178,7 @@ class RuleSeat:
         return finished
 
     async def stop(self) -> bool:
-        """Drain the run and release the lead; whether all in flight was finished."""
+        """Drain the run and release the lead; return whether everything in flight was finished."""
         finished = await self.halt()
         await self._end_term(finished=finished)
         return finished
@@ -197,11 +198,17 @@ class RuleSeat:
                 if not await self._work(term):
                     self.error = None  # of a start that is over
                     continue
-                if self.error is not None:  # of a message that was met on the way
+                if self.error is not None:  # raised by a message during the start
                     self._ended_by(self.error)
                     return
                 self._phase = "ready"
                 self._has_begun()
+                await _first_of(term.lost.wait(), term.surplus.wait())
+                if not term.lost.is_set() and self.error is None:
+                    self._phase = "draining"
+                    await self._end_term(finished=await self._end_run())
+                    self.error = None  # of the drain: the next leader meets what is against the rule
+                    continue
                 await term.lost.wait()
                 if self.error is not None:
                     return
@@ -232,7 +239,7 @@ class RuleSeat:
         return self._term
 
     async def _work(self, term: Term) -> bool:
-        """Bring a run to work; False if a stream is missing, or the term is over already."""
+        """Start a run; return False if a stream is missing, or the term is over already."""
         self._phase = "starting"
         pauses = iter(_PAUSES)
         while not term.lost.is_set():
@@ -240,12 +247,12 @@ class RuleSeat:
                 return await self._start_run(term)
             except BridgeError as error:
                 await self._end_run()
-                if term.lost.is_set():
+                if not await _is_still_led(term):
                     break  # the new leader may be what was in the way
                 if not error.passing or self._is_awaited:
                     raise
                 if self._leadership.shared:
-                    await self._end_term()  # another replica may reach what this one cannot
+                    await self._end_term()  # another replica may reach the server that this one cannot
                 self.error = None
                 pause = next(pauses, _PAUSES[-1])
                 self._log.warning("rule.start_delayed", reason=str(error), again_in=pause)
@@ -278,7 +285,7 @@ class RuleSeat:
         return True
 
     async def _checked(self, run: RuleRun) -> bool:
-        """Check; False if a stream is missing."""
+        """Check the run; return False if a stream is missing."""
         try:
             await run.check()
         except StreamMissingError as error:
@@ -310,7 +317,7 @@ class RuleSeat:
     # -- the way out -------------------------------------------------------------------------------------------------
 
     async def _end_run(self) -> bool:
-        """Drain the run, if there is one; whether all in flight was finished."""
+        """Drain the run, if there is one; return whether everything in flight was finished."""
         run = self.run
         if run is None or not self._at_work:
             return True
@@ -362,7 +369,7 @@ class RuleSeat:
 
     @property
     def _is_awaited(self) -> bool:
-        """Whether somebody still waits for how the start goes."""
+        """Whether a caller still waits for the result of the start."""
         return self._begun is not None and not self._begun.done()
 
     def _has_begun(self) -> None:
@@ -370,23 +377,29 @@ class RuleSeat:
             self._begun.set_result(None)
 
     def _run_failed(self, run: RuleRun) -> None:
-        """Called when a run cannot continue; the code that is starting or draining it handles the failure."""
+        """Handle a run that cannot continue; the code that is starting or draining it reports the failure."""
         if run is not self.run or run.error is None or self.error is not None:
             return
-        if self._term is not None and self._term.lost.is_set():
-            return  # it is being stopped, and the new leader may be what was in its way
+        if (term := self._term) is not None and not term.gate.is_open:
+            # Paused or cut off for so long that another replica may lead, which can be what was in its way.
+            self._in_doubt = asyncio.create_task(self._fail_if_still_leading(run, term))
+            return
         self.error = run.error
         if self._phase not in ("starting", "draining"):
             self._phase = "failed"
             self._failed(self)
 
+    async def _fail_if_still_leading(self, run: RuleRun, term: Term) -> None:
+        if await _is_still_led(term):
+            self._run_failed(run)
+
     def _start_failed(self, error: BaseException) -> None:
-        """The rule cannot start: fail the caller that waits for it, otherwise handle it as a failure of the run."""
+        """Fail the caller that waits for the start, otherwise handle the error as a failure of the run."""
         if self._is_awaited and self._begun is not None:
             self.error, self._phase = error, "failed"
             self._begun.set_exception(error)
             return
-        if self.error is None:  # nobody has said it yet
+        if self.error is None:  # not reported yet
             self._log.error("rule.failed", reason=str(error) or type(error).__name__)
         self._ended_by(error)
 
@@ -394,3 +407,18 @@ class RuleSeat:
         self.error, self._phase = error, "failed"
         self._has_begun()
         self._failed(self)
+
+
+async def _is_still_led(term: Term) -> bool:
+    """Wait until the lease tells whether the term continues, if it may be over."""
+    await _first_of(term.lost.wait(), term.gate.opened())
+    return not term.lost.is_set()
+
+
+async def _first_of(*coroutines: Coroutine[Any, Any, object]) -> None:
+    """Wait until one of them is done; cancel the others."""
+    waiting = [asyncio.create_task(each) for each in coroutines]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await end_tasks(*waiting)

@@ -36,6 +36,10 @@ class LeadershipSettings(Part):
         description="seconds without a renewal after which another replica takes over",
     )
     create: Flag = Field(default=True, description="make the bucket if it is not there")
+    share: Flag = Field(
+        default=False,
+        description="spread the rules evenly over the replicas, instead of leaving all to the one that started first",
+    )
     replicas: Literal[1, 3, 5] | None = Field(
         default=None,
         description="servers of a cluster that hold the bucket; left out: three, or one where there are not as many",

@@ -172,6 +172,11 @@ class Source(Part):
         default=None, description="how the target's server would reach this stream; written into source records"
     )
     exclude: tuple[Subject, ...] = Field(default=(), description=_EXCLUDE)
+    acknowledge: Flag = Field(
+        default=False,
+        description="of a work-queue or interest stream: acknowledge each message when its copy is stored, so that the"
+        " stream can remove it; not known to servers",
+    )
     rename_objects: Flag = Field(
         default=False,
         description="of an object store: metadata names the bucket that receives, which native copies do not",

@@ -56,7 +56,7 @@ _SECTIONS: Final = (
         "Http",
         "http",
         'http: {listen: ":8222", hosts: ["bridge.example.com"], changes_from: nowhere}',
-        "What it answers: [health](../health.md), [status](../status.md), [metrics](../telemetry.md).",
+        "What it answers: [health and status](../health.md), [metrics](../telemetry.md).",
     ),
     _Section("Log", "log", "log: {format: json, level: warning}", "See [logs](../logs.md)."),
     _Section(

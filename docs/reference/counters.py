@@ -26,10 +26,10 @@ _ATTRIBUTE: Final = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 _HEAD: Final = """\
 # Counters
 
-What each kind of rule counts, and the metric that tells it. This page is generated: `python -m docs.reference --write`.
+What each kind of rule counts, and the metric that has it. This page is generated: `python -m docs.reference --write`.
 
-Counters are in `counters` of a rule in [`/status`](../status.md), and in the log line `rule.stopped`. They count
-since the process started, over all restarts of the rule. The metrics themselves, with their labels, are in
+Counters are in `counters` of a rule in [`/status`](../health.md#the-state-as-json), and in the log line `rule.stopped`.
+They count since the process started, over all restarts of the rule. The metrics themselves, with their labels, are in
 [metrics](metrics.md).
 """
 

@@ -7,7 +7,9 @@ an entry resumes.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
 
 from nats_bridge.bridge.client.connection import Link
 from nats_bridge.bridge.client.jetstream_api import Json
@@ -21,63 +23,26 @@ from nats_bridge.bridge.kinds.copying.parallel_backfill import UnfinishedCopies
 from nats_bridge.bridge.kinds.copying.resume_point import identity_changed
 from nats_bridge.bridge.kinds.copying.resuming import NEWEST, Resuming
 from nats_bridge.bridge.kinds.copying.run import CopyRun
-from nats_bridge.bridge.kinds.copying.tail_reader import read_tail
+from nats_bridge.bridge.kinds.copying.tail_reader import own_record, read_tail
 from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.bridge.rules.context import RuleContext
-from nats_bridge.bridge.settings import CopyingRule, KvSourcesRule, MirrorRule, Settings, Source, SourcesRule
-from nats_bridge.pipeline.backfill.copy_outcomes import CopyOutcomes
+from nats_bridge.bridge.settings import KvSourcesRule, MirrorRule, Settings, Source, SourcesRule
 from nats_bridge.pipeline.backfill.copy_task import CopyTask
+from nats_bridge.pipeline.backfill.fence import refuse_at_work
+from nats_bridge.pipeline.backfill.outcomes import CopyOutcomes
+from nats_bridge.pipeline.backfill.parallel import Parallel, Present, ShareTask
+from nats_bridge.pipeline.backfill.planned import Planned
 from nats_bridge.pipeline.backfill.request import Request
-from nats_bridge.pipeline.backfill.rule_at_work import refuse_at_work
 from nats_bridge.pipeline.errors import OptionError
 from nats_bridge.transforms.timestamp import nanoseconds_of
 
-__all__ = ["EntryBackfill", "entry_backfill", "entry_plans"]
+__all__ = ["CopyRule", "entry_backfill", "entry_plans"]
 
-
-@dataclass(frozen=True, slots=True)
-class EntryBackfill:
-    """One entry's history, as far as the target lacks it.
-
-    Attributes:
-        task: what copies the rows.
-        outcomes: what tells what would become of them.
-        source: the entry as configured.
-        first: the sequence of the origin at which the target lacks something.
-        last: the last sequence wanted; the origin's last, if nothing else is.
-        subjects: what to ask the origin's server for; none for everything.
-        held_from: the first sequence that the origin holds.
-        created_ns: when the origin was created, nanoseconds since 1970.
-        target_last: the target's last sequence, when this was found out.
-        target_messages: how many messages it held then.
-        unfinished: the mark of several tasks that have not come to their end.
-    """
-
-    task: CopyTask
-    outcomes: CopyOutcomes
-    source: Source
-    first: int
-    last: int
-    subjects: tuple[str, ...]
-    held_from: int
-    created_ns: int
-    target_last: int
-    target_messages: int
-    unfinished: UnfinishedCopies
-
-    @property
-    def plan(self) -> EntryPlan:
-        """What the entry does."""
-        return self.task.plan
-
-    @property
-    def messages(self) -> int:
-        """How many sequences are to be read."""
-        return max(self.last - self.first + 1, 0)
+CopyRule: TypeAlias = SourcesRule | MirrorRule | KvSourcesRule
 
 
 async def entry_plans(
-    rule: SourcesRule | MirrorRule | KvSourcesRule, settings: Settings, links: Mapping[str, Link], request: Request
+    rule: CopyRule, settings: Settings, links: Mapping[str, Link], request: Request
 ) -> list[EntryPlan]:
     """The entries that are meant, checked as a start of the sidecar checks them.
 
@@ -99,19 +64,23 @@ async def entry_plans(
                 f"rule '{rule.name}': a backfill does not rename objects in metadata: let the sidecar copy"
                 f" '{plan.source.name}'"
             )
+        if plan.durable:
+            raise RuleRefusedError(
+                f"rule '{rule.name}': a backfill acknowledges nothing: let the sidecar copy '{plan.source.name}'"
+            )
         origin = links[plan.source.connection]
         await refuse_at_work(origin, plan.source.name, plan.owner, rule.name)
     return chosen
 
 
-def name_of(rule: CopyingRule, entry: Source) -> str:
+def name_of(rule: CopyRule, entry: Source) -> str:
     """What `--source` calls an entry: its stream's name, or its bucket's."""
     return entry.name.removeprefix("KV_") if isinstance(rule, KvSourcesRule) else entry.name
 
 
 async def entry_backfill(
-    plan: EntryPlan, rule: CopyingRule, settings: Settings, links: Mapping[str, Link], request: Request
-) -> EntryBackfill:
+    plan: EntryPlan, rule: CopyRule, settings: Settings, links: Mapping[str, Link], request: Request
+) -> Planned:
     """Find out what one entry's target lacks.
 
     Args:
@@ -137,7 +106,7 @@ async def entry_backfill(
         target_last = int(target_info["state"]["last_seq"])
     else:
         target_last = await last_sequence_behind(target, plan.stream, plan.probe)
-    parallel = request.parallel > 1 and not request.dry_run and request.to_parquet is None
+    parallel = request.parallel > 1 and request.publishes
     if parallel:
         await _check_parallel(plan, (origin, target), origin_info, (key, stream), target_info, target_last)
     if parallel or request.to_parquet is not None:
@@ -163,18 +132,38 @@ async def entry_backfill(
         patience=request.patience,
     )
     outcomes = CopyOutcomes(plan, key, stream, target.client.max_payload)
-    return EntryBackfill(
-        task=task,
-        outcomes=outcomes,
-        source=plan.source,
+    several: Parallel | None = None
+    if parallel:
+        several = Parallel(
+            ShareTask(
+                outcomes,
+                Present(plan, key, nanoseconds_of(created)),
+                target_last,
+                task.target,
+                task.skip,
+                task.client,
+                task.patience,
+            ),
+            end=task,
+            holds=bool(target_info["state"]["messages"]),
+            unfinished=unfinished,
+            tasks=request.parallel,
+            in_order=request.in_order,
+        )
+    return Planned(
+        source=plan.source.name,
+        target=plan.stream,
+        connection=task.origin,
+        created=created,
+        held_from=int(origin_info["state"]["first_seq"]),
         first=first,
         last=last,
+        outcomes=outcomes,
+        task=task,
+        record_of=partial(own_record, plan.sourcing.is_own),
         subjects=subjects,
-        held_from=int(origin_info["state"]["first_seq"]),
-        created_ns=nanoseconds_of(created),
-        target_last=target_last,
-        target_messages=int(target_info["state"]["messages"]),
-        unfinished=unfinished,
+        filters=plan.sourcing.filters,
+        parallel=several,
     )
 
 

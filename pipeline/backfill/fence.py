@@ -1,11 +1,8 @@
-"""Keeping two from working on the same rule at the same time, for as long as a job runs, or is not finished.
+"""Keeping two from working on the same rule at the same time, for as long as a job runs.
 
 A sidecar that copies has a consumer whose description says so, and that is looked for. A backfill makes one of the
 same kind, from which it takes nothing, so that another backfill sees it, too. Where the configuration has replicas,
 the rule's lease is taken as well: then a sidecar that starts meanwhile stands by, and begins when the job has ended.
-
-Several tasks leave copies that do not show where to resume, until the job has ended; that is marked
-on the server, and stays marked if the job ends otherwise.
 """
 
 from __future__ import annotations
@@ -17,14 +14,15 @@ from typing import Any
 
 from nats_bridge.bridge.client.connection import Link
 from nats_bridge.bridge.client.tasks import end_tasks
-from nats_bridge.bridge.consuming.rule_consumer import consumer_owner
-from nats_bridge.bridge.kinds.copying.parallel_backfill import UnfinishedCopies
+from nats_bridge.bridge.consuming.rule_consumer import TAKEOVER, consumer_owner
+from nats_bridge.bridge.handoff.running import copying_consumer
 from nats_bridge.bridge.rules.leadership.leases import open_leases
 from nats_bridge.bridge.settings import Rule, Settings
-from nats_bridge.pipeline.errors import OptionError, PipelineError
+from nats_bridge.pipeline.errors import PipelineError
 
-__all__ = ["fenced", "mark_unfinished"]
+__all__ = ["fenced", "refuse_at_work"]
 
+_POLL = 0.1  # seconds between two looks at a consumer
 _TIMES = 3  # times a lease's time to wait for it
 
 
@@ -64,28 +62,6 @@ async def fenced(settings: Settings, rule: Rule, origins: Sequence[tuple[Link, s
         yield
 
 
-async def mark_unfinished(unfinished: UnfinishedCopies, first: int, last: int, held_from: int) -> None:
-    """Keep rules from believing the target's copies, until `UnfinishedCopies.end`.
-
-    Args:
-        unfinished: the mark.
-        first: the origin's first sequence that will be copied.
-        last: the last one.
-        held_from: the first one that the origin still has.
-
-    Raises:
-        OptionError: another range has been begun, and this one would leave some of it out.
-        ApiError: the server refuses, or cannot be asked.
-    """
-    begun = await unfinished.range()
-    if begun is not None and (first > max(begun[0], held_from) or last < begun[1]):
-        raise OptionError(
-            f"--parallel: an earlier job has begun to copy {begun[0]} to {begun[1]} of '{unfinished.origin}' and has"
-            f" not come to its end; {first} to {last} would leave some of these out: run it with that range or more"
-        )
-    await unfinished.begin(first, last)
-
-
 @asynccontextmanager
 async def _announced(link: Link, stream: str, owner: str) -> AsyncIterator[None]:
     """A consumer whose name says what is running, and that is gone a moment after its subscriber is."""
@@ -112,3 +88,28 @@ async def _announced(link: Link, stream: str, owner: str) -> AsyncIterator[None]
         if link.client.is_connected:
             await link.api.forget_ephemeral(stream, str(made["name"]))
         await subscription.release()
+
+
+async def refuse_at_work(link: Link, stream: str, owner: str, rule: str) -> None:
+    """Look for a consumer of the rule that somebody listens to.
+
+    Args:
+        link: the connection that holds the stream.
+        stream: what the rule reads.
+        owner: how the descriptions of the rule's consumers begin.
+        rule: its name.
+
+    Raises:
+        PipelineError: there is one.
+        ApiError: the server cannot be asked.
+    """
+    consumer = await copying_consumer(link, stream, owner)
+    deadline = asyncio.get_running_loop().time() + TAKEOVER
+    while consumer is not None and asyncio.get_running_loop().time() < deadline:
+        await asyncio.sleep(_POLL)  # of a process that was killed, which the server notices in a moment
+        consumer = await copying_consumer(link, stream, owner)
+    if consumer is not None:
+        raise PipelineError(
+            f"rule '{rule}': it is running: consumer '{consumer}' of stream '{stream}' is read at this moment."
+            " Stop the sidecar (or the other backfill), and start it again afterwards"
+        )

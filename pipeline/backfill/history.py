@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from nats_bridge.bridge.settings import Connection
 from nats_bridge.pipeline.backfill.rows import COLUMNS, SCHEMA, Batches
-from nats_bridge.pipeline.backfill.task_counts import TOLD
+from nats_bridge.pipeline.backfill.spark_work import TOLD
 from nats_bridge.pipeline.columns import ddl
 from nats_bridge.pipeline.connections import options_of
 from nats_bridge.pipeline.errors import OptionError
@@ -49,6 +49,10 @@ class LiveHistory:
     first: int
     last: int
     subjects: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        """How many sequences there are."""
+        return max(self.last - self.first + 1, 0)
 
     def in_order(self, spark: SparkSession) -> DataFrame:
         """The rows in one partition, in the order of their sequences."""
@@ -120,6 +124,10 @@ class CapturedHistory:
     capture: Capture
     first: int
     last: int
+
+    def __len__(self) -> int:
+        """How many sequences there are."""
+        return max(self.last - self.first + 1, 0)
 
     def in_order(self, spark: SparkSession) -> DataFrame:
         """The rows in one partition, sorted by their sequences, on disk where memory does not suffice."""

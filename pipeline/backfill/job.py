@@ -2,41 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, assert_never
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from nats_bridge.bridge.client.connection import Link
 from nats_bridge.bridge.client.connection_pool import close_links, open_links
 from nats_bridge.bridge.kinds.registry import kind_of
-from nats_bridge.bridge.settings import (
-    CopyingRule,
-    KvSourcesRule,
-    MirrorRule,
-    RepublishRule,
-    Rule,
-    Settings,
-    SourcesRule,
-)
-from nats_bridge.pipeline.backfill.copy_planning import entry_backfill, entry_plans
-from nats_bridge.pipeline.backfill.copying import Copying
-from nats_bridge.pipeline.backfill.dry_run import DryRun
+from nats_bridge.bridge.settings import CopyingRule, RepublishRule, Rule, Settings
+from nats_bridge.pipeline.backfill.copy_planning import CopyRule, entry_backfill, entry_plans
 from nats_bridge.pipeline.backfill.fence import fenced
+from nats_bridge.pipeline.backfill.history import History
+from nats_bridge.pipeline.backfill.planned import Planned
 from nats_bridge.pipeline.backfill.republish_planning import republish_backfill
-from nats_bridge.pipeline.backfill.republishing import Republishing
 from nats_bridge.pipeline.backfill.request import Request
-from nats_bridge.pipeline.backfill.summary import EntrySummary
+from nats_bridge.pipeline.backfill.spark_work import StoredPosition, done, told_of, watching
+from nats_bridge.pipeline.backfill.summary import DryRun, EntrySummary
+from nats_bridge.pipeline.backfill.unpublished import dry_run, write_files
 from nats_bridge.pipeline.errors import OptionError
-from nats_bridge.pipeline.progress import Shown
+from nats_bridge.pipeline.progress import Progress, Shown
 from nats_bridge.pipeline.source.loop_thread import LoopThread
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["backfill", "rule_of"]
 
 
-def rule_of(settings: Settings, name: str) -> RepublishRule | SourcesRule | MirrorRule | KvSourcesRule:
+def rule_of(settings: Settings, name: str) -> RepublishRule | CopyRule:
     """A rule whose history can be copied.
 
     Raises:
@@ -74,29 +69,23 @@ def backfill(
         loop = open_things.enter_context(LoopThread())
         links = loop.run(open_links(settings, set(rule.connections)))
         open_things.callback(lambda: loop.run(close_links(links.values())))
-        match rule:
-            case RepublishRule():
-                if request.sources:
-                    raise OptionError(
-                        f"--source {request.sources[0]}: rule '{rule.name}' has one stream, '{rule.stream}'"
-                    )
-                planned = loop.run(republish_backfill(rule, settings, links, request))
-                spark = session()
-                if planned.task is not None:
-                    _hold(open_things, loop, settings, rule, [(links[rule.source_connection], rule.stream)])
-                return Republishing(spark, request, shown, loop, links[rule.target_connection]).run(planned)
-            case SourcesRule() | MirrorRule() | KvSourcesRule():
-                plans = loop.run(entry_plans(rule, settings, links, request))
-                spark = session()
-                if not request.dry_run and request.to_parquet is None:
-                    origins = [(links[plan.source.connection], plan.source.name) for plan in plans]
-                    _hold(open_things, loop, settings, rule, origins)
-                copying = Copying(spark, request, shown, loop, links[rule.target_connection])
-                entries = (loop.run(entry_backfill(plan, rule, settings, links, request)) for plan in plans)
-                if request.dry_run:
-                    return [copying.counted(entry) for entry in entries]
-                return [copying.copied(entry, number) for number, entry in enumerate(entries)]
-    assert_never(rule)
+        planned: Iterable[Planned]
+        if isinstance(rule, RepublishRule):
+            if request.sources:
+                raise OptionError(f"--source {request.sources[0]}: rule '{rule.name}' has one stream, '{rule.stream}'")
+            planned = [loop.run(republish_backfill(rule, settings, links, request))]
+            origins = [(links[rule.source_connection], rule.stream)]
+        else:
+            plans = loop.run(entry_plans(rule, settings, links, request))
+            planned = (loop.run(entry_backfill(plan, rule, settings, links, request)) for plan in plans)
+            origins = [(links[plan.source.connection], plan.source.name) for plan in plans]
+        spark = session()
+        if request.publishes:
+            _hold(open_things, loop, settings, rule, origins)
+        job = _Job(spark, request, shown, loop, links[rule.target_connection])
+        if request.dry_run:
+            return [job.counted(each) for each in planned]
+        return [job.copied(each, number) for number, each in enumerate(planned)]
 
 
 def _hold(
@@ -106,3 +95,92 @@ def _hold(
     held = fenced(settings, rule, origins)
     loop.run(held.__aenter__())
     open_things.callback(lambda: loop.run(held.__aexit__(None, None, None)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """Histories, one after the other.
+
+    Attributes:
+        spark: the session.
+        request: what is wanted.
+        shown: how progress is shown.
+        loop: where the connections live.
+        link: the connection of the rule's target.
+    """
+
+    spark: SparkSession
+    request: Request
+    shown: Shown
+    loop: LoopThread
+    link: Link
+
+    def counted(self, planned: Planned) -> DryRun:
+        """Only count."""
+        history = planned.history(self.spark, self.request)
+        target = planned.target or "the rule's destinations"
+        nothing = DryRun(planned.source, target, planned.first, history.last)
+        if planned.first > history.last:
+            return nothing
+        job, rows = self._named(planned), self._rows(planned, history)
+        with watching(self.spark, job, len(history), self.shown) as progress:
+            progress.enter("counting")
+            return done(job, lambda: dry_run(rows, planned.outcomes, nothing, self.request.top))
+
+    def copied(self, planned: Planned, number: int) -> EntrySummary:
+        """Publish, or write files; the `number` of the history says whether files of another one are there."""
+        folder, began = self.request.to_parquet, time.monotonic()
+        job, history = self._named(planned), planned.history(self.spark, self.request)
+        nothing = EntrySummary(
+            planned.source,
+            folder or planned.target,
+            planned.first,
+            history.last,
+            next_sequence=max(history.last + 1, planned.first),
+            start_counts=planned.republished,
+        )
+        if planned.first > history.last:
+            return nothing
+        with watching(self.spark, job, len(history), self.shown) as progress:
+            if folder is not None:
+                progress.enter("writing files")
+                mode = "append" if number else "overwrite" if self.request.overwrite else "errorifexists"
+                rows = self._rows(planned, history)
+                counts = done(job, lambda: write_files(rows, planned.outcomes, planned.source, folder, mode=mode))
+                if planned.republished:
+                    counts["unselected"] = 0  # what is before the first one wanted is read, too
+            else:
+                counts = done(job, lambda: self._published(planned, history, progress))
+            progress.add(counts.get("rows", 0))
+        if not counts.get("rows"):
+            return nothing
+        return replace(
+            nothing,
+            read=counts["rows"],
+            copied=counts["copied"],
+            already_there=counts.get("already_there", 0),
+            unselected=counts["unselected"],
+            duplicates=counts.get("duplicates", 0),
+            skipped=counts["rejected"],
+            out_of_order=counts.get("out_of_order", 0),
+            seconds=time.monotonic() - began,
+        )
+
+    def _published(self, planned: Planned, history: History, progress: Progress) -> dict[str, int]:
+        """What the tasks counted."""
+
+        def position(first: int) -> StoredPosition:
+            return StoredPosition(self.loop, self.link, planned.target, planned.record_of, first)
+
+        if planned.parallel is not None:
+            return planned.parallel.copied(self.spark, history, planned.held_from, progress, self.loop, position)
+        assert planned.task is not None
+        progress.enter("republishing" if planned.republished else "copying", count=position(history.first))
+        tasks = history.given_to(planned.task, self.spark)
+        return told_of([row[0] for row in tasks.collect()])
+
+    def _rows(self, planned: Planned, history: History) -> DataFrame:
+        return history.in_order(self.spark) if planned.republished else history.at_once(self.spark)
+
+    def _named(self, planned: Planned) -> str:
+        return f"backfill {planned.source} → {self.request.to_parquet or planned.target or 'nothing'}"

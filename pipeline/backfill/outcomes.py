@@ -1,32 +1,27 @@
-"""The outcome of each message of a history, without publishing anything: for files, and for counting."""
+"""The outcome of each message of a history, without publishing anything: the sidecar's own operations, taken apart."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-import pyarrow as pa
-
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.consuming.ack_reply import AckReply
-from nats_bridge.pipeline.backfill.rows import deliveries_of
-from nats_bridge.pipeline.errors import marking
+from nats_bridge.bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.bridge.kinds.copying.encoder import CopyLoop, Operation, message_sequence
+from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
+from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.bridge.kinds.republish.encoder import RepublishLoop
+from nats_bridge.transforms import header_block
 
-__all__ = ["COUNTED", "WRITTEN", "Counting", "Made", "Outcomes", "Writing"]
+__all__ = ["CopyOutcomes", "Made", "Outcomes", "RepublishOutcomes", "taken_apart"]
 
-WRITTEN: Final = (
-    "stream string, subject string, origin_subject string, sequence bigint, time timestamp, time_ns bigint,"
-    " header_block binary, data binary, rejected string"
-)
-"""A message as it would be published: its subject, header block and data; where it comes from; and why the target
-would not take it, null if it would."""
-
-COUNTED: Final = "outcome string, subject string, reason string, messages bigint, bytes bigint, example bigint"
-"""Counts of a task: `outcome` is `selected`, `unselected` or `rejected`; `example` is a sequence of the origin."""
-
-_SIZE: Final = re.compile(r"it has \d+ bytes")
+_REASONS: Final = {
+    "suppressed": "its destination is no subject that can be published",
+    "looped": "its destination belongs to the rule's own stream",
+    "too_large": "with its headers it is larger than the target's max_payload",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,89 +51,114 @@ class Outcomes(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Writing:
-    """Gives rows for files; called by Spark with the rows of a partition.
+class CopyOutcomes:
+    """What an entry of a copying rule makes of messages (see `Outcomes`).
 
     Attributes:
-        outcomes: the rule.
-        stream: the origin's name.
+        plan: what it does.
+        key: what stands for it in message ids.
+        target: the stream that receives.
+        max_payload: bytes that the target's server takes in one message, headers included.
     """
 
-    outcomes: Outcomes
-    stream: str
+    plan: EntryPlan
+    key: bytes
+    target: Target
+    max_payload: int
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows (see `WRITTEN`)."""
-        with marking():
-            for made, _ in self.outcomes.made_of(deliveries_of(batch) for batch in batches):
-                if made:
-                    yield self._rows(made)
-
-    def _rows(self, made: Sequence[Made]) -> pa.RecordBatch:
-        acks = [AckReply.parse(each.origin[1]) for each in made]
-        times = pa.array([ack.time_ns for ack in acks], pa.int64())
-        return pa.record_batch(
-            {
-                "stream": pa.array([self.stream] * len(made)),
-                "subject": _texts([each.subject for each in made]),
-                "origin_subject": _texts([each.origin[0] for each in made]),
-                "sequence": pa.array([ack.stream_sequence for ack in acks], pa.int64()),
-                "time": pa.array([ack.time_ns // 1000 for ack in acks], pa.timestamp("us", "UTC")),
-                "time_ns": times,
-                "header_block": pa.array([each.header_block or None for each in made], pa.binary()),
-                "data": pa.array([each.payload for each in made], pa.binary()),
-                "rejected": pa.array([each.rejected or None for each in made], pa.string()),
-            }
+    def loop(self, counters: CopyCounters) -> CopyLoop:
+        """The sidecar's loop for it."""
+        return CopyLoop(
+            self.plan.sourcing,
+            self.key,
+            self.target,
+            counters,
+            max_payload=self.max_payload,
+            records=not self.plan.keep_sequence,
         )
+
+    def made_of(self, batches: Iterator[list[Delivered]]) -> Iterator[tuple[list[Made], int]]:
+        """What is made of each batch; see `Outcomes`."""
+        loop = self.loop(CopyCounters())
+        for batch in batches:
+            by_sequence = {message_sequence(message[1]): message for message in batch}
+            made: list[Made] = []
+            done = 0
+            while done < len(batch):
+                out: list[Operation] = []
+                done, special = loop.run(batch, out, done)
+                made += [Made(by_sequence[sequence], *taken_apart(operation)) for sequence, operation in out]
+                if special is None:
+                    continue
+                if special.operation is not None:
+                    made.append(Made(special.message, *taken_apart(special.operation[1])))
+                else:
+                    subject, _, _, payload = special.message
+                    copy = self.plan.sourcing.destination(subject) or subject
+                    made.append(Made(special.message, copy, special.header_block, payload, special.reason))
+            yield made, len(batch) - len(made)
+
+
+def taken_apart(operation: bytes) -> tuple[bytes, bytes, bytes]:
+    """Subject, header block and payload of an `HPUB` operation without a reply subject."""
+    line, _, rest = operation.partition(b"\r\n")
+    _, subject, size, total = line.split(b" ")
+    return subject, rest[: int(size)], rest[int(size) : int(total)]
 
 
 @dataclass(frozen=True, slots=True)
-class Counting:
-    """Counts; called by Spark with the rows of a partition.
+class RepublishOutcomes:
+    """A republish rule (see `Outcomes`), for the whole history in order.
+
+    `Nats-Last-Sequence` is the sequence before it of the same subject in the history: what the stream had deleted
+    before the history was read cannot be seen any more, and counts as if it had never been there.
 
     Attributes:
-        outcomes: the rule.
+        loop: the sidecar's, which has seen nothing yet.
+        first: the first sequence wanted; what is before it is only looked at.
+        headers_only: whether bodies are left out.
     """
 
-    outcomes: Outcomes
+    loop: RepublishLoop
+    first: int
+    headers_only: bool
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Some rows per batch (see `COUNTED`)."""
-        with marking():
-            for made, unselected in self.outcomes.made_of(deliveries_of(batch) for batch in batches):
-                yield _counted(made, unselected)
+    def made_of(self, batches: Iterator[list[Delivered]]) -> Iterator[tuple[list[Made], int]]:
+        """What is made of each batch."""
+        for batch in batches:
+            made: list[Made] = []
+            unselected = 0
+            for message in batch:
+                if AckReply.parse(message[1]).stream_sequence < self.first:
+                    self.seen(message)
+                    continue
+                operation, reason = self.operation_of(message)
+                if operation is not None:
+                    made.append(Made(message, *taken_apart(operation)))
+                elif reason in _REASONS:
+                    made.append(Made(message, message[0], message[2], message[3], _REASONS[reason]))
+                else:
+                    unselected += 1
+            yield made, unselected
+
+    def seen(self, message: Delivered) -> None:
+        """A message that is not to be published, but may be the predecessor of others."""
+        self.loop.seed(message[0], message[1].split(b".")[5])
+
+    def operation_of(self, message: Delivered) -> tuple[bytes | None, str]:
+        """The `HPUB` operation without a reply subject; or None, and the name of the counter that says why."""
+        counters = self.loop.counters
+        before = (counters.suppressed, counters.looped, counters.too_large)
+        out: list[bytes] = []
+        self.loop.run([_as_delivered(message) if self.headers_only else message], out)
+        if out:
+            return out[0], ""
+        after = (counters.suppressed, counters.looped, counters.too_large)
+        names = ("suppressed", "looped", "too_large")
+        return None, next((name for name, a, b in zip(names, before, after, strict=True) if a != b), "unmatched")
 
 
-def _counted(made: Sequence[Made], unselected: int) -> pa.RecordBatch:
-    counts: dict[tuple[str, bytes, str], list[int]] = {}
-    for each in made:
-        if each.rejected:
-            # Sizes differ from message to message, the reason does not.
-            key = ("rejected", b"", _SIZE.sub("it has too many bytes", each.rejected))
-        else:
-            key = ("selected", each.subject, "")
-        size = len(each.header_block) + len(each.payload)
-        found = counts.get(key)
-        if found is None:
-            counts[key] = [1, size, AckReply.parse(each.origin[1]).stream_sequence]
-        else:
-            found[0] += 1
-            found[1] += size
-    if unselected:
-        counts["unselected", b"", ""] = [unselected, 0, 0]
-    keys, values = list(counts), list(counts.values())
-    return pa.record_batch(
-        {
-            "outcome": pa.array([outcome for outcome, _, _ in keys], pa.string()),
-            "subject": _texts([subject for _, subject, _ in keys]),
-            "reason": pa.array([reason for _, _, reason in keys], pa.string()),
-            "messages": pa.array([value[0] for value in values], pa.int64()),
-            "bytes": pa.array([value[1] for value in values], pa.int64()),
-            "example": pa.array([value[2] for value in values], pa.int64()),
-        }
-    )
-
-
-def _texts(subjects: list[bytes]) -> pa.Array:
-    """Strings with exactly these bytes; a function that cuts may have cut a character in two."""
-    return pa.array(subjects, pa.binary()).view(pa.string())
+def _as_delivered(message: Delivered) -> Delivered:
+    """As a consumer with `headers_only` delivers it: the body's size in a header, and no body."""
+    subject, reply, block, payload = message
+    return subject, reply, header_block.append(block, [(b"Nats-Msg-Size", b"%d" % len(payload))]), b""

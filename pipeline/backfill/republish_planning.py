@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 
 from nats_bridge.bridge.client.connection import Link
 from nats_bridge.bridge.consuming.rule_consumer import consumer_owner, durable_name
@@ -15,48 +15,22 @@ from nats_bridge.bridge.kinds.republish.retention import Retention, StreamLimits
 from nats_bridge.bridge.kinds.republish.run import RepublishRun
 from nats_bridge.bridge.rules.context import RuleContext
 from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter
-from nats_bridge.bridge.settings import Connection, RepublishRule, Settings
-from nats_bridge.pipeline.backfill.republish_outcomes import RepublishOutcomes
+from nats_bridge.bridge.settings import RepublishRule, Settings
+from nats_bridge.pipeline.backfill.fence import refuse_at_work
+from nats_bridge.pipeline.backfill.outcomes import RepublishOutcomes
+from nats_bridge.pipeline.backfill.planned import Planned
 from nats_bridge.pipeline.backfill.republish_task import RepublishTask, republished_position
 from nats_bridge.pipeline.backfill.request import Request
-from nats_bridge.pipeline.backfill.rule_at_work import refuse_at_work
 from nats_bridge.pipeline.errors import OptionError
 from nats_bridge.transforms.subject import is_subset
 from nats_bridge.transforms.timestamp import nanoseconds_of
 
-__all__ = ["RepublishBackfill", "republish_backfill"]
-
-
-@dataclass(frozen=True, slots=True)
-class RepublishBackfill:
-    """A republish rule's history.
-
-    Attributes:
-        outcomes: what makes the messages.
-        task: what publishes them; None where nothing is published.
-        connection: where the history's stream is.
-        stream: its name.
-        created: when it was created.
-        captured_by: the stream that stores the results; empty where nothing is published.
-        first: the first sequence to be republished.
-        last: the last one.
-        held_from: the first sequence that the stream holds.
-    """
-
-    outcomes: RepublishOutcomes
-    task: RepublishTask | None
-    connection: Connection
-    stream: str
-    created: str
-    captured_by: str
-    first: int
-    last: int
-    held_from: int
+__all__ = ["republish_backfill"]
 
 
 async def republish_backfill(
     rule: RepublishRule, settings: Settings, links: Mapping[str, Link], request: Request
-) -> RepublishBackfill:
+) -> Planned:
     """Find out what is to be republished, and where it is stored.
 
     Raises:
@@ -71,43 +45,51 @@ async def republish_backfill(
     last = int(info["state"]["last_seq"])
     if request.last is not None:
         last = min(last, request.last)
-    loop = run.loop(Retention(StreamLimits()))
-    publishes = request.to_parquet is None and not request.dry_run
-    captured_by, task = "", None
-    if publishes:
-        await refuse_at_work(source, rule.stream, consumer_owner(settings.name, rule.name), rule.name)
-        await _refuse_what_is_live(source, rule, settings.name, last if request.last is not None else None)
-        pattern = covering_filter(run.republish.transform).encode()
-        captured_by, probe = await _captured_by(target, rule, pattern)
-        task = RepublishTask(
-            rule=rule.name,
-            outcomes=RepublishOutcomes(loop, first, rule.republish.headers_only),
-            republish=run.republish,
-            stream=rule.stream,
-            filters=(),
-            captured_by=captured_by,
-            probe=probe,
-            origin=settings.connections[rule.source_connection],
-            target=settings.connections[rule.target_connection],
-            created_ns=nanoseconds_of(str(info["created"])),
-            last=last,
-            client=settings.name,
-            patience=request.patience,
-        )
-        stream = Target.of(await target.api.stream_info(captured_by), target.server_version)
-        end = await last_sequence_behind(target, captured_by, probe)
-        found = await republished_position(task, source, target, stream, end)
-        first = max(first, found.handled + 1)
-    return RepublishBackfill(
-        outcomes=RepublishOutcomes(loop, request.first or 1, rule.republish.headers_only),
-        task=task,
+    created = str(info["created"])
+    outcomes = RepublishOutcomes(run.loop(Retention(StreamLimits())), first, rule.republish.headers_only)
+    planned = Planned(
+        source=rule.stream,
+        target="",
         connection=settings.connections[rule.source_connection],
-        stream=rule.stream,
-        created=str(info["created"]),
-        captured_by=captured_by,
+        created=created,
+        held_from=int(info["state"]["first_seq"]),
         first=first,
         last=last,
-        held_from=int(info["state"]["first_seq"]),
+        outcomes=outcomes,
+        task=None,
+        record_of=lambda _: None,
+        republished=True,
+    )
+    if not request.publishes:
+        return planned
+    await refuse_at_work(source, rule.stream, consumer_owner(settings.name, rule.name), rule.name)
+    await _refuse_what_is_live(source, rule, settings.name, last if request.last is not None else None)
+    pattern = covering_filter(run.republish.transform).encode()
+    captured_by, probe = await _captured_by(target, rule, pattern)
+    task = RepublishTask(
+        rule=rule.name,
+        outcomes=outcomes,
+        republish=run.republish,
+        stream=rule.stream,
+        filters=(),
+        captured_by=captured_by,
+        probe=probe,
+        origin=settings.connections[rule.source_connection],
+        target=settings.connections[rule.target_connection],
+        created_ns=nanoseconds_of(created),
+        last=last,
+        client=settings.name,
+        patience=request.patience,
+    )
+    stream = Target.of(await target.api.stream_info(captured_by), target.server_version)
+    end = await last_sequence_behind(target, captured_by, probe)
+    found = await republished_position(task, source, target, stream, end)
+    return replace(
+        planned,
+        target=captured_by,
+        first=max(first, found.handled + 1),
+        task=task,
+        record_of=task.record_of,
     )
 
 

@@ -23,11 +23,10 @@ from nats_bridge.bridge.kinds.copying.resuming import NEWEST, compared
 from nats_bridge.bridge.kinds.copying.tail_reader import TargetTail, read_tail
 from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.bridge.settings import Connection
-from nats_bridge.pipeline.backfill.kept_rows import KeptRows
-from nats_bridge.pipeline.backfill.republish_outcomes import RepublishOutcomes
+from nats_bridge.pipeline.backfill.outcomes import RepublishOutcomes
 from nats_bridge.pipeline.backfill.rounds import Place, Rounds
-from nats_bridge.pipeline.backfill.rows import Batches, sequence_of
-from nats_bridge.pipeline.backfill.task_counts import counts_of
+from nats_bridge.pipeline.backfill.rows import Batches, KeptRows, sequence_of
+from nats_bridge.pipeline.backfill.spark_work import counts_of
 from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.errors import DataLostError
 from nats_bridge.transforms.republish import Republish

@@ -40,3 +40,8 @@ class Request:
     dry_run: bool = False
     top: int = 20
     patience: float = 60.0
+
+    @property
+    def publishes(self) -> bool:
+        """Whether something is written to the target."""
+        return not self.dry_run and self.to_parquet is None

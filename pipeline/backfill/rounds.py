@@ -24,8 +24,7 @@ from nats_bridge.bridge.kinds.copying.pub_ack import Verdict
 from nats_bridge.bridge.kinds.copying.publisher import Publisher
 from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.bridge.observability.rule_metrics import Measures
-from nats_bridge.pipeline.backfill.kept_rows import KeptRows
-from nats_bridge.pipeline.backfill.rows import Piece
+from nats_bridge.pipeline.backfill.rows import KeptRows, Piece
 from nats_bridge.pipeline.errors import DataLostError, PipelineError, UnreachableError
 
 __all__ = ["Maker", "Place", "Rounds"]

@@ -1,19 +1,29 @@
-"""Spark's part of a backfill: watched, and with an error of ours where it fails."""
+"""Spark's part of a backfill: watched, counted, and with an error of ours where it fails."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from nats_bridge.pipeline.errors import JobFailedError, JobStoppedError
+import pyarrow as pa
+
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.observability.logs import configure_logs
+from nats_bridge.bridge.settings import Log
+from nats_bridge.pipeline.errors import JobFailedError, JobStoppedError, marking
 from nats_bridge.pipeline.failures import failure
 from nats_bridge.pipeline.progress import Progress, Shown, watched
+from nats_bridge.pipeline.source.loop_thread import LoopThread
+from nats_bridge.transforms.source_record import SourceRecord
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["done", "watching"]
+__all__ = ["TOLD", "StoredPosition", "counts_of", "done", "told_of", "watching"]
 
 _Result = TypeVar("_Result")
 _KEPT: Final = "what was copied stays: run the same command again"
@@ -49,3 +59,76 @@ def done(job: str, work: Callable[[], _Result]) -> _Result:
         if isinstance(said, JobFailedError):
             raise JobFailedError(f"{said.message}; {_KEPT}") from None
         raise said from None
+
+
+TOLD = "told string"
+"""What a task returns: one row with its counts, as JSON."""
+
+
+def counts_of(work: Coroutine[Any, Any, dict[str, int]]) -> Iterator[pa.RecordBatch]:
+    """Do a task's work; its counts, with the columns `TOLD`.
+
+    Raises:
+        PipelineError: marked, for the driver to find.
+    """
+    configure_logs(Log(level="warning"))
+    with marking():
+        counts = asyncio.run(work)
+    yield pa.record_batch({"told": [json.dumps(counts)]})
+
+
+def told_of(rows: list[str]) -> dict[str, int]:
+    """The counts of all tasks together, from what each of them told; `last` is the highest."""
+    total: dict[str, int] = {}
+    for text in rows:
+        for name, value in json.loads(text).items():
+            total[name] = max(total.get(name, 0), value) if name == "last" else total.get(name, 0) + value
+    return total
+
+
+_PATIENCE: Final = 2.0
+"""Seconds for one look; who watches does not wait for servers."""
+
+
+@dataclass(slots=True)
+class StoredPosition:
+    """How far a backfill has come, told by the stream that stores its results; may be called from any thread.
+
+    For watching only: a task that reads a history without Spark has no rows that Spark could count.
+
+    Attributes:
+        loop: where the connection lives.
+        link: the connection that holds the stream.
+        stream: the stream that stores the results.
+        record_of: from a result's header block to the record of the message it was made of; None for what somebody
+            else stored.
+        first: where the history begins.
+        messages: how many of its sequences are done, as far as was seen.
+    """
+
+    loop: LoopThread
+    link: Link
+    stream: str
+    record_of: Callable[[bytes], SourceRecord | None]
+    first: int
+    messages: int = 0
+
+    def __call__(self) -> int:
+        """How many sequences of the history are done.
+
+        Raises:
+            TimeoutError: the server is slow.
+            BridgeError: it is away, or refuses.
+        """
+        block = self.loop.run(self._newest())
+        record = self.record_of(block) if block else None
+        if record is not None:
+            self.messages = max(self.messages, record.sequence - self.first + 1)
+        return self.messages
+
+    async def _newest(self) -> bytes | None:
+        async with asyncio.timeout(_PATIENCE):
+            info = await self.link.api.stream_info(self.stream)
+            last = int(info["state"]["last_seq"])
+            stored = await self.link.api.stored_message(self.stream, last) if last else None
+        return stored.header_block if stored else None

@@ -72,7 +72,7 @@ def test_a_command_of_the_page(command: str, tmp_path: Path) -> None:
             assert list(secret["data"]) == [key] == ["nats.creds"]
         case ["nats-bridge", *arguments]:
             program = [sys.executable, "-m", "nats_bridge", *arguments]
-            assert "good" in run(program, PROJECT)
+            assert ": ok, " in run(program, PROJECT)
         case ["make", target]:
             assert re.search(rf"^{target}:", (PROJECT / "Makefile").read_text("utf-8"), re.M)
         case ["docker", "build", "--tag", tag, *options, "."]:

@@ -207,12 +207,15 @@ class Copied(Scenario):
     skip: bool = False
     keep_sequence: bool = False
     numbered: bool = False
+    queue: bool = False
 
     def rule(self) -> dict[str, Any]:
         """The rule."""
         if self.kind == "kv_sources":
             return {"kind": self.kind, "bucket": self.target[3:], "sources": [{"bucket": self.stream[3:]}]}
-        entry = {"name": self.stream, "subject_transforms": [self.transform(0)]}
+        entry: dict[str, Any] = {"name": self.stream, "subject_transforms": [self.transform(0)]}
+        if self.queue:
+            return {"kind": "sources", "stream": self.target, "sources": [{**entry, "acknowledge": True}]}
         if self.kind == "mirror":
             more = {"keep_sequence": True, "filler_subject": f"{self.name}.filler"} if self.keep_sequence else {}
             return {"kind": "mirror", "stream": self.target, "mirror": entry, **more}
@@ -248,7 +251,8 @@ class Copied(Scenario):
                 await self.peer.create_stream(name=stream, subjects=[f"$KV.{stream[3:]}.>"], max_msgs_per_subject=5000)
             return
         for number in range(self.entries):
-            more = {"max_msg_size": 5000} if self.skip else {}
+            more: dict[str, Any] = {"max_msg_size": 5000} if self.skip else {}
+            more |= {"retention": "workqueue"} if self.queue else {}
             subject = f"{self.name}.in{number or ''}.>"
             await self.peer.create_stream(name=self.origin(number), subjects=[subject], **more)
         subjects = [f"{self.name}.out.>", f"{self.name}.local"]
@@ -384,6 +388,7 @@ def every_kind(prefix: str, peer: RawPeer) -> list[Scenario]:
         Copied(f"{prefix}mirror", peer, kind="mirror"),
         Copied(f"{prefix}numbers", peer, kind="mirror", keep_sequence=True, numbered=True),
         Copied(f"{prefix}bucket", peer, kind="kv_sources"),
+        Copied(f"{prefix}queue", peer, queue=True),
         Ingress(f"{prefix}ingress", peer),
         Advised(f"{prefix}advised", peer),
     ]

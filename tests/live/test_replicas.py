@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,9 +12,11 @@ from nats_bridge.native_servers import NativeServer, SharedServers
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer
 from tests.live.replicas import LONG, EveryKind, one_behind_another, replicas, under_load
+from tests.live.sidecar_process import SidecarProcess
 from tests.live.until import until
 
 Name = Callable[[str], str]
+SHARE = {"share": True}
 
 
 async def test_a_clean_stop_hands_over_under_load(
@@ -142,3 +144,80 @@ async def test_of_three_that_start_together_one_works_on_a_rule(
         for process in group.processes:
             assert await process.stop() == 0, process.log
     await here.keep_what_they_promise(end, crashed=False)
+
+
+async def test_replicas_share_the_rules_without_a_loss(
+    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    url = await servers.url(twin_version)
+    here = await EveryKind.make(await raw_peer(url), unique_name("share"))
+    rules = [rule for rule in here.rules if rule["name"] != "advisories"]
+    async with replicas(tmp_path, url, here.name, rules, LONG) as group:
+        await group.free(here.peer)
+        first = await group.start(leadership=SHARE)
+        await group.leads(first)
+        async with under_load(here):
+            await here.least.count(500)
+            second = await group.start(leadership=SHARE)
+            await until(lambda: (len(led(first)), len(led(second))) == (3, 2))
+            await here.least.count(len(here.least.messages) + 500)
+            assert await first.stop() == 0, first.log
+            await until(lambda: len(led(second)) == len(rules))
+        end = await here.end()
+        assert await second.stop() == 0, second.log
+    await here.keep_what_they_promise(end, crashed=False)
+
+
+async def test_the_rules_of_a_killed_replica_are_shared_by_the_others(
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    url = await servers.url(newest_version)
+    here = await EveryKind.make(await raw_peer(url), unique_name("shared"))
+    rules = [rule for rule in here.rules if rule["name"] != "advisories"]
+    async with replicas(tmp_path, url, here.name, rules) as group:
+        await group.free(here.peer)
+        first, second, third = [await group.start(leadership=SHARE) for _ in range(3)]
+        await until(lambda: evenly(rules, first, second, third))
+        async with under_load(here):
+            await here.least.count(500)
+            await first.kill()
+            await until(lambda: evenly(rules, second, third))
+        end = await here.end()
+        assert [await process.stop() for process in (second, third)] == [0, 0], (second.log, third.log)
+    await here.keep_what_they_promise(end, crashed=True)
+
+
+async def test_a_rule_that_would_lose_messages_does_not_move(
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    url = await servers.url(newest_version)
+    here = await EveryKind.make(await raw_peer(url), unique_name("stays"))
+    fleeting = {"name": "fleeting", "stream": here.name, "durable": False}
+    fleeting["republish"] = {"src": f"{here.name}.>", "dest": f"fleeting{here.name}.>"}
+    announced = await here.peer.collect(f"$KV.{here.name}.lease.nats-bridge.$replicas")
+    async with replicas(tmp_path, url, here.name, [fleeting, here.rules[-1]]) as group:
+        await group.free(here.peer)
+        first = await group.start(leadership=SHARE)
+        await group.leads(first)
+        second = await group.start(leadership=SHARE)
+        await until(lambda: sum(b'"leads": 2' in payload for *_, payload in announced.messages) >= 5)
+        assert (len(led(first)), len(led(second))) == (2, 0)
+        assert [await process.stop() for process in (second, first)] == [0, 0], (second.log, first.log)
+
+
+def led(process: SidecarProcess) -> set[str]:
+    """The rules that a process leads, by its log."""
+    rules = set()
+    for entry in process.entries:
+        match entry["event"]:
+            case "rule.ready":
+                rules.add(entry["rule"])
+            case "leadership.given_back" | "leadership.lost":
+                rules.discard(entry["rule"])
+    return rules
+
+
+def evenly(rules: Sequence[object], *processes: SidecarProcess) -> bool:
+    """Whether the processes lead all rules, none two more than another."""
+    counts = [len(led(process)) for process in processes]
+    return sum(counts) == len(rules) and max(counts) - min(counts) <= 1

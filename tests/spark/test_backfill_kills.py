@@ -15,8 +15,8 @@ import yaml
 
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.native_servers import SharedServers
-from nats_bridge.pipeline.backfill.kept_rows import KeptRows
-from nats_bridge.pipeline.backfill.row_reading import RowEntry
+from nats_bridge.pipeline.backfill.copy_task import RowEntry
+from nats_bridge.pipeline.backfill.rows import KeptRows
 from nats_bridge.pipeline.errors import DataLostError, JobFailedError
 from tests.live.copies import Copies
 from tests.live.cut_wire import CutWire

@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 
 from nats_bridge.bridge.consuming.ack_reply import AckReply
-from nats_bridge.pipeline.backfill.kept_rows import KeptRows
-from nats_bridge.pipeline.backfill.rows import Piece, deliveries_of, pieces_of, sequence_of
+from nats_bridge.pipeline.backfill.rows import KeptRows, Piece, deliveries_of, pieces_of, sequence_of
 from nats_bridge.pipeline.errors import DataLostError, SchemaError
 
 

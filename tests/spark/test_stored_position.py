@@ -12,7 +12,7 @@ import pytest
 
 from nats_bridge.bridge.errors import BridgeError
 from nats_bridge.bridge.settings import Connection
-from nats_bridge.pipeline.backfill.stored_position import StoredPosition
+from nats_bridge.pipeline.backfill.spark_work import StoredPosition
 from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.progress import watched
 from nats_bridge.pipeline.source.loop_thread import LoopThread

@@ -41,6 +41,7 @@ def test_the_examples_of_every_use_are_there() -> None:
         SECURED,
         "several-rules",
         "sources-across-clusters",
+        "work-queue-copy",
         "work-queue-monitor",
     ]
 

@@ -26,7 +26,7 @@ __all__ = ["Changeover", "RolledBackError"]
 
 
 class RolledBackError(BridgeError):
-    """A configuration that looked good could not be started; the previous one is running again."""
+    """A checked configuration could not be started; the previous one is running again."""
 
     code = "rolled_back"
     exit_code = EXIT_USAGE
@@ -68,10 +68,10 @@ class Changeover:
         self._new_links: dict[str, Link] = {}
 
     async def prepare(self) -> None:
-        """Look whether the new configuration can run; where it cannot, nothing has changed.
+        """Check whether the new configuration can run; change nothing yet.
 
         Raises:
-            BridgeError: what is in the way.
+            BridgeError: it cannot run.
         """
         plan, settings = self._plan, self._settings
         self._new_links = await open_links(settings, plan.opened)
@@ -142,12 +142,12 @@ class Changeover:
                 await seat.start()
 
     async def _finish(self) -> None:
-        """The new configuration holds: close what nobody needs any more."""
+        """Commit the new configuration: close what no rule needs any more."""
         self.assembly = self._new
         await close_links(link for name, link in self._old.links.items() if self._new.links.get(name) is not link)
 
     async def _undo(self) -> None:
-        """Stop what is new, as far as it was started, and start what was there; a rule that does not start fails."""
+        """Roll back: stop new rules that were started, and restart the old ones; a rule that does not start fails."""
         plan = self._plan
         await asyncio.gather(
             *(
@@ -181,7 +181,7 @@ class Changeover:
                 raise RuleRefusedError(f"{error}; the rule is running, so this is treated as a mistake") from None
 
     def _refuse_broken(self, rule: Rule) -> None:
-        """A rule that cannot be looked at because its server is away must not be stopped for that.
+        """Do not stop a rule that cannot be checked because its server is down.
 
         Raises:
             ConnectionLostError: a connection of the rule is down.

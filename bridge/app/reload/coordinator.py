@@ -25,10 +25,10 @@ _AGAIN = 10.0  # seconds until a file that could not be taken because of a serve
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What was made of a configuration.
+    """The result of a reload.
 
     Attributes:
-        result: whether something changed.
+        result: `applied`, or `unchanged`.
         changed: names of the rules that were changed, added or removed.
     """
 
@@ -98,7 +98,7 @@ class Reloader:
         self._path = path
         self._take = take
         self._watches = watches
-        self._seen = file_hash  # of the content that was looked at last, taken or not
+        self._seen = file_hash  # of the content that was checked last, applied or not
         self._asked: asyncio.Queue[str] = asyncio.Queue()
         self._waiting: list[asyncio.Future[ReloadFacts]] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -150,7 +150,7 @@ class Reloader:
         if self._path is None:
             return self._refused(asked_by, "the configuration came from no file")
         _log.info("reload.begins", asked_by=asked_by, config=str(self._path))
-        # Before it is read: should it change meanwhile, the watch sees that.
+        # Before it is read: if it changes afterwards, the watch sees that.
         seen = self._seen = await asyncio.to_thread(content_hash, self._path)
         try:
             settings = await asyncio.to_thread(load, self._path)

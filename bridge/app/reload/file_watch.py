@@ -1,4 +1,4 @@
-"""Noticing that a file has other content, also where only a link on the way to it is put in another place."""
+"""Detects that a file's content changed, also where only a symbolic link on its path was replaced."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 __all__ = ["changes_of", "content_hash"]
 
-_LOOK = 1.0  # seconds between two looks
+_LOOK = 1.0  # seconds between two reads
 
 
 def content_hash(path: Path) -> str | None:
@@ -21,10 +21,10 @@ def content_hash(path: Path) -> str | None:
 
 
 async def changes_of(path: Path) -> AsyncIterator[str]:
-    """The hash of the file's content, each time that two reads in a row saw the same; never ends.
+    """Yield the hash of the file's content, each time that two reads in a row saw the same; without end.
 
-    Kubernetes swaps the link `..data` on the way to the file, editors write it bit by bit: content that two looks agree
-    on is whole.
+    Kubernetes replaces the link `..data` on the file's path, editors write it bit by bit: content that two reads agree
+    on is complete.
     """
     before: str | None = None
     while True:

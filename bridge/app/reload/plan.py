@@ -24,11 +24,11 @@ class ReloadPlan:
         unchanged: names of rules that keep running.
         changed: names of rules that stop, and resume at their position with the new configuration.
         added: names of rules that are new, or of another kind than before.
-        removed: names of rules that are no more, or of another kind than before.
-        opened: names of connections that are new, or lead elsewhere than before.
-        left_behind: durable consumers that nobody uses any more.
-        copied_anew: changed rules with a source that selects or stores in another way: the target knows no copies of
-            such a source, so it begins where it says, as native sources do. Name of rule and source.
+        removed: names of rules that were removed, or are of another kind than before.
+        opened: names of connections that are new, or have other settings than before.
+        left_behind: durable consumers that no rule uses any more.
+        copied_anew: changed rules with a source that selects or stores in another way: the target has no copies of
+            such a source, so it is copied from its configured start, as native sources are. Name of rule and source.
         restart: sections that differ and are read at the start only.
         logging: whether the log's section differs.
     """
@@ -93,7 +93,7 @@ def plan_reload(old: Settings, new: Settings) -> ReloadPlan:
 
 
 def _as_it_works(rule: Rule, settings: Settings) -> Rule:
-    """The rule with the dialect that holds for it, wherever the configuration says so."""
+    """Return the rule with the dialect that applies to it, wherever the configuration sets it."""
     return rule.model_copy(update={"dialect": settings.dialect_of(rule)})
 
 
@@ -107,7 +107,7 @@ def _same_connection(old: Settings, new: Settings, name: str) -> bool:
     before, after = old.connections.get(name), new.connections.get(name)
     if before is None or after is None:
         return before is after
-    # What is written out may win over a context that says otherwise, also where it is the default.
+    # An explicit value wins over a context's, also where it is the default.
     return before == after and before.model_fields_set == after.model_fields_set
 
 
@@ -124,7 +124,7 @@ def _restart(old: Settings, new: Settings) -> tuple[str, ...]:
 
 
 def _copied_anew(old: Rule, new: Rule) -> list[str]:
-    """The sources of which the records in the target say nothing; sequence numbers that are kept say it without."""
+    """Return the sources that the records in the target do not cover; kept sequences need no records."""
     if not isinstance(old, CopyingRule) or not isinstance(new, CopyingRule):
         return []
     if isinstance(new, MirrorRule) and new.keep_sequence:
@@ -134,7 +134,7 @@ def _copied_anew(old: Rule, new: Rule) -> list[str]:
 
 
 def _identity(entry: Source) -> tuple[object, ...]:
-    """What source records tell one entry from another by."""
+    """The key by which source records distinguish entries."""
     return entry.name, entry.filter_subject, entry.subject_transforms, entry.external
 
 

@@ -1,10 +1,11 @@
-"""Advisories, and the messages that are made of them. Pure: bytes in, bytes out.
+"""Advisories, and the messages that report them. Pure: bytes in, bytes out.
 
-An advisory alone keeps its payload; its headers say which it was. With the message that it is about, the message
-keeps its payload and header block, and the advisory is in headers behind it.
+An advisory alone keeps its payload; headers identify it. With the message that it is about, the message keeps
+its payload and header block, and headers after it describe the advisory.
 
-What would act in a stream that stores such a message (expectations, a rollup, a time to live, an id, …) was meant for
-the stream that it came from: `Nats-X` is renamed to `Nats-Bridge-Original-X`. The id is the advisory's, so that the
+Headers that would act in a stream that stores such a message (expectations, a rollup, a time to live, an id, …) were
+meant for the stream that it came from: `Nats-X` is renamed to `Nats-Bridge-Original-X`. The id is the advisory's, so
+    that the
 same advisory is stored once.
 """
 
@@ -31,11 +32,11 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 
 @dataclass(frozen=True, slots=True)
 class Advisory:
-    """An advisory as it was received, and what it says; members that it lacks are empty or 0.
+    """An advisory as it was received, and its members; missing ones are empty or 0.
 
     Attributes:
         subject: what it was sent on.
-        payload: its JSON, or whatever else somebody sent.
+        payload: its JSON, or anything else that a client sent.
         kind: its type, such as `io.nats.jetstream.advisory.v1.max_deliver`.
         id: unique to it.
         stream: the stream that it is about.
@@ -59,7 +60,7 @@ class Advisory:
 
     @classmethod
     def read(cls, subject: bytes, payload: bytes) -> Advisory:
-        """Read an advisory; one that is not JSON, which anybody may send, says nothing."""
+        """Read an advisory; one that is not JSON, which any client may send, has no members."""
         try:
             found = json.loads(payload)
         except (ValueError, RecursionError):
@@ -100,12 +101,12 @@ def advisory_block(advisory: Advisory, *, size: int | None = None, note: str = "
 
 
 def attached_block(advisory: Advisory, message: StoredMessage, *, timed: bool, headers_only: bool = False) -> bytes:
-    """The header block of the message that an advisory is about.
+    """Return the header block of the message for an advisory.
 
     Args:
         advisory: the advisory.
         message: the message as it is stored.
-        timed: whether the dialect's republished messages tell the time.
+        timed: whether the dialect's republished messages hold the time.
         headers_only: whether the payload is left out.
     """
     block = message.header_block

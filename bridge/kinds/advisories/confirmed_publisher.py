@@ -68,10 +68,10 @@ class ConfirmedPublisher:
     Args:
         rule: the rule's name, for the log.
         target: the connection that is published to.
-        streams: which streams take what.
-        counters: where to count.
-        measures: told how long confirmations take.
-        gate: asked before a window is written.
+        streams: the streams that store its messages.
+        counters: the rule's counters.
+        measures: the rule's metrics.
+        gate: checked before a window is written.
     """
 
     def __init__(
@@ -178,12 +178,12 @@ class ConfirmedPublisher:
             found = json.loads(answer[3])
             error = found.get("error")
         except (ValueError, AttributeError):
-            return "done"  # somebody else's answer: it was taken
+            return "done"  # another responder's answer: it was received
         if not error:
             self._counters.stored += 1
             self._counters.duplicates += bool(found.get("duplicate"))
             return "done"
-        if error.get("code") == 503:  # no leader, no room, …: that may pass
+        if error.get("code") == 503:  # no leader, no space, …: retriable
             return "again"
         self._log.error("rule.refused_by_stream", stream=found.get("stream"), reason=error.get("description"))
         return "refused"

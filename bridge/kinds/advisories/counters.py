@@ -12,11 +12,11 @@ class AdvisoriesCounters:
     """Counts of one advisories rule since the process started, in advisories unless the name says otherwise.
 
     Attributes:
-        received: heard.
+        received: received.
         republished: published, each once.
         bytes_out: bytes of header blocks and payloads written, repetitions included.
-        attached: their message was found.
-        messages_gone: their message was gone, or cannot be read; the advisory is published without it.
+        attached: published with their message.
+        messages_gone: their message was deleted, or cannot be read; the advisory is published without it.
         too_large: with their message larger than the target's `max_payload`; published without it.
         stored: confirmed by a stream.
         duplicates: of these, those that the stream had already.
@@ -25,9 +25,9 @@ class AdvisoriesCounters:
         in_doubt: published where no stream confirms, and the connection broke, unknown whether they arrived.
         unmatched: not meant by the rule's `src`.
         suppressed: the destination is not a subject that can be published.
-        looped: about the stream that takes what the rule publishes, or would be advisories themselves.
+        looped: about the stream that stores the rule's own messages, or would be advisories themselves.
         dropped: lost because too many waited, or because the drain was cut short.
-        reconnects: times that the rule listened again after a lost connection.
+        reconnects: times that the rule resumed after a lost connection.
     """
 
     received: int = 0

@@ -40,6 +40,7 @@ KIND = RuleKind(
     handoff=None,
     take_over=None,
     durables=no_durables,
+    keeps_position=lambda _: False,
     no_history="servers send these and keep none, so there is no history of them",
     reads_stream=False,
 )

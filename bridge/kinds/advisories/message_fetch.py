@@ -1,7 +1,7 @@
 """The message that an advisory is about, from its stream.
 
-The stream's leader is asked (`STREAM.MSG.GET`), because a replica that is behind (`DIRECT.GET`) would call a message
-gone that is there. Only a subject that is not UTF-8, which the leader's JSON cannot tell, is asked of the replicas.
+The leader is asked (`STREAM.MSG.GET`), because a replica that lags (`DIRECT.GET`) would report an existing message
+as missing. Only a message whose subject is not UTF-8, which the leader's JSON cannot hold, is read from replicas.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class MessageFetch:
         await self._raw.close()
 
     async def get(self, stream: str, sequence: int) -> StoredMessage | None:
-        """A stored message, waiting for the server as long as it takes; None if it is gone.
+        """Return a stored message, waiting for the server as long as it takes; None if it does not exist.
 
         Raises:
             RuleRefusedError: the user may not read the stream.

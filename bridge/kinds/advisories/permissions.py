@@ -26,7 +26,7 @@ def advisories_needs(rule: AdvisoriesRule, settings: Settings, dialect: Dialect,
     transform = compile_advisories(rule, dialect).transform
     yield write(target, covering_filter(transform), "publishes", rule=name)
     source_subject = rule.republish.src if leased else f"{rule.republish.src} {queue_group(name)}"
-    yield listen(source, source_subject, "hears advisories", rule=name)
+    yield listen(source, source_subject, "receives advisories", rule=name)
     # Which streams take what is published can change at any time, so none is named.
     yield write(target, api_subject("STREAM.NAMES"), "finds streams that take it", rule=name, without=_UNCONFIRMED)
     for connection in dict.fromkeys((target, source)):

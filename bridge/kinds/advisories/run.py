@@ -59,7 +59,7 @@ class AdvisoriesRun(Run):
 
     Args:
         rule: the rule.
-        source: the connection that hears the advisories.
+        source: the connection that receives the advisories.
         target: the connection that is published to.
         context: the rule's surroundings.
     """
@@ -82,17 +82,17 @@ class AdvisoriesRun(Run):
         self._arrived = asyncio.Event()
         self._idle = asyncio.Event()
         self._warned: dict[str, Pace] = {}
-        # Who holds the lease hears all of it, also while a replica that is paused still listens.
+        # The holder of the lease receives everything, also while a paused replica is still subscribed.
         self._queue = "" if context.has_lease else queue_group(rule.name)
         self._log = _log.bind(rule=rule.name)
 
     # -- life --------------------------------------------------------------------------------------------------------
 
     async def check(self) -> None:
-        """Look at the transform; streams are not needed.
+        """Check the transform; streams are not needed.
 
         Raises:
-            ConfigError: the transform, or what it would listen to.
+            ConfigError: the transform, or what it would subscribe to.
         """
         self._republish = compile_advisories(self.rule, self._context.dialect_at(self._source))
 
@@ -128,7 +128,7 @@ class AdvisoriesRun(Run):
     async def _drain(self, *, failed: bool) -> None:
         if self._subscription is not None:
             await self._subscription.unsubscribe()
-            await self._source.flush()  # behind the last advisory that the server had for us
+            await self._source.flush()  # after the last advisory that the server had for us
             await self._subscription.release()
         while not failed and (self._waiting or self._window) and self.error is None:
             self._idle.clear()
@@ -136,7 +136,7 @@ class AdvisoriesRun(Run):
 
     @property
     def ready(self) -> bool:
-        """Whether advisories are heard, and what is made of them is taken, at this moment."""
+        """Whether advisories are received, and messages accepted, at this moment."""
         connected = self._source.client.is_connected and self._target.client.is_connected
         publishing = self._publisher is not None and not self._publisher.waits_for
         return self.state == "ready" and connected and publishing

@@ -1,4 +1,4 @@
-"""Which streams take what a rule publishes: those confirm it. Looked up, and again when streams change."""
+"""The streams that store what a rule publishes, and confirm it. Read at the start, and again when streams change."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["TargetStreams"]
 
 _log = structlog.get_logger("bridge.rule")
 
-_LOOK_AGAIN = 0.25  # seconds until the next look when the server could not tell
+_LOOK_AGAIN = 0.25  # seconds until the next check when the server did not answer
 
 
 class TargetStreams:
@@ -51,13 +51,13 @@ class TargetStreams:
         return sorted(self._known)
 
     async def open(self) -> None:
-        """Look now, and again whenever a stream changes."""
+        """Check now, and again whenever a stream changes."""
         await self._events.open()
         await self._look()
         self._follower = asyncio.create_task(self._follow())
 
     async def close(self) -> None:
-        """Stop looking."""
+        """Stop checking."""
         await end_tasks(self._follower)
         await self._events.close()
 
@@ -80,7 +80,7 @@ class TargetStreams:
             patience = None if await self._look() else _LOOK_AGAIN
 
     async def _look(self) -> bool:
-        """Look; False if the server could not tell."""
+        """Check; return False if the server did not answer."""
         try:
             found = await self._target.api.stream_names(subject=covering_filter(self._transform))
             for stream in {*found, *self._known}:

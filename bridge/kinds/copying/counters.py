@@ -15,6 +15,7 @@ class CopyCounters(IntakeCounters):
 
     Attributes:
         copied: stored in the target.
+        acknowledged: acknowledged to their source, because their copies or dead letters are stored.
         duplicates: the target had their id already, so they were not stored again.
         already_there: found in the target after an interruption, so they were not sent again.
         unselected: not meant by the entry's filters, or excluded.
@@ -32,6 +33,7 @@ class CopyCounters(IntakeCounters):
     """
 
     copied: int = 0
+    acknowledged: int = 0
     duplicates: int = 0
     already_there: int = 0
     unselected: int = 0

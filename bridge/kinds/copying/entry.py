@@ -26,6 +26,7 @@ from nats_bridge.bridge.consuming.missing_streams import appeared
 from nats_bridge.bridge.consuming.ordered_reader import Intake
 from nats_bridge.bridge.consuming.rule_consumer import ConsumerPlan, RuleConsumer
 from nats_bridge.bridge.errors import ApiError, BridgeError, RuleRefusedError
+from nats_bridge.bridge.kinds.copying.acknowledging import Acknowledging
 from nats_bridge.bridge.kinds.copying.acting_headers import RENAMED
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.bridge.kinds.copying.counting import Counting, turns
@@ -40,6 +41,7 @@ from nats_bridge.bridge.kinds.copying.object_metadata import ObjectMetadata
 from nats_bridge.bridge.kinds.copying.parallel_backfill import UnfinishedCopies
 from nats_bridge.bridge.kinds.copying.pub_ack import SEALED, SOURCE_RECORD_REFUSED, Verdict
 from nats_bridge.bridge.kinds.copying.publisher import Publisher
+from nats_bridge.bridge.kinds.copying.resume_point import Resume
 from nats_bridge.bridge.kinds.copying.resuming import Resuming
 from nats_bridge.bridge.kinds.copying.source import Reading
 from nats_bridge.bridge.kinds.copying.target import Target
@@ -102,6 +104,7 @@ class CopyEntry:
         self._resuming = Resuming(plan, origin.api, target.api)
         self._interruption = asyncio.Event()
         self._missing = ""  # the stream that is not there, or does not answer, in words
+        self._acknowledging = Acknowledging(plan, origin, counters, gate) if plan.durable else None
         self._intake: Reading | None = None
         self._publisher: Publisher | None = None
         self._loop: CopyLoop | None = None
@@ -137,6 +140,8 @@ class CopyEntry:
                     continue
                 break
             await self._publisher.close()
+        if self._acknowledging is not None:
+            await self._origin.flush()
 
     async def abandon(self) -> None:
         """Stop at once; what is under way stands in the target or is copied by the next start."""
@@ -228,6 +233,8 @@ class CopyEntry:
             filters: what to ask the origin's server for; none for everything.
         """
         plan = self.plan
+        if self._acknowledging is not None:
+            return self._acknowledging.reading(_Round(self, publisher), self._fail, publisher.interrupt)
         consumer = RuleConsumer(
             self._origin.api,
             ConsumerPlan(
@@ -291,7 +298,9 @@ class CopyEntry:
         target = self._target_of(target_info)
         created = str(origin_info["created"])
         self._key = entry_key(plan.sourcing, created)
-        filters = await consumer_filters(self._origin.api, origin_info, plan.filters)
+        filters = plan.filters
+        if self._acknowledging is None:
+            filters = await consumer_filters(self._origin.api, origin_info, filters)
         publisher = self._publisher = Publisher(
             self._target,
             target,
@@ -310,6 +319,7 @@ class CopyEntry:
             first_alone=True,
             gate=self._gate,
             window=Window.shared(plan.sources, self._target.server_version),
+            stored=lambda: self._stored(publisher),
         )
         await publisher.open()
         last = await last_sequence_behind(self._target, plan.stream, plan.probe, self._waits)
@@ -323,7 +333,11 @@ class CopyEntry:
                 await UnfinishedCopies(
                     self._origin.api, plan.source.name, self._key, plan.stream, target.created
                 ).refuse(plan.rule)
-            resume = await self._resuming.position(self._key, target, last, target_info, origin_info, filters)
+            if self._acknowledging is not None:
+                copies = await self._resuming.copies(self._key, last, origin_info, 2 * plan.max_pending)
+                resume = Resume(await self._acknowledging.position(copies, origin_info))
+            else:
+                resume = await self._resuming.position(self._key, target, last, target_info, origin_info, filters)
             self._counters.out_of_order += resume.missing
             self._counting.begin(target, target_info)
         self._loop = CopyLoop(
@@ -335,7 +349,7 @@ class CopyEntry:
             records=not plan.keep_sequence,
         )
         self._loop.there = set(resume.there)
-        self._standpoint = Standpoint(plan.source.name, created, filters, resume.handled)
+        self._standpoint = Standpoint(plan.source.name, created, filters, resume.handled, direct=bool(plan.durable))
         self._intake = self.reading(publisher, filters)
         await self._intake.open(resume.handled, created)
         self._log.info("copying.begins", after_sequence=resume.handled, already_there=len(resume.there))
@@ -374,9 +388,15 @@ class CopyEntry:
             return None
         if self._objects is not None:
             batch = self._objects.renamed(batch)
-        if self._tracing is not None:
-            return self._tracing.around(batch, partial(self._copy, loop, publisher, batch))
-        return self._copy(loop, publisher, batch)
+        if self._acknowledging is not None:
+            loop.there |= self._acknowledging.copied(batch)
+        copying = partial(self._copy, loop, publisher, batch)
+        work = copying() if self._tracing is None else self._tracing.around(batch, copying)
+        return work if self._acknowledging is None else self._acknowledging.taken(work, publisher, batch)
+
+    def _stored(self, publisher: Publisher) -> None:
+        if self._acknowledging is not None:
+            self._acknowledging.stored(publisher)
 
     def loop_of(self, publisher: Publisher) -> CopyLoop | None:
         """The loop of a publisher's round; None where the round is over, or a message ended the rule."""

@@ -31,6 +31,9 @@ class EntryPlan:
         one_by_one: whether order is kept at the price of speed.
         behind: a sequence of the origin up to which everything is known to be in the target, in whatever order: copies
             of these tell nothing about where to resume. None for nothing known.
+        durable: the durable consumer through which the origin's messages are acknowledged; empty if they are not.
+        work_queue: whether the origin is a work queue.
+        max_pending: how many of its messages may be without an acknowledgement.
     """
 
     rule: str
@@ -46,11 +49,14 @@ class EntryPlan:
     filler: str | None = None
     one_by_one: bool = False
     behind: int | None = None
+    durable: str = ""
+    work_queue: bool = False
+    max_pending: int = 0
 
     @property
     def alone(self) -> bool:
-        """Whether nothing else of the rule writes to the target."""
-        return self.sources == 1
+        """Whether nothing else of the rule writes to the target, and one answer may stand for many messages."""
+        return self.sources == 1 and not self.durable
 
     def is_own(self, record: SourceRecord) -> bool:
         """Whether a source record in the target was written for this entry, and tells where to resume."""

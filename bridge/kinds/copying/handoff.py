@@ -142,6 +142,12 @@ class CopyingHandoff:
                     f"{name}: exclude {', '.join(source.exclude)}: servers have no such thing and would copy these,"
                     " too: select what is wanted by subject_transforms, run the bridge with that, and hand over then"
                 )
+            if source.acknowledge:
+                problems.append(
+                    f"{name}: acknowledge: a server (2.14 and newer) reads such a stream by a durable consumer that"
+                    " somebody creates for it (sources with a consumer), and does not look at what the bridge copied."
+                    " Stop the sidecar when the stream is empty, run clean, create that consumer, and add the source"
+                )
             if source.rename_objects:
                 problems.append(
                     f"{name}: rename_objects: servers have no such thing, and copies would name the origin's bucket:"

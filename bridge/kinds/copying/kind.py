@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from nats_bridge.bridge.client.connection import Link
 from nats_bridge.bridge.consuming.counters import READING_FACTS
 from nats_bridge.bridge.handoff.answer import Handoff, Wish
+from nats_bridge.bridge.kinds.copying.acknowledging import durables
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.bridge.kinds.copying.handoff import CopyingHandoff
 from nats_bridge.bridge.kinds.copying.handoff_back import copying_back
 from nats_bridge.bridge.kinds.copying.moves import copying_moves
 from nats_bridge.bridge.kinds.copying.permissions import copying_needs
 from nats_bridge.bridge.kinds.copying.run import make_run
-from nats_bridge.bridge.kinds.kind import Meanings, RuleKind, no_durables
+from nats_bridge.bridge.kinds.kind import Meanings, RuleKind
 from nats_bridge.bridge.settings import CopyingRule, KvSourcesRule, MirrorRule, Settings, SourcesRule
 
 __all__ = ["KIND"]
@@ -58,7 +59,16 @@ KIND = RuleKind(
             "withheld_headers": "headers_stripped",
             "out_of_order": "out_of_order",
         },
-        events=("gaps", "already_there", "renamed_headers", "assumed_increments", "waits", "rounds", "fillers"),
+        events=(
+            "gaps",
+            "acknowledged",
+            "already_there",
+            "renamed_headers",
+            "assumed_increments",
+            "waits",
+            "rounds",
+            "fillers",
+        ),
     ),
     run=make_run,
     needs=copying_needs,
@@ -66,7 +76,8 @@ KIND = RuleKind(
     refuses_handoff=_refuses_handoff,
     handoff=_handoff,
     take_over=None,
-    durables=no_durables,
+    durables=durables,
+    keeps_position=lambda _: True,
     no_history="",
     reads_stream=True,
 )

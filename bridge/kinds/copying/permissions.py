@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from nats_bridge.bridge.kinds.copying.acknowledging import durables
 from nats_bridge.bridge.kinds.copying.target_subjects import destinations
-from nats_bridge.bridge.permissions.need import Need, api_subject, listen, stream_events, write
-from nats_bridge.bridge.permissions.reading import existing, passing_consumers, replays
+from nats_bridge.bridge.permissions.need import Need, api_subject, flow_control, listen, stream_events, write
+from nats_bridge.bridge.permissions.reading import durable_consumer, existing, passing_consumers, replays
 from nats_bridge.bridge.permissions.stream_facts import KnownStreams
 from nats_bridge.bridge.settings import KvSourcesRule, MirrorRule, Settings, Source, SourcesRule
 from nats_bridge.transforms.dialect import Dialect
@@ -21,12 +22,16 @@ def copying_needs(
     """The needs of one rule; see `RuleKind.needs`."""
     name, stream, target = rule.name, rule.target_stream, rule.target_connection
     stored: list[str] = []
+    consumers = iter(durables(rule, settings.name))
     for source in rule.entries:
         compiled = _compiled(rule, source, dialect)
         for pattern in destinations(compiled):
             stored.append(pattern.decode())
             yield write(target, stored[-1], f"stores copies in {stream}", rule=name)
         yield from existing(source.connection, source.name, rule=name)
+        if source.acknowledge:
+            yield from _acknowledging(source, next(consumers).name, known, rule=name)
+            continue
         yield from passing_consumers(source.connection, source.name, rule=name)
         yield write(
             source.connection,
@@ -48,9 +53,19 @@ def copying_needs(
         yield write(target, api_subject("STREAM.NAMES"), "sees whether a stream takes what is refused", rule=name)
 
 
+def _acknowledging(source: Source, consumer: str, known: KnownStreams, *, rule: str) -> Iterator[Need]:
+    """To read through a durable consumer of its own; an unfinished backfill shows as a consumer, too."""
+    connection, stream = source.connection, source.name
+    facts = known.get((connection, stream))
+    moved = facts is None or facts.retention != "workqueue"
+    yield from durable_consumer(connection, stream, consumer, rule=rule, acknowledges=True, moved=moved)
+    yield write(connection, flow_control(stream), "says that deliveries have arrived", rule=rule)
+    yield write(connection, api_subject("CONSUMER.INFO", stream, "*"), "looks for an unfinished backfill", rule=rule)
+
+
 def _others(rule: SourcesRule | MirrorRule | KvSourcesRule, stored: list[str], known: KnownStreams) -> Iterator[Need]:
     """To hear whether somebody else writes to the target."""
-    if len(rule.entries) > 1:
+    if len(rule.entries) > 1 or rule.entries[0].acknowledge:
         return
     facts = known.get((rule.target_connection, rule.target_stream))
     if facts is not None and not facts.counts_copies:

@@ -87,6 +87,7 @@ class Publisher:
             target may be another replica's.
         window: how much may be in flight, as long as each batch is no larger than the one before: what an interruption
             can leave in doubt. A fixed one where none is given.
+        stored: called when `confirmed` has changed.
 
     Attributes:
         window: the same.
@@ -110,8 +111,10 @@ class Publisher:
         first_alone: bool = False,
         gate: Gate = ALWAYS_OPEN,
         window: Window | None = None,
+        stored: Callable[[], None] = lambda: None,
     ) -> None:
         self.waiting = False
+        self._stored = stored
         self.window = window or Window()
         self._gate = gate
         self._inbox = b"%b." % link.client.new_inbox().encode()
@@ -344,6 +347,7 @@ class Publisher:
         if not self.has_work:
             expected.clear()  # the origin may be a new stream, whose sequences begin anew
         measures.progressed()
+        self._stored()
 
     def _on_others(self, _: list[Delivered]) -> None:
         """Somebody else has written to the target."""
@@ -427,6 +431,7 @@ class Publisher:
         finally:
             self._mending = None
             self._answered.set()
+            self._stored()
 
     def _say_waiting(self, verdict: Verdict) -> None:
         if not self.waiting:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy
 
-__all__ = ["OriginMessage", "Resume", "compare", "identity_changed", "of_this_origin"]
+__all__ = ["OriginMessage", "Resume", "compare", "identity_changed", "is_of", "of_this_origin"]
 
 
 _EVERYTHING = b">"
@@ -114,7 +114,7 @@ def compare(
     foreign = 0
     for copy in copies:
         message = origin.get(copy.record.sequence)
-        if message is not None and not _is_of(copy, message):
+        if message is not None and not is_of(copy, message):
             foreign += 1
         else:
             present[copy.record.sequence] = copy
@@ -152,7 +152,7 @@ def compare(
     return Resume(handled, there, len(missing), foreign, assumed)
 
 
-def _is_of(copy: StoredCopy, message: OriginMessage) -> bool:
+def is_of(copy: StoredCopy, message: OriginMessage) -> bool:
     """Whether a copy is one of the message that has its sequence in the origin now."""
     if copy.message_id == message.message_id:
         return True  # its publisher's, or no id at all: copies that the server made

@@ -135,6 +135,25 @@ class Resuming:
             )
         return resume
 
+    async def copies(self, key: bytes, last: int, origin_info: Json, wanted: int) -> dict[int, StoredCopy]:
+        """The newest copies of the present origin, by its sequences: where acknowledgements are the position.
+
+        Args:
+            key: the entry's key with the present origin.
+            last: the target's last sequence.
+            origin_info: the origin's `STREAM.INFO`.
+            wanted: how many of them.
+
+        Raises:
+            RuleRefusedError: the origin is a new stream of the same name, and the rule is to stop then.
+            ApiError: the target cannot be asked.
+        """
+        created = str(origin_info["created"])
+        tail = await self._read(wanted, True, last)
+        if identity_changed(tail.copies, key, nanoseconds_of(created)):
+            self.decide_about_recreated(created)
+        return {c.record.sequence: c for c in of_this_origin(tail.copies, key, nanoseconds_of(created))}
+
     async def _read(self, wanted: int, whatever_age: bool, last: int) -> TargetTail:
         plan = self._plan
         return await read_tail(

@@ -18,6 +18,7 @@ from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
 from nats_bridge.bridge.consuming.rule_consumer import consumer_owner
 from nats_bridge.bridge.errors import ApiError, BridgeError, ConfigError, ConnectionLostError, RuleRefusedError
+from nats_bridge.bridge.kinds.copying.acknowledging import MOST_PENDING, durables
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.bridge.kinds.copying.dead_letters import Rejections
 from nats_bridge.bridge.kinds.copying.entry import CopyEntry
@@ -103,7 +104,11 @@ class CopyRun(Run):
         self._target_config = target["config"]
         self.remarks = ()
         self._check_target(self._target_config)
-        self._plans = [await self._plan(source, target) for source in rule.entries]
+        names_of = iter(durables(rule, self._context.sidecar))
+        self._plans = [
+            await self._plan(source, target, next(names_of).name if source.acknowledge else "")
+            for source in rule.entries
+        ]
         names = [source.name for source in rule.entries]
         old = not self._plans[0].sourcing.dialect.source_record_names_filters
         if old and (twice := next((name for name in names if names.count(name) > 1), None)):
@@ -271,7 +276,7 @@ class CopyRun(Run):
                 f"{place} has no_ack: it never tells what it has stored, so nothing can be copied exactly once"
             )
 
-    async def _plan(self, source: Source, target: Json) -> EntryPlan:
+    async def _plan(self, source: Source, target: Json, durable: str) -> EntryPlan:
         rule = self.rule
         link = self._links[source.connection]
         origin = await existing_stream(link, rule.name, source.name)
@@ -291,10 +296,14 @@ class CopyRun(Run):
         self._check_native_sources(place, source, sourcing, target["config"])
         self.remarks += tuple(f"{place}: {each}" for each in _remarks(source, origin["config"], target["config"]))
         self._check_filters(place, sourcing, origin["config"], link.server_version)
-        if origin["config"].get("retention") != "limits":
+        filters = _consumer_filters(sourcing, origin["config"].get("subjects") or (), link.server_version)
+        retention = origin["config"]["retention"]
+        if durable:
+            filters = _acknowledged_filters(place, source, sourcing, origin["config"], link.server_version)
+        elif retention != "limits":
             raise RuleRefusedError(
-                f"{place} is a {origin['config']['retention']} stream: copying would have to take messages out of it;"
-                " let the server do that with native sources"
+                f"{place} is a {retention} stream, whose messages go when its consumers have acknowledged them: set"
+                " acknowledge: true in the source to let the rule do that for each message that is copied"
             )
         last = int(origin["state"]["last_seq"])
         if source.opt_start_seq is not None and source.opt_start_seq > last + 1:
@@ -311,12 +320,15 @@ class CopyRun(Run):
             sourcing=sourcing,
             stream=rule.target_stream,
             probe=probe,
-            filters=_consumer_filters(sourcing, origin["config"].get("subjects") or (), link.server_version),
+            filters=filters,
             on_recreated=rule.on_recreated,
             sources=len(rule.entries),
             keep_sequence=isinstance(rule, MirrorRule) and rule.keep_sequence,
             filler=rule.filler_subject if isinstance(rule, MirrorRule) else None,
             one_by_one=rule.strict_order,
+            durable=durable,
+            work_queue=retention == "workqueue",
+            max_pending=(origin["config"].get("consumer_limits") or {}).get("max_ack_pending") or MOST_PENDING,
         )
 
     def _check_filters(self, place: str, sourcing: Sourcing, origin: Json, server_version: str) -> None:
@@ -382,8 +394,42 @@ class CopyRun(Run):
                 )
 
 
+def _acknowledged_filters(
+    place: str, source: Source, sourcing: Sourcing, origin: Json, server_version: str
+) -> tuple[str, ...]:
+    """What the consumer selects whose messages are acknowledged: exactly what is copied, or others would be lost.
+
+    Raises:
+        RuleRefusedError: no consumer can select that.
+    """
+    if origin["retention"] == "limits":
+        raise RuleRefusedError(
+            f"{place} keeps its messages whoever acknowledges them (limits retention): leave out acknowledge"
+        )
+    if source.exclude and origin["retention"] == "workqueue":
+        raise RuleRefusedError(
+            f"{place}: what exclude leaves out would be taken out of the work queue and stored nowhere: select what is"
+            " wanted by subject_transforms"
+        )
+    wanted = [
+        one for one in sourcing.filters if not any(one != two and is_subset(one, two) for two in sourcing.filters)
+    ]
+    apart = not any(collide(one, two) for n, one in enumerate(wanted) for two in wanted[n + 1 :])
+    if len(wanted) > 1 and (server_version.startswith("2.9.") or not apart):
+        raise RuleRefusedError(
+            f"{place}: no consumer of server {server_version} selects exactly"
+            f" {', '.join(pattern.decode() for pattern in wanted)}: write an entry for each, none of which overlap"
+        )
+    return tuple(pattern.decode() for pattern in wanted if pattern != b">")
+
+
 def _remarks(source: Source, origin: Json, target: Json) -> list[str]:
     found = []
+    if source.acknowledge:
+        found.append(
+            "messages are acknowledged when their copies are stored"
+            + (", which takes them out of the work queue" if origin["retention"] == "workqueue" else "")
+        )
     if all(name.startswith(OBJECT_STREAM) for name in (source.name, target["name"])) and not source.rename_objects:
         found.append(
             "copied metadata names the bucket of the origin, where some clients then delete and update objects;"

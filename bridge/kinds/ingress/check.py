@@ -1,4 +1,4 @@
-"""Whether an ingress rule may run: looked at before it starts, and again whenever a stream of the account changes."""
+"""Whether an ingress rule may run: checked before it starts, and again whenever a stream of the account changes."""
 
 from __future__ import annotations
 

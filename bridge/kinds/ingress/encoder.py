@@ -1,11 +1,11 @@
 """The hot loop of an ingress rule: batches of published messages in, protocol operations out.
 
 A message keeps its payload, its raw header block and its reply subject, so that the stream answers the publisher. Per
-subject the operation's beginning is made once; a message costs one look-up and one bytes operation.
+subject, the operation's start is built once; a message costs one look-up and one bytes operation.
 
-A message that the stream cannot get is not passed on; its publisher, if it waits for an answer, gets one in the form of
-the stream's own errors. The server would store some of these: under a subject that no client can publish on, or under
-one that is none of the stream's subjects.
+A message that the stream cannot store is not published; its publisher, if it waits for an answer, gets one in the form
+of the stream's own errors. The server would store some of these, under a subject that no client can publish on, or that
+is none of the stream's.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ class IngressCounters:
     """Counts of one ingress rule since the process started, in messages unless the name says otherwise.
 
     Attributes:
-        received: taken from publishers.
+        received: received from publishers.
         passed_on: published on their new subjects.
         bytes_out: bytes of the written operations.
         refused: not passed on, because the new subject cannot be published on or is none of the stream's.
         answered: publishers that got the refusal of their message.
-        overloaded: dropped, because more waited to be written than may.
+        overloaded: dropped, because too much waited to be written.
         too_large: dropped, because the server lowered its `max_payload` while they waited to be written.
         in_doubt: written when the connection broke, unknown whether they arrived.
         repeated_out: always 0: an ingress rule writes nothing twice.
-        pauses: times that the rule stopped taking messages because the stream was gone or was another.
+        pauses: times that the rule unsubscribed because the stream was deleted or recreated.
         reconnects: times that the rule resumed after a lost connection.
     """
 
@@ -109,7 +109,7 @@ class IngressLoop:
         self._counters.passed_on += passed
 
     def _target(self, subject: bytes) -> bytes:
-        """The new subject with a space behind it; empty if the message is refused, for `last_refusal`."""
+        """The new subject, followed by a space; empty if the message is refused, for `last_refusal`."""
         destination = self._transform.apply(subject)
         reason = self._reason(destination)
         if destination is None or reason:

@@ -41,7 +41,7 @@ async def _over(rule: SubjectTransformRule, link: Link) -> Handoff:
             " run handoff again"
         )
     if config.get("mirror"):
-        return refused(f"{place} is a native mirror: nobody publishes to it")
+        return refused(f"{place} is a native mirror: no client publishes to it")
     present = config.get("subject_transform")
     if present and not _same(present, wanted):
         return refused(

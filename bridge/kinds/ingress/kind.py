@@ -27,6 +27,7 @@ KIND = RuleKind(
     handoff=ingress_handoff,
     take_over=None,
     durables=no_durables,
+    keeps_position=lambda _: True,
     no_history=(
         "it changes messages before they are stored, so there is no history to put through it. Copy what the stream"
         " holds with a rule of kind sources that has this transform"

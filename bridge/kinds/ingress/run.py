@@ -1,11 +1,11 @@
 """Runs an ingress rule: publishers' messages go to the stream on their transformed subjects.
 
 Theory of operation. The rule subscribes to `src` in a queue group of its own, so that sidecars without leases share the
-messages, and publishes each on with the publisher's reply subject: the stream answers the publisher itself. The
-subscription is there exactly while the stream can take what comes of it. Without it the server tells publishers at once
-that nobody is there (no responders), as it does for a stream that does not exist; messages are never taken to be lost.
+messages, and publishes each with the publisher's reply subject: the stream answers the publisher itself. The
+subscription exists exactly while the stream can store its messages. Without it the server answers publishers "no
+responders" at once, as it does for a stream that does not exist; no message is received only to be lost.
 
-Like a subscription's messages everywhere, they come at most once: nothing is written twice.
+As for any subscription, delivery is at most once: nothing is written twice.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ __all__ = ["IngressRun", "make_run"]
 
 _log = structlog.get_logger("bridge.rule")
 
-_LOOK = 2.0  # seconds until a look that no advisory asked for: 2.9 and 2.10 now and then lose that of a deletion
-_LOOK_AGAIN = 0.25  # seconds until the next look when the server could not tell
+_LOOK = 2.0  # seconds until a check without an advisory: 2.9 and 2.10 sometimes lose that of a deletion
+_LOOK_AGAIN = 0.25  # seconds until the next check when the server did not answer
 _MOST_WAITING = 64 << 20  # bytes that may wait to be written
 
 
@@ -84,19 +84,19 @@ class IngressRun(Run):
         self._waiting_bytes = 0
         self._held = 0  # messages of the batch that is being written
         self._warned: dict[str, Pace] = {}
-        # Who holds the lease hears all of it, also while a replica that is paused still listens.
+        # The holder of the lease receives everything, also while a paused replica is still subscribed.
         self._queue = "" if context.has_lease else queue_group(rule.name)
         self._log = _log.bind(rule=rule.name, stream=rule.stream)
 
     # -- life --------------------------------------------------------------------------------------------------------
 
     async def check(self) -> None:
-        """Look at the transform and the streams; nothing is created on a server.
+        """Check the transform and the streams; create nothing on a server.
 
         Raises:
             ConfigError: the transform, or what it would take messages from.
             StreamMissingError: there is no such stream.
-            RuleRefusedError: the stream does not take the destination, or a stream takes the source already.
+            RuleRefusedError: the stream does not store the destination, or another stream stores the source already.
         """
         inboxes = self._link.client.new_inbox().rpartition(".")[0]
         self._transform = compile_ingress(self.rule, self._context.dialect_at(self._link), inboxes)
@@ -245,7 +245,7 @@ class IngressRun(Run):
         if subscription is None:
             return
         await subscription.unsubscribe()
-        await self._link.flush()  # behind the last message that the server had for us
+        await self._link.flush()  # after the last message that the server had for us
         self._subscription = None
         await subscription.release()
         while self._writer is not None:
@@ -264,7 +264,7 @@ class IngressRun(Run):
                 self._fail(error)
                 return
             except ApiError as error:
-                # A server that has just started, or a cluster without a leader; this tells nothing of the stream.
+                # A server that has just started, or a cluster without a leader: no statement about the stream.
                 self._warn("rule.stream_not_seen", reason=str(error))
                 patience = _LOOK_AGAIN
             except BridgeError as error:

@@ -23,10 +23,10 @@ class RuleCounters(IntakeCounters):
             that limit later, among `republished` as well.
         in_doubt: written when the target connection broke, unknown whether they arrived (at_most_once).
         repeated_out: written again after the target connection broke (at_least_once).
-        vanished: sequences that were gone before the consumer reached them.
+        vanished: sequences that were removed before the consumer reached them.
         last_sequence_lookups: predecessors looked up on the server after a delete or purge.
         last_sequence_uncertain: values that depend on removals which cannot be computed from outside.
-        removals: deletes, purges and updates of the stream that the server told of.
+        removals: deletes, purges and updates of the stream that the server reported.
     """
 
     republished: int = 0

@@ -1,9 +1,9 @@
 """The hot loop: batches of stored messages in, protocol operations out.
 
-Byte for byte it writes what `transforms.republish` says (a test holds the two together); the difference is that
-everything constant for a subject is built once, and that a message costs a few bytes operations and one dict look-up.
+It writes byte for byte what `transforms.republish` returns (a test compares the two); but it builds everything
+constant for a subject once, and a message costs a few bytes operations and one dict look-up.
 
-Per subject an entry is kept: the `HPUB` line's beginning, the last sequence, and the header lines up to the sequence.
+It keeps an entry per subject: the start of the `HPUB` line, the last sequence, and the header lines up to the sequence.
 Entries of the most recent subjects live in a dict; when it grows too large, their last sequences move into a compact
 map (`subject_sequences`); the rest is derived again when needed.
 """
@@ -33,7 +33,7 @@ _AROUND_SIZE = len(b"Z\r\nNats-Last-Sequence: \r\n\r\n")
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A predecessor that may be gone; only the server can tell what is the newest before `sequence`."""
+    """A predecessor that may have been removed; only the server knows the newest one before `sequence`."""
 
     subject: bytes
     last: int
@@ -47,8 +47,8 @@ class RepublishLoop:
         republish: the compiled rule.
         retention: the model of what the stream has removed.
         counters: where to count.
-        own_subjects: the stream's own subjects where the target is the stream's own account: what would land there
-            is not published, because it would be stored and republished endlessly.
+        own_subjects: the stream's own subjects where the target is the stream's own account: messages with such
+            a destination are not published, because they would be stored and republished endlessly.
         exclude: subjects that are not republished, whatever the rule's source says.
         max_payload: bytes that the target server accepts in one message, headers included.
     """
@@ -82,7 +82,7 @@ class RepublishLoop:
         self._looked_up = (b"", 0)
 
     def seed(self, subject: bytes, sequence: bytes) -> None:
-        """Tell the last sequence (decimal text) of a subject, before or between batches."""
+        """Set the last sequence (decimal text) of a subject, before or between batches."""
         entry = self._entries.get(subject)
         if entry is None:
             self.last_sequences.set(subject, sequence)
@@ -90,12 +90,12 @@ class RepublishLoop:
             entry[1] = sequence
 
     def answer(self, suspect: Suspect, newest: int, *, may_be_gone: bool = False) -> None:
-        """Tell what a look-up found.
+        """Set the result of a look-up.
 
         Args:
             suspect: what was looked up.
             newest: the newest message of its subject that exists, 0 if none.
-            may_be_gone: whether it existed at the time of a removal, and has to stand the test of later ones.
+            may_be_gone: whether it existed at the time of a removal, and later ones may have removed it.
         """
         self.counters.last_sequence_lookups += 1
         self.seed(suspect.subject, b"%d" % newest)
@@ -126,8 +126,8 @@ class RepublishLoop:
         """Republish messages in order, appending whole operations to `out`.
 
         Returns:
-            How many of the batch are done. Fewer than all: `suspect` says what must be looked up; give the `answer`
-            and call again with the rest.
+            How many of the batch are done. If fewer than all: look `suspect` up, call `answer`, and call again with
+            the rest.
         """
         before = len(out)
         retention = self.retention
@@ -185,7 +185,7 @@ class RepublishLoop:
             )
 
     def _run_careful(self, batch: Sequence[Delivered], out: list[bytes]) -> int:
-        """Predecessors may be gone, or the rule is headers-only, or the dialect has no time stamp."""
+        """Run with care: predecessors may be removed, or the rule is headers-only, or the dialect has no time stamp."""
         retention = self.retention
         following = retention.active
         at = 5 if batch[0][1].count(b".") == 8 else 7
@@ -225,11 +225,11 @@ class RepublishLoop:
         return len(batch)
 
     def _existing(self, subject: bytes, last: int, sequence: int) -> int | None:
-        """The predecessor that the server would have found; None after setting `suspect` where only it can tell."""
+        """Return the predecessor that the server would have found; None, with `suspect` set, where it is unknown."""
         retention, found = self.retention, last
         uncertain = False
         if retention.skipped and (skipped := retention.newest_skipped(last, sequence)):
-            # A subscriber that looks for gaps must see one. What was gone before the start is found at the start.
+            # A subscriber that detects gaps must see one. Removals before the start are found at the start.
             found, uncertain = skipped if skipped > retention.followed_from else last, True
         elif last:
             if last < retention.floor:

@@ -34,7 +34,7 @@ async def take_over(
     rule: RepublishRule, settings: Settings, links: Mapping[str, Link], answer: Handoff, wish: Wish
 ) -> Handoff | None:
     """Republish up to the server's first message; see `RuleKind.take_over`."""
-    if wish.back or not rule.durable or len(answer.steps) == 1:  # one step says that it is done already
+    if wish.back or not rule.durable or len(answer.steps) == 1:  # one step reports that it is done already
         return None
     assert answer.update is not None
     end = await take_over_from_sidecar(rule, settings.name, settings.dialect_of(rule), links, answer.update)

@@ -38,6 +38,7 @@ KIND = RuleKind(
     handoff=republish_handoff,
     take_over=take_over,
     durables=_durables,
+    keeps_position=lambda rule: rule.durable,
     no_history="",
     reads_stream=True,
 )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nats_bridge.bridge.client.audit_advisories import AUDIT_SUBJECT
-from nats_bridge.bridge.consuming.rule_consumer import durable_name, marker_name
+from nats_bridge.bridge.consuming.rule_consumer import durable_name
 from nats_bridge.bridge.kinds.republish.side_effects import CONSUMER_RETENTIONS
 from nats_bridge.bridge.permissions.need import Need, api_subject, listen, write
-from nats_bridge.bridge.permissions.reading import existing, passing_consumers, replays
+from nats_bridge.bridge.permissions.reading import durable_consumer, existing, passing_consumers, replays
 from nats_bridge.bridge.permissions.stream_facts import KnownStreams
 from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter
 from nats_bridge.bridge.settings import RepublishRule, Settings
@@ -32,7 +32,8 @@ def republish_needs(rule: RepublishRule, settings: Settings, dialect: Dialect, k
     )
     if rule.durable:
         yield from replays(source, stream, rule=name)
-        yield from _position(rule, durable_name(settings.name, name))
+        consumer, acknowledges = durable_name(settings.name, name), rule.delivery == "at_least_once"
+        yield from durable_consumer(source, stream, consumer, rule=name, acknowledges=acknowledges)
     else:
         facts = known.get((source, stream))
         direct = facts is not None and facts.retention in CONSUMER_RETENTIONS
@@ -53,20 +54,6 @@ def republish_needs(rule: RepublishRule, settings: Settings, dialect: Dialect, k
             rule=name,
             without="that is found out by a message between the two connections",
         )
-
-
-def _position(rule: RepublishRule, consumer: str) -> Iterator[Need]:
-    source, stream = rule.source_connection, rule.stream
-    recreated = "keeps its position while its consumer is recreated"
-    for request, why in (
-        ("CONSUMER.DURABLE.CREATE", "keeps its position"),
-        ("CONSUMER.INFO", "looks after its position"),
-        ("CONSUMER.DELETE", "replaces its consumer when its kind changes"),
-    ):
-        yield write(source, api_subject(request, stream, consumer), why, rule=rule.name)
-        yield write(source, api_subject(request, stream, marker_name(consumer)), recreated, rule=rule.name)
-    if rule.delivery == "at_least_once":
-        yield write(source, f"$JS.ACK.{stream}.{consumer}.>", "moves its position", rule=rule.name)
 
 
 def _watching(rule: RepublishRule, known: KnownStreams) -> Iterator[Need]:

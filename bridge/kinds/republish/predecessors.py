@@ -1,8 +1,8 @@
-"""What a removal leaves of a subject: asked of the server as soon as its advisory comes.
+"""The newest message that a removal leaves of a subject: requested as soon as the advisory arrives.
 
-The server looks a predecessor up just before it stores a message. Asked before that message is stored, it says the
-same to us; afterwards the message itself, a rollup or another removal may have taken what it found. So nobody waits
-for the next message with the question. An answer that came too late is counted as uncertain.
+The server looks a predecessor up just before it stores a message. A request before that finds the same one; afterwards
+the message itself, a rollup or another removal may have removed it. So the request does not wait for the next message.
+An answer that comes too late is counted as uncertain.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Predecessors"]
 
 _Answer = TypeVar("_Answer")
 
-_AGAIN = 1.0  # seconds until the next look, when the server cannot tell
+_AGAIN = 1.0  # seconds until the next request, when the server does not answer
 _MOST_AT_ONCE = 64  # deletions that are asked about at a time; of others the predecessor is asked when it is needed
 _MOST_KEPT = 4096  # answers for subjects on which nothing has come since
 _MOMENT_NS = 1_000_000  # at most, usually: from a removal to the time stamp of its advisory
@@ -44,14 +44,14 @@ class _Left(NamedTuple):
 
 
 class Predecessors:
-    """Asks what removals have left of one stream, and answers the loop's suspicions.
+    """Requests what removals have left of one stream, and resolves the loop's suspects.
 
     Args:
         link: the connection that holds the stream.
         stream: its name.
-        loop: whose model follows the stream.
-        counters: where to count.
-        position: says which sequence the loop was given last.
+        loop: has the model of the stream.
+        counters: the rule's counters.
+        position: returns the last sequence that the loop was given.
         log: the rule's.
     """
 
@@ -70,7 +70,7 @@ class Predecessors:
         self._counters = counters
         self._position = position
         self._log = log
-        self._fresh: list[int] = []  # deleted, and not looked for yet
+        self._fresh: list[int] = []  # deleted, and not looked up yet
         self._coming: set[int] = set()  # deleted, and not seen yet
         self._asked: dict[int, asyncio.Task[_Left | None]] = {}  # by what was deleted
         self._left: dict[int, bytes] = {}  # the subjects of the answers
@@ -96,7 +96,7 @@ class Predecessors:
             return
         self._fresh.append(sequence)
         if len(self._fresh) == 1:
-            # One search for all that one read of the socket tells.
+            # One search for all removals in one read of the socket.
             asyncio.get_running_loop().call_soon(self._search)
 
     def purged(self, removal: Purged) -> None:
@@ -175,7 +175,7 @@ class Predecessors:
             found = await api.last_message(stream, name)
             newest = found.sequence if found is not None else 0
             if newest > deleted:
-                # Something newer is there: it may have taken the place of what its predecessor was.
+                # There is a newer message: it may have replaced its predecessor.
                 return _Left(await self._newest_below(name, deleted), in_time=False)
             if not newest:
                 # Up to 2.12.4 that may mean that the server has lost sight of the older ones.

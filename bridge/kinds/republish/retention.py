@@ -1,19 +1,19 @@
-"""What a stream has removed: the model behind `Nats-Last-Sequence`.
+"""The model of what a stream has removed, by which `Nats-Last-Sequence` is computed.
 
-The server looks the last sequence of a subject up just before it stores a message. A message that is gone by then
-does not count. This model follows, from outside and in stream order, what the server removes:
+The server looks the last sequence of a subject up just before it stores a message. A message that is removed by
+then does not count. This model follows the server's removals, from outside and in stream order:
 
-* exactly: `max_msgs`, `max_msgs_per_subject`, rollups (they are deterministic), and message deletes and purges as
-  far as their advisories arrive in time;
+* exactly: `max_msgs`, `max_msgs_per_subject`, rollups (they are deterministic), and message deletes and purges
+  whose advisories arrive in time;
 * as well as an outside process can, and counted: `max_age`, `max_bytes` and message TTLs, where the server's own
   timers decide.
 
-`floor` is the lowest sequence that can still exist; `holes` are sequences above it that are gone. What an advisory
-tells holds for messages stored after it, not for older ones that are still on their way to us; so it waits (`after`)
-until the first message with a later time.
+`floor` is the lowest sequence that can still exist; `holes` are removed sequences above it. An advisory holds for
+messages stored after it, not for older ones that are still in flight to us; so it waits (`after`) until the first
+message with a later time.
 
-`skipped` are sequences that never came to us: a predecessor may be among them, and only the server knew. They matter
-until the stream is known to hold none of them (`gone_at`).
+`skipped` are sequences that were never delivered: a predecessor may be among them, which only the server knows. They
+matter until the stream is known to hold none of them (`gone_at`).
 
 Sequences here are ints; nothing here does I/O.
 """
@@ -84,9 +84,10 @@ class StreamLimits:
 
     @property
     def needs_every_subject(self) -> bool:
-        """Whether no filter may hide other subjects: they decide what is removed on ours, or are needed to see gaps.
+        """Whether the consumer must have no filter: other subjects decide what is removed on ours, or are needed to
+        detect gaps.
 
-        With one message a subject whatever comes late is overwritten, and only the sequences tell.
+        With one message a subject, a late message is overwritten, and only the sequences show it.
         """
         return self.rollups or self.max_msgs_per_subject == 1 or bool(self.max_msgs and self.max_msgs_per_subject)
 
@@ -98,14 +99,14 @@ class StreamLimits:
 
 @dataclass(slots=True, eq=False)
 class Purge:
-    """A purge of subjects, which removes from the oldest on: what is left of it, as far as it is known.
+    """A purge of subjects, which removes from the oldest on, and what is known to be left.
 
     Attributes:
         subject_filter: what was purged.
-        up_to: the newest sequence that may be among it; 0 until the first message behind the purge comes.
-        answered: whether the server was asked what is left.
-        seen_to: the stream's last sequence when it was: messages up to it may have been stored before others that were
-            removed since.
+        up_to: the newest sequence that may be purged; 0 until the first message after the purge comes.
+        answered: whether the server has answered what is left.
+        seen_to: the stream's last sequence at that answer: messages up to it may have been stored before others that
+            were removed since.
     """
 
     subject_filter: bytes
@@ -115,7 +116,7 @@ class Purge:
     _first_left: int = 0
 
     def begin(self, up_to: int) -> None:
-        """The first message behind the purge comes: nothing newer than `up_to` is among it."""
+        """Handle the first message after the purge: nothing newer than `up_to` was purged."""
         self.up_to = min(up_to, self._first_left - 1) if self._first_left else up_to
 
     def answer(self, first_left: int, seen_to: int) -> None:
@@ -159,7 +160,7 @@ class Retention:
 
     @property
     def active(self) -> bool:
-        """Whether a stored predecessor may be gone; while false, every last sequence seen is still good."""
+        """Whether a stored predecessor may be removed; while false, every last sequence seen is still valid."""
         return self.limits.removes or self.raised or self.pending or self._has_gaps or bool(self.skipped)
 
     @property
@@ -193,12 +194,12 @@ class Retention:
             self._waiting.popleft()[1](sequence)
 
     def begin(self, first_sequence: int) -> None:
-        """The stream begins here; nothing below is known to anybody."""
+        """Set the start of the stream; nothing is known of sequences below."""
         if first_sequence > self.floor:
             self._clear_below(first_sequence)
 
     def raise_floor(self, first_sequence: int) -> None:
-        """The server's `first_seq` says that everything below is gone."""
+        """Raise the floor to the server's `first_seq`: everything below was removed."""
         if first_sequence > self.floor:
             self.raised = True
             self._clear_below(first_sequence)
@@ -225,13 +226,13 @@ class Retention:
         self._clear(purge)
 
     def left_from(self, first_sequence: int, deleted: Iterable[int]) -> None:
-        """The server's `first_seq` at some time, and what is deleted behind it."""
+        """Note the server's `first_seq` at some time, and the deleted sequences after it."""
         self.raise_floor(first_sequence)
         for sequence in deleted:
             self.removed(int(sequence))
 
     def answer(self, purge: Purge, first_left: int, seen_to: int) -> None:
-        """Tell what the server says of a purge, as `Purge.answer` takes it."""
+        """Set the server's answer about a purge, see `Purge.answer`."""
         purge.answer(first_left, seen_to)
         if purge in self.unanswered:
             self.unanswered.remove(purge)
@@ -285,7 +286,7 @@ class Retention:
             self.raise_floor(ages[0][1])
 
     def suspects(self, subject: bytes, last: int) -> bool:
-        """Whether `last`, at or above the floor, may be gone all the same."""
+        """Whether `last`, at or above the floor, may nevertheless be removed."""
         if last in self.holes:
             return True
         # For each message: loops cost less than `any` does.

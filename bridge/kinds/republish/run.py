@@ -48,9 +48,9 @@ __all__ = ["RepublishRun", "make_run"]
 
 _log = structlog.get_logger("bridge.rule")
 
-_REFRESH = 1.0  # seconds between two looks at the first sequence, where limits cannot be computed from outside
+_REFRESH = 1.0  # seconds between two requests for the first sequence, where limits cannot be computed from outside
 
-_GAP_PAUSE = 0.1  # seconds between two looks at the stream's end, while sequences are missing
+_GAP_PAUSE = 0.1  # seconds between two requests for the stream's end, while sequences are missing
 
 _WARNING_PAUSE = 10.0  # seconds between two warnings of the same kind
 
@@ -83,7 +83,7 @@ class RepublishRun(Run):
         self._failed = context.failed
         self._tasks: list[asyncio.Task[None]] = []
         self._subscriptions: list[Subscription] = []
-        self._looks: asyncio.Queue[int] = asyncio.Queue()  # times of what only a look at the stream can tell
+        self._looks: asyncio.Queue[int] = asyncio.Queue()  # times of removals that only `STREAM.INFO` shows
         self._gap = asyncio.Event()  # sequences never came, and may matter until the stream's end is known
         self._info: Json = {}
         self._intake: Intake | None = None
@@ -94,7 +94,7 @@ class RepublishRun(Run):
     # -- start -------------------------------------------------------------------------------------------------------
 
     async def check(self) -> None:
-        """Look at the stream and refuse what must not run; nothing is created on a server.
+        """Check the stream and refuse what must not run; create nothing on a server.
 
         Raises:
             StreamMissingError: there is no such stream.
@@ -330,7 +330,7 @@ class RepublishRun(Run):
         return self._delivery.send(out, batch[-1][1], oldest_ns)
 
     def _skip(self, batch: list[Delivered], seen: int) -> None:
-        """Tell the model which sequences never came before or within a batch."""
+        """Report to the model the sequences that never came before or within a batch."""
         for _, reply, _, _ in batch:
             sequence = AckReply.parse(reply).stream_sequence
             if sequence > seen + 1:
@@ -339,7 +339,7 @@ class RepublishRun(Run):
         self._gap.set()
 
     def vanished(self, messages: int) -> None:
-        """Count what was gone before the consumer reached it; see `BatchSink`."""
+        """Count what was removed before the consumer reached it; see `BatchSink`."""
         self.counters.vanished += messages
 
     def confirm(self, reply: bytes) -> Awaitable[None] | None:
@@ -407,7 +407,7 @@ class RepublishRun(Run):
             for sequence in state.get("deleted") or ():
                 retention.removed(int(sequence))
 
-    # -- what the server says meanwhile ------------------------------------------------------------------------------
+    # -- removals ----------------------------------------------------------------------------------------------------
 
     async def _follow_removals(self, *, direct: bool) -> None:
         self._tasks.append(asyncio.create_task(self._look_where_told()))
@@ -433,9 +433,9 @@ class RepublishRun(Run):
             self.counters.removals += 1
 
     async def _look_at_stream(self, time_ns: int = 0) -> None:
-        """See what is gone, which holds for messages stored after `time_ns`, and whether the stream was changed."""
+        """Update the model with removals, which hold for messages stored after `time_ns`; detect stream updates."""
         try:
-            # Only max_msgs needs to know how many are gone between the first and the last.
+            # Only max_msgs needs the number of removed messages between the first and the last.
             info = await self._source.api.stream_info(self.rule.stream, deleted=bool(self._limits.max_msgs and time_ns))
         except ApiError as error:
             self._log.warning("rule.stream_not_seen", reason=str(error))
@@ -458,7 +458,7 @@ class RepublishRun(Run):
             self._loop.forget_destinations()
 
     async def _look_behind_gaps(self) -> None:
-        """Ask for the stream's end once sequences were missing: behind it, they are no predecessors."""
+        """Request the stream's end once sequences were missing: after it, they are no predecessors."""
         while True:
             await self._gap.wait()
             self._gap.clear()
@@ -523,7 +523,7 @@ class RepublishRun(Run):
             )
 
     def _is_ours(self, subject: bytes) -> bool:
-        """Whether the rule publishes on a subject, which the server tells in lower case."""
+        """Whether the rule publishes on a subject, which nats-py gives in lower case."""
         if subject.startswith((b"$js.ack.", b"$js.fc.")):
             return b".%b." % self.rule.stream.lower().encode() in subject
         return matches(subject, covering_filter(self._republish.transform).lower().encode())

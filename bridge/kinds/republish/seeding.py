@@ -1,9 +1,9 @@
-"""Where a rule begins, and the last sequence of every subject before that.
+"""The start of a rule, and the last sequence of every subject before it.
 
-Native republish looks predecessors up in the store; the bridge must have seen them. Three ways, cheapest first:
+Native republish looks predecessors up in the store; the bridge must know them. It has three ways, cheapest first:
 
 * `start: new`: a last-per-subject consumer delivers one message per subject and then everything newer, so that the
-  map is exact for the last message delivered, whatever is published meanwhile;
+  map is exact for the last message delivered, whatever clients publish at that time;
 * a position in the past (resumed, or a sequence or time): the same, for all subjects that were not touched since;
   for the few that were, the server is asked for the newest message at or before the position;
 * many subjects touched since, or a model that needs every message: everything up to the position is read again.
@@ -149,7 +149,7 @@ class Seeding:
         if resumed is not None:
             return resumed
         if start.policy == "sequence":
-            # A sequence behind the end means the next message, as it does for the server's own consumers.
+            # A sequence after the end means the next message, as it does for the server's own consumers.
             state = (await self.api.stream_info(self.replay.stream))["state"]
             return min(int(start.sequence or 1) - 1, int(state["last_seq"]))
         if start.policy == "time":

@@ -1,13 +1,13 @@
 """Whether watching a stream would change what it holds.
 
 A work-queue or interest stream removes a message when its consumers are done with it, so one more consumer counts.
-Only a `direct` consumer (as servers use among themselves) takes nothing, and only where other consumers already want
-every message that we would see: then it delays a message's removal until the server has sent it to us. Alone it would
-drain a work queue, and it would be interest on an interest stream.
+Only a `direct` consumer (as servers use among themselves) removes nothing, and only where other consumers already
+match every message that ours matches: then it delays a message's removal until the server has sent it to us. Alone it
+    would drain a work queue, and it would be interest on an interest stream.
 
-When we vanish (a crash, a lost connection), the server keeps messages for us until it removes the inactive consumer. An
-interest stream then removes what was kept; a work queue never does: what its workers took meanwhile stays. So no way to
-watch a work queue is free of side effects. (All measured on 2.9.10, 2.10.27 and 2.15.1.)
+After a crash or a lost connection, the server keeps messages until it removes the inactive consumer. An interest stream
+then removes what was kept; a work queue never does: messages that its workers acknowledged in that time stay. So no way
+to watch a work queue is free of side effects. (All measured on 2.9.10, 2.10.27 and 2.15.1.)
 """
 
 from __future__ import annotations

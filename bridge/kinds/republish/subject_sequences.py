@@ -111,6 +111,6 @@ class SubjectSequences:
         for record in records:
             target = stay if self._index(record.partition(b"\n")[0]) == old else move
             target += b"\r" + record
-        # Exact-size copies: a bytearray that grew step by step keeps room to spare.
+        # Exact-size copies: a bytearray that grew step by step keeps spare capacity.
         self._buckets[old] = bytearray(bytes(stay))
         self._buckets[-1] = bytearray(bytes(move))

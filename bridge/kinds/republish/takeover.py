@@ -1,9 +1,9 @@
-"""Republishing handed over at exactly one message, while publishers go on.
+"""Hands republishing over to the server at exactly one message, while publishers keep running.
 
 Theory of operation: this process runs the rule itself, in place of the stopped sidecar. Shortly before the update it
-only collects what arrives; it listens to the destination meanwhile. Messages are republished in the stream's order,
-so the first one that the server sends is the first one that is the server's, and everything before it is ours. Then
-what was collected is republished up to there, the rest is left out, and the rule's consumer is removed.
+only collects what arrives, and subscribes to the destination. The server republishes in the stream's order, so the
+first message that it sends marks the boundary: everything before it is ours. Then this process republishes what it
+    collected up to there, drops the rest, and removes the rule's consumer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from nats_bridge.transforms.transform import compile_transform
 
 __all__ = ["take_over_from_sidecar"]
 
-_POLL = 0.05  # seconds until the next look at how far a consumer is
+_POLL = 0.05  # seconds until the next request for a consumer's position
 _QUIET = 2.0  # seconds without a message from the server, after which it has none of those in question
 
 
@@ -53,7 +53,7 @@ class _HoldingRun(RepublishRun):
         self._holding = True
 
     async def release(self, until: int) -> None:
-        """Republish what was kept up to a sequence, and nothing behind it from now on."""
+        """Republish what was kept up to a sequence, and nothing after it from now on."""
         self.until = until
         while self._held:  # more may come while we wait
             batch, gap_after = self._held.pop(0)
@@ -125,7 +125,7 @@ class _First:
         self._arrived = asyncio.Event()
 
     def see(self, batch: list[Delivered]) -> None:
-        """Look at republished messages."""
+        """Inspect republished messages."""
         for _, _, block, _ in batch:
             if self.sequence or header_block.read(block, b"Nats-Stream") != self._stream:
                 continue
@@ -148,7 +148,7 @@ async def _last(link: Link, stream: str) -> int:
 async def _delivered(link: Link, stream: str, consumer: str, sequence: int) -> None:
     """Wait until a consumer has sent everything up to a sequence that it has to send.
 
-    `num_pending` does not tell: servers count a message as pending a moment behind the answer to its publisher.
+    `num_pending` does not show it: servers count a message as pending a moment after the answer to its publisher.
     """
     while info := await link.api.consumer_info(stream, consumer):
         delivered = int(info["delivered"]["stream_seq"])

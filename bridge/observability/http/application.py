@@ -37,7 +37,7 @@ _ALWAYS: Final = {
     ),
     "Server": "nats-bridge",
 }
-"""What every answer carries. Nothing from elsewhere is loaded, and nobody can put the page into one of theirs."""
+"""The headers of every answer. The page loads nothing from other sites, and no other page can embed it."""
 
 _PAGE: Final = {
     "/": ("index.html", "text/html"),
@@ -47,7 +47,7 @@ _PAGE: Final = {
 
 
 def guarded(routes: Iterable[web.RouteDef], http: Http) -> web.Application:
-    """An application of these routes, that answers only to its own names and says what there is."""
+    """Return an application of these routes, which answers only to its own names and lists its paths."""
     routes = list(routes)
     listed = "".join(f"{route.method} {route.path}\n" for route in routes if not route.path.startswith("/page."))
 
@@ -81,7 +81,7 @@ def guarded(routes: Iterable[web.RouteDef], http: Http) -> web.Application:
 
 
 def page_routes() -> list[web.RouteDef]:
-    """The page and what it is made of."""
+    """The page and its files."""
     return [web.get(path, _static(name, kind)) for path, (name, kind) in _PAGE.items()]
 
 

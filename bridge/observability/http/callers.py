@@ -1,9 +1,11 @@
-"""Who may ask over HTTP, and who may change something: what a web page in somebody's browser must not be able to do.
+"""Which HTTP requests are allowed to read, and which to change something: protection from web pages in a user's
+browser.
 
 A page of a foreign site can make a browser send requests to this listener. It cannot read the answers, as none of them
 allows other origins, unless its site's name suddenly resolves to this listener's address ("DNS rebinding"): then the
-`Host` header still carries the foreign name. So a name that somebody outside could own is not answered. And a request
-that a browser sends in the name of another site says so in `Origin` and `Sec-Fetch-Site`: it cannot change anything.
+`Host` header still carries the foreign name. So requests with a name that an outsider could own are refused. And a
+browser marks a request on behalf of another site in `Origin` and `Sec-Fetch-Site`: such a request cannot change
+anything.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import Final
 __all__ = ["foreign_host", "foreign_site", "is_loopback"]
 
 _OURS: Final = (".localhost", ".local", ".internal", ".svc", ".cluster.local", ".home.arpa")
-"""What the names of private networks end in: none of these can be registered by anybody."""
+"""Suffixes of names in private networks: no one can register these."""
 
 
 def foreign_host(host: str, known: Collection[str] = ()) -> str | None:

@@ -1,8 +1,7 @@
-"""How many may be connected to the listener, and how long a first request may take to arrive.
+"""Limits of the listener: its number of connections, and the time for a first request.
 
-The files that a process may open are shared: a client that sends nothing must take neither the probes' nor the
-NATS connections' away. So there are never more than a fixed number, and of those the one that has been silent for the
-longest makes room for the next.
+All connections share the process's file descriptors: silent clients must not use up those of probes and NATS
+connections. So their number is limited, and the one that has been silent for the longest is closed for the next.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Connections:
         return _Connection(self._handler(), self)
 
     def heard(self, connection: _Connection) -> None:
-        """A connection is new, or has said something."""
+        """Note that a connection is new, or has sent something."""
         self._open.pop(connection, None)
         self._open[connection] = None
         if len(self._open) > AT_ONCE:

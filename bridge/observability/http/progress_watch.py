@@ -1,16 +1,16 @@
 """Whether a rule is wedged: it has messages in flight, names nothing that it waits for, and makes no progress.
 
-A liveness probe that fails gets the whole process killed, so it must fail for our own faults only. A server that is
-away, full, without a leader or simply frozen is none: restarting the sidecar would not help, and an outage would
-restart every pod at once. So time counts against a rule only while all of this holds, look after look:
+A failed liveness probe gets the whole process killed, so it must fail for our own faults only. A server that is
+down, full, without a leader or frozen is no such fault: restarting the sidecar would not help, and an outage would
+    restart every pod at once. So time counts against a rule only while all of this holds at every check:
 
 * * it is running (`ready`), and was not just started, stopped or replaced;
-* it holds messages that it took and has not passed on (`has_work`);
-* it says of nothing that it waits for it (`waiting_for`);
+* it holds messages that it received and has not published (`has_work`);
+* it names nothing that it waits for (`waiting_for`);
 * not one of its counters has moved;
-* each of its servers has answered a PING since the last look, on the very connection that the rule uses.
+* each of its servers has answered a PING since the last check, on the connection that the rule uses.
 
-The looks are also the event loop's own heartbeat: how late they come tells how long something held it up.
+The checks are also the event loop's heartbeat: their delay is the time for which something blocked it.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ __all__ = ["ProgressWatch", "WatchedSeat"]
 
 _log = structlog.get_logger("bridge.http")
 
-_LOOK = 1.0  # seconds between two looks
-_REMEMBERED = 60  # looks whose delays are remembered
+_LOOK = 1.0  # seconds between two checks
+_REMEMBERED = 60  # checks whose delays are remembered
 
 
 class WatchedSeat(Protocol):
-    """What is looked at."""
+    """The state of a check."""
 
     @property
     def rule(self) -> Rule:
@@ -56,19 +56,19 @@ class _Look:
 
     run: RuleRun
     counted: Mapping[str, int]
-    still: int = 0  # looks without progress that count
+    still: int = 0  # checks without progress that count
     pings: dict[Link, asyncio.Task[bool]] = field(default_factory=dict)
 
 
 class ProgressWatch:
-    """Looks at rules once a second.
+    """Checks the rules once a second.
 
     Args:
-        seats: tells which rules there are.
+        seats: returns the supervisors of the rules.
         patience: seconds without progress until a rule counts as wedged.
 
     Attributes:
-        looks: how often it has looked.
+        looks: the number of checks so far.
     """
 
     def __init__(self, seats: Callable[[], Iterable[WatchedSeat]], patience: float) -> None:
@@ -80,11 +80,11 @@ class ProgressWatch:
         self._looking: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start checking."""
         self._looking = asyncio.create_task(self._look_for_ever())
 
     async def stop(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         pings = [ping for look in self._looks.values() for ping in look.pings.values()]
         await end_tasks(self._looking, *pings)
 
@@ -107,11 +107,11 @@ class ProgressWatch:
             try:
                 self.look()
             except Exception as error:
-                # A fault here must not end the looks, nor the process: it would blame rules that are well.
+                # A fault here must end neither the checks nor the process: it would blame healthy rules.
                 _log.error("http.watch_failed", reason=str(error), exc_info=error)
 
     def look(self) -> None:
-        """Look once at every rule."""
+        """Check every rule once."""
         self.looks += 1
         rules = {seat.rule.name: seat.run for seat in self._seats()}
         for name in self._looks.keys() - rules.keys():

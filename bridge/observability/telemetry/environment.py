@@ -1,7 +1,7 @@
-"""What the standard environment variables of OpenTelemetry ask for, as far as it is there: OTLP over HTTP.
+"""The settings in OpenTelemetry's standard environment variables that the sidecar supports: OTLP over HTTP.
 
-Endpoints, headers, certificates, intervals, samplers and resource attributes are read by OpenTelemetry itself. Here is
-only the decision whether it is loaded at all.
+OpenTelemetry itself reads endpoints, headers, certificates, intervals, samplers and resource attributes. This module
+decides only whether it is loaded at all.
 """
 
 from __future__ import annotations

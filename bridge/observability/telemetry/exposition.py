@@ -51,7 +51,7 @@ class _Sidecar(Collector):
                 family = families[metric.prometheus] = _family(metric)
             if isinstance(family, HistogramMetricFamily):
                 assert isinstance(value, Latencies)
-                # The sum is read behind the counts: a value that comes between them can only be missing in both.
+                # The sum is read after the counts: a value added in between is missing in both.
                 buckets = [
                     ("+Inf" if isinf(bound) else str(bound), count)
                     for bound, count in zip((*BOUNDS, inf), accumulate(value.counts), strict=True)

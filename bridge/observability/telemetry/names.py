@@ -94,7 +94,7 @@ class Metric:
         otel: its name in OpenTelemetry.
         kind: what it is.
         unit: as OpenTelemetry writes units.
-        help: what it tells, one sentence.
+        help: its meaning, one sentence.
         labels: their names; `ATTRIBUTES` has those of OpenTelemetry.
     """
 
@@ -150,7 +150,7 @@ FACTS: Mapping[str, Metric] = MappingProxyType(
             "duplicate_messages", "Messages that the target had already; they were not stored again."
         ),
         "redelivered": _counter("redelivered_messages", "Messages that the server delivered again; dropped."),
-        "resent": _counter("resent_messages", "Messages written again, because nobody confirmed the first time."),
+        "resent": _counter("resent_messages", "Messages written again, because the first write was not confirmed."),
         "lost": _counter("lost_messages", "Deliveries that went missing and that the stream no longer held."),
         "in_doubt": _counter(
             "in_doubt_messages", "Messages written once when the connection broke, unknown whether they arrived."
@@ -160,7 +160,7 @@ FACTS: Mapping[str, Metric] = MappingProxyType(
             "vanished_messages", "Sequences that the stream had removed before the rule came to them."
         ),
         "out_of_order": _counter(
-            "out_of_order_messages", "Copies stored behind later ones, because the target left them out at first."
+            "out_of_order_messages", "Copies stored after later ones, because the target left them out at first."
         ),
         "headers_stripped": _counter(
             "headers_stripped_messages", "Messages that lost a header which the target would refuse."
@@ -193,9 +193,9 @@ PROGRESS = _gauge(
 IN_FLIGHT = _gauge(
     "in_flight_messages", "Messages taken, and neither confirmed nor dropped.", otel="in_flight", unit="{message}"
 )
-RULE_READY = _gauge("rule_ready", "1 while the rule does its work, or stands by for another replica that does.")
+RULE_READY = _gauge("rule_ready", "1 while the rule runs, or is on standby for another replica that runs it.")
 RULE_STATE = _gauge("rule_state", "1 for the state that the rule is in.", labels=(*_BY_RULE, "state"))
-LEADER = _gauge("leader", "1 where this replica runs the rule, 0 where it stands by; absent without leadership.")
+LEADER = _gauge("leader", "1 where this replica runs the rule, 0 where it is on standby; absent without leadership.")
 PUBLISH = _histogram(
     "publish_duration",
     "From writing to the server's confirmation; one per confirmation.",
@@ -211,7 +211,7 @@ READY = _gauge("ready", "1 while the sidecar is ready, as /readyz says.", labels
 START_TIME = _gauge(
     "start_time_seconds", "When the sidecar started, in seconds since 1970.", otel="start_time", unit="s", labels=()
 )
-BUILD_INFO = _gauge("build_info", "Always 1; the label tells the version.", labels=("version",))
+BUILD_INFO = _gauge("build_info", "Always 1; the label holds the version.", labels=("version",))
 CONNECTION_UP = _gauge("connection_up", "1 while the connection is up.", labels=("connection",))
 CONNECTION_RECONNECTS = _counter(
     "connection_reconnects", "Times that the connection was back after a loss.", unit="{time}", labels=("connection",)

@@ -67,14 +67,14 @@ class Telemetry:
             _log.warning(
                 "telemetry.no_traces",
                 trace=trace,
-                meaning="nobody is named who takes spans (OTEL_EXPORTER_OTLP_ENDPOINT), so none are made",
+                meaning="no exporter for spans is configured (OTEL_EXPORTER_OTLP_ENDPOINT), so none are created",
             )
         if self._wanted.metrics or traces:
             self._export(traces=traces)
         self._sampling = asyncio.create_task(self._sample())
 
     async def stop(self) -> None:
-        """Export what is left, if somebody takes it soon; no longer than a few seconds."""
+        """Export what is left, for a few seconds at most."""
         await end_tasks(self._sampling)
         ended = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -82,7 +82,7 @@ class Telemetry:
         def shut_down() -> None:
             for shutdown in self._shutdowns:
                 shutdown()
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits any more
                 loop.call_soon_threadsafe(ended.set)
 
         if not self._shutdowns:

@@ -1,17 +1,17 @@
-"""One rule's lease as one replica sees it: what is known, and what to do next. No input, no output, no clock.
+"""One rule's lease as one replica sees it: its state, and the next step. No I/O, no clock.
 
 Theory of operation. The bucket holds one record per rule. Every replica writes it only over the revision that
-it knows (compare and set), so that of several who try one succeeds. Nobody compares clocks with anybody:
+it knows (compare and set), so that only one of several attempts succeeds. No replica compares its clock with another's:
 
 * the holder writes the record again and again. It counts from the moment *before* it sent a renewal that was stored,
-  and may write messages only for a part of the lease's time after that (`timing`). After an outage it looks at the
-  record first: still its own, then nobody took over in between, and it continues; another's, then its term is over.
-* who stands by counts from the moment *after* it first saw a revision. When it has watched that revision for the
-  whole time, the holder's part is over, whatever the holder does; then it takes over.
-* a holder that stops says so in the record, and the next one takes over at once.
+  and may write messages only for a part of the lease's time after that (`timing`). After an outage it reads the
+  record first: if it is still its own, no other replica took over, and it continues; if not, its term is over.
+* a standby counts from the moment *after* it first saw a revision. When the revision has not changed for the
+  whole time, the holder's part is over, whatever the holder does; then the standby takes over.
+* a holder that stops releases the record, and a standby takes over at once.
 
-A record that is not there is not free: the bucket may have been deleted while somebody holds a lease of it. It is
-waited for as long as for a holder that is silent.
+A missing record is not free: the bucket may have been deleted while a replica holds a lease of it. A standby waits
+for as long as for a silent holder.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from nats_bridge.bridge.rules.leadership.timing import Timing
 
 __all__ = ["Lease", "Look", "Record", "Rest", "Sighting", "Step", "Write"]
 
-_EAGER_FOR = 0.5  # seconds for which a reported release is looked for
-_EAGER_EVERY = 0.02  # seconds between two looks then
+_EAGER_FOR = 0.5  # seconds for which a reported release is polled
+_EAGER_EVERY = 0.02  # seconds between two reads then
 _NEVER = float("-inf")
 
 
@@ -49,7 +49,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What a look found.
+    """The result of a read.
 
     Attributes:
         revision: the record's; 0 if there never was one.
@@ -75,7 +75,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Nothing to do until a moment."""
+    """Wait until a moment."""
 
     until: float
 
@@ -90,14 +90,15 @@ class Lease:
     reported (`stored`, `conflict`, `refused` or `unanswered`) before the next step is asked for.
 
     Args:
-        me: what this replica is called; no two are ever called the same.
-        timing: how the time is divided.
+        me: the id of this replica, which is unique.
+        timing: the parts of the lease's time.
 
     Attributes:
-        held: whether this replica is the holder, as far as it knows; `is_open` tells whether it may act on that.
+        held: whether this replica believes that it is the holder; `is_open` says whether it may act on that.
         term: the number of the term that is held, or was last.
         deadline: until when the holder may write messages.
-        holder: who holds it, as far as is known; empty if nobody is known to.
+        holder: the known holder; empty if there is none.
+        restraint: seconds for which a free lease is left to other replicas.
     """
 
     def __init__(self, me: str, timing: Timing) -> None:
@@ -105,18 +106,19 @@ class Lease:
         self.term = 0
         self.deadline = _NEVER
         self.holder = ""
+        self.restraint = 0.0
         self._me = me
         self._timing = timing
         self._beat = 0
         self._in_doubt: dict[int, float] = {}  # beats of our writes that may be stored yet: when they were sent
         self._next_look = _NEVER
         self._eager_until = _NEVER
-        self._checked = False  # whether a look was answered since the last write
+        self._checked = False  # whether a read was answered since the last write
         # as the holder
         self._revision = 0
         self._last_sent = _NEVER
         self._certain = False  # whether the record is known to be ours at `_revision`
-        # standing by
+        # as a standby
         self._seen: Sighting | None = None
         self._seen_since = _NEVER
         self._looked_at = _NEVER
@@ -126,7 +128,7 @@ class Lease:
         return self.held and now < self.deadline
 
     def step(self, now: float) -> Step:
-        """What to do now."""
+        """Return the next step."""
         if self.held:
             is_open = now < self.deadline
             # Once its time is over, read before writing: the revision alone could be of a recreated bucket.
@@ -146,14 +148,14 @@ class Lease:
     # -- what happened -----------------------------------------------------------------------------------------------
 
     def hinted(self, now: float, *, released: bool) -> None:
-        """Somebody else wrote the record, or tried to; it may not be stored yet."""
+        """Note that another replica wrote the record, or tried to; it may not be stored yet."""
         if not self.held:
             self._next_look = now
             if released:
                 self._eager_until = now + _EAGER_FOR
 
     def looked(self, sighting: Sighting, now: float) -> None:
-        """A look was answered; `now` is a moment after the answer."""
+        """Handle the answer to a read; `now` is a moment after it."""
         record = sighting.record
         ours = record is not None and record.holder == self._me and not record.released
         if record is not None and ours and not (self.held and sighting.revision == self._revision):
@@ -164,35 +166,35 @@ class Lease:
             self._looked_standing_by(sighting, now)
 
     def sent(self, write: Write, now: float) -> None:
-        """A write is about to be sent; `now` is a moment before it."""
+        """Note that a write is about to be sent; `now` is a moment before it."""
         self._beat = write.record.beat
         self._in_doubt[self._beat] = self._last_sent = now
         self._checked = False
         self._next_look = _NEVER
 
     def stored(self, write: Write, revision: int) -> None:
-        """The write was stored as that revision."""
+        """Note that the write was stored as that revision."""
         self._take(write.record, revision, self._in_doubt[write.record.beat])
 
     def conflict(self, write: Write) -> None:
-        """Nothing was stored: the record has another revision. A look will tell whose it is; perhaps our own."""
+        """Note that nothing was stored: the record has another revision. The next read shows whose; perhaps our own."""
         del self._in_doubt[write.record.beat]
         self._certain = False
         self._seen = None
 
     def refused(self, write: Write, now: float) -> None:
-        """Nothing was stored, for a reason that has nothing to do with the revision, such as a full bucket."""
+        """Note that nothing was stored, for a reason other than the revision, such as a full bucket."""
         del self._in_doubt[write.record.beat]
         self._certain = False
         self._put_off(now)
 
     def unanswered(self, now: float) -> None:
-        """A look was not answered, or a write, of which it is not known now whether it is stored."""
+        """Note that a read or a write was not answered; whether the write is stored is unknown."""
         self._certain = False
         self._put_off(now)
 
     def give_back(self) -> Write | None:
-        """The term is over by our own will: what to write so that another replica takes over at once.
+        """End the term; return what to write so that another replica takes over at once.
 
         None where it is not certain that the record is still ours; then the others wait for its time to be over.
         """
@@ -203,7 +205,7 @@ class Lease:
         return write
 
     def lose(self) -> None:
-        """The term is over."""
+        """End the term."""
         self.held = self._certain = self._checked = False
         self.deadline = self._next_look = _NEVER
         self.holder = ""
@@ -224,20 +226,20 @@ class Lease:
 
     def _looked_standing_by(self, sighting: Sighting, now: float) -> None:
         if sighting != self._seen:
-            self._in_doubt.clear()  # what was written over the revision before can be stored no more
+            self._in_doubt.clear()  # a write over the revision before can no longer be stored
             self._eager_until = _NEVER
         if sighting != self._seen or now - self._looked_at > self._timing.unseen_for:
-            self._seen_since = now  # what nobody watched does not count
+            self._seen_since = now  # time without observation does not count
         self._seen, self._looked_at, self._checked = sighting, now, True
         self._next_look = now + (_EAGER_EVERY if now < self._eager_until else self._timing.renew_every)
         record = sighting.record
         self.holder = "" if record is None or record.released else record.holder
 
     def _adopt(self, record: Record, revision: int) -> None:
-        """A write of ours of which no answer came; what it is worth counts from its sending."""
+        """Count an unanswered write of ours that was stored from the moment of its sending."""
         sent = self._in_doubt.get(record.beat)
         if self.held and sent is None:
-            return self.lose()  # what came between is not known
+            return self.lose()  # revisions in between are unknown
         self._take(record, revision, sent if sent is not None else _NEVER)
         self._checked = True
         return None
@@ -254,9 +256,10 @@ class Lease:
         return Record(self._me, term, self._beat + 1, self._timing.ttl)
 
     def _free_at(self, seen: Sighting) -> float:
-        if seen.record is None:
-            return self._seen_since + self._timing.ttl
-        return _NEVER if seen.record.released else self._seen_since + seen.record.ttl
+        record = seen.record
+        if record is not None and record.released:
+            return self._seen_since + self.restraint if self.restraint else _NEVER
+        return self._seen_since + (record.ttl if record is not None else self._timing.ttl) + self.restraint
 
     def _put_off(self, now: float) -> None:
         self._next_look = now + self._timing.renew_every / 4

@@ -2,7 +2,7 @@
 
 A key-value bucket is a stream; its newest message of a key's subject is the key's value, and a publication that names
 the sequence which it expects there is a compare and set. Every server from 2.9 on has both. The bucket's leader
-answers reads, so that what it answers is no older than what it has confirmed.
+answers reads, so that no answer is older than a confirmed write.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from tenacity import AsyncRetrying, retry_if_result, wait_fixed
 from nats_bridge.bridge.client.connection import Link
 from nats_bridge.bridge.client.jetstream_api import MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, Json
 from nats_bridge.bridge.client.permission_violations import refused_publication, refused_subscription
-from nats_bridge.bridge.client.raw_requests import RawRequests
+from nats_bridge.bridge.client.raw_requests import RawRequests, publication
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.bridge.errors import ApiError, ConfigError, NotPermittedError
 from nats_bridge.bridge.rules.leadership import clock
 from nats_bridge.bridge.rules.leadership.lease import Record, Sighting, Write
+from nats_bridge.bridge.rules.leadership.sharing import Announcement
 from nats_bridge.bridge.rules.leadership.timing import Timing
 
 __all__ = ["Bucket", "Hint", "LeaseStore", "Outcome", "lease_subject"]
@@ -38,15 +39,16 @@ _NAME_IN_USE = 10058
 _NO_CLUSTER = 10074
 _TOO_FEW_SERVERS = 10005  # of those that the cluster has met so far: in its first seconds, that is not all of them
 _BEYOND = 2**62  # a sequence that no stream reaches
-_LONGEST_TTL = 3600.0  # seconds that a record may ask the others to wait
+_LONGEST_TTL = 3600.0  # most seconds that a record may make the others wait
 _MOST_AGES = 10  # times the lease's time that the bucket must at least keep a record
 GATHERING = 10.0
-"""Seconds that a cluster is given to have as many servers as the bucket wants; nobody can ask how many it will have."""
+"""Seconds to wait until a cluster has as many servers as the bucket wants; their final number is unknown."""
 _ASK_AGAIN = 0.25
+_REPLICAS = "$replicas"  # no name of a rule
 
 
 def lease_subject(bucket: str, sidecar: str, rule: str) -> str:
-    """Where a rule's lease is; `*` for the rule stands for all of a sidecar's."""
+    """The subject of a rule's lease; `*` for the rule stands for all of a sidecar's."""
     return f"$KV.{bucket}.lease.{sidecar}.{rule}"
 
 
@@ -56,8 +58,8 @@ class Bucket:
 
     Attributes:
         name: its name.
-        create: make it if it is not there.
-        replicas: how many servers of a cluster are to hold it; None for three, or one where there are not as many.
+        create: create it if it does not exist.
+        replicas: the bucket's number of replicas; None for three, or one where the cluster has fewer servers.
     """
 
     name: str
@@ -70,7 +72,7 @@ class Bucket:
         return f"KV_{self.name}"
 
     def config(self, replicas: int) -> Json:
-        """The stream's configuration, as clients make buckets."""
+        """The stream's configuration, as clients create buckets."""
         return {
             "name": self.stream,
             "subjects": [f"$KV.{self.name}.>"],
@@ -100,7 +102,7 @@ class Outcome:
 
 
 Hint: TypeAlias = Callable[[str, bool], None]
-"""Called with a rule, and whether its lease was released, when somebody writes a lease, before it is stored."""
+"""Called with a rule, and whether its lease was released, when a replica writes a lease, before it is stored."""
 
 
 class LeaseStore:
@@ -110,16 +112,26 @@ class LeaseStore:
         link: a connection of its own, so that nothing else delays it.
         sidecar: the sidecar's name.
         bucket: where the leases are.
-        timing: how long to wait for answers.
-        hint: told of what others write.
+        timing: the time limits for answers.
+        hint: called for writes of other replicas.
+        heard: called with what replicas announce.
     """
 
-    def __init__(self, link: Link, sidecar: str, bucket: Bucket, timing: Timing, hint: Hint) -> None:
+    def __init__(
+        self,
+        link: Link,
+        sidecar: str,
+        bucket: Bucket,
+        timing: Timing,
+        hint: Hint,
+        heard: Callable[[Announcement], None],
+    ) -> None:
         self._link = link
         self._sidecar = sidecar
         self._bucket = bucket
         self._timing = timing
         self._hint = hint
+        self._heard = heard
         self._requests = RawRequests(link)
         self._subscription: BatchSubscription | None = None
         self._refusal = ""
@@ -131,7 +143,7 @@ class LeaseStore:
         """Make sure that leases can be read and written; `rule` is one of those that need one.
 
         Raises:
-            ConfigError: the bucket cannot be used for leases, or is not there and must not be made.
+            ConfigError: the bucket cannot be used for leases, or does not exist and must not be created.
             NotPermittedError: the user may not use it.
             ApiError: the server cannot be asked.
         """
@@ -150,17 +162,17 @@ class LeaseStore:
         await self._probe(rule)
 
     async def close(self) -> None:
-        """Ask no more."""
+        """Unsubscribe."""
         self._link.forget(self._on_refusal)
         await self._requests.close()
         if self._subscription is not None:
             await self._subscription.release()
 
     async def read(self, rule: str) -> Sighting | None:
-        """The rule's lease as the bucket's leader has it; None without an answer.
+        """Read the rule's lease from the bucket's leader; None without an answer.
 
         Raises:
-            ApiError: the bucket is gone and cannot be recreated.
+            ApiError: the bucket was deleted and cannot be recreated.
         """
         subject = lease_subject(self._bucket.name, self._sidecar, rule)
         answer = await self._ask(self._get, b"", json.dumps({"last_by_subj": subject}).encode())
@@ -179,17 +191,27 @@ class LeaseStore:
     async def write(self, rule: str, write: Write) -> Outcome:
         """Write a lease over the revision that is expected."""
         record = write.record
-        block = b"NATS/1.0\r\nNats-Expected-Last-Subject-Sequence: %d\r\n\r\n" % write.expected
         payload = {
             "holder": record.holder,
             "term": record.term,
             "beat": record.beat,
             "ttl": record.ttl,
             "released": record.released,
-            "at": datetime.now(UTC).isoformat(timespec="milliseconds"),  # for people; nobody counts with it
+            "at": datetime.now(UTC).isoformat(timespec="milliseconds"),  # for people; no replica uses it
         }
         subject = lease_subject(self._bucket.name, self._sidecar, rule)
-        return _outcome(await self._ask(subject.encode(), block, json.dumps(payload).encode()))
+        return _outcome(await self._ask(subject.encode(), _expecting(write.expected), json.dumps(payload).encode()))
+
+    def announce(self, announcement: Announcement) -> None:
+        """Send an announcement to all replicas; it may be lost.
+
+        It takes the subjects of leases, for which replicas have permissions, and expects a sequence that no stream
+        reaches: subscribers receive it, and the bucket does not store it.
+        """
+        if self._link.client.is_connected:
+            payload = json.dumps({"replica": announcement.replica, "leads": announcement.leads}).encode()
+            subject = lease_subject(self._bucket.name, self._sidecar, _REPLICAS).encode()
+            self._link.client.write_raw(publication(subject, b"", _expecting(_BEYOND), payload))
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -211,7 +233,7 @@ class LeaseStore:
         return found if isinstance(found, dict) else None
 
     async def _probe(self, rule: str) -> None:
-        """Read, and write what cannot be stored, to hear whether the user may."""
+        """Read, and write what cannot be stored, to find out whether the user may."""
         refused = asyncio.create_task(self._refused.wait())
         asked = asyncio.create_task(self._read_and_write(rule))
         await asyncio.wait({asked, refused}, return_when=asyncio.FIRST_COMPLETED)
@@ -225,12 +247,12 @@ class LeaseStore:
         await self.write(rule, Write(Record("", 0, 0, 0.0), _BEYOND))
 
     def _in_its_case(self, subject: str) -> str:
-        """A subject as it is written, which the client's text of a refusal has in lower case."""
+        """Return a subject as configured, which nats-py's refusals have in lower case."""
         own = lease_subject(self._bucket.name, self._sidecar, "*")
         return own if subject.startswith("$kv.") else self._get.decode()
 
     async def _ensure(self, *, check: bool) -> bool:
-        """Make the bucket if it is not there; False if that is to be tried again."""
+        """Create the bucket if it does not exist; return False if that should be retried."""
         api, bucket = self._link.api, self._bucket
         try:
             info = await api.stream_info(bucket.stream)
@@ -259,7 +281,8 @@ class LeaseStore:
             await self._request(1)
             if error.err_code == _TOO_FEW_SERVERS:
                 meaning = (
-                    f"without that one nobody leads: set num_replicas of stream {bucket.stream} to 3 when it can be"
+                    f"without that server no replica leads: set num_replicas of stream {bucket.stream} to 3 when it"
+                    " can be"
                 )
                 _log.warning("leadership.one_server", bucket=bucket.name, reason=error.description, meaning=meaning)
         self._too_few_since = None
@@ -300,14 +323,21 @@ class LeaseStore:
         for subject, _, _, payload in batch:
             try:
                 said = json.loads(payload)
-                rule, released = subject.decode().rpartition(".")[2], bool(said["released"])
+                if "replica" in said:
+                    leads = said["leads"]
+                    self._heard(Announcement(str(said["replica"]), None if leads is None else int(leads)))
+                else:
+                    self._hint(subject.decode().rpartition(".")[2], bool(said["released"]))
             except (ValueError, KeyError, TypeError):
                 continue
-            self._hint(rule, released)
 
     def _on_refusal(self, text: str) -> None:
         self._refusal = text
         self._refused.set()
+
+
+def _expecting(sequence: int) -> bytes:
+    return b"NATS/1.0\r\nNats-Expected-Last-Subject-Sequence: %d\r\n\r\n" % sequence
 
 
 def _sighting(message: Json) -> Sighting:
@@ -321,7 +351,7 @@ def _sighting(message: Json) -> Sighting:
             released=bool(said["released"]),
         )
     except (ValueError, KeyError, TypeError):
-        return Sighting(int(message["seq"]), None)  # deleted by somebody, or written by somebody else
+        return Sighting(int(message["seq"]), None)  # deleted, or written by another client
     return Sighting(int(message["seq"]), record)
 
 

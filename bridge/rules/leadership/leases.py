@@ -1,8 +1,8 @@
 """The leadership of replicas: one lease per rule, all in one bucket, over one connection of its own.
 
-A rule whose seat wants to lead it has a holding: a task that asks its `Lease` what to do, does it, and tells the
-lease what became of it. While the seat has a term, the same task renews the lease. Holdings of different rules do not
-wait for each other.
+A rule whose seat wants to lead it has a holding: a task that asks its `Lease` for the next step, takes it, and
+gives the lease the result. While the seat has a term, the same task renews the lease. Holdings of different rules do
+not wait for each other.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ import structlog
 from nats_bridge.bridge.client.connection import Link, open_link
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.errors import ApiError
+from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.observability.log_throttle import Pace
 from nats_bridge.bridge.rules.leadership import clock
 from nats_bridge.bridge.rules.leadership.lease import Lease, Look, Rest, Write
 from nats_bridge.bridge.rules.leadership.lease_store import Bucket, LeaseStore
+from nats_bridge.bridge.rules.leadership.sharing import Announcement, Share
 from nats_bridge.bridge.rules.leadership.timing import Timing
 from nats_bridge.bridge.settings.connect_options import connect_options
 
@@ -35,21 +37,24 @@ __all__ = ["Leases", "open_leases", "replica_name"]
 
 _log = structlog.get_logger("bridge.leadership")
 
+_STAYS = 20  # times the lease's time for which a rule stays with a replica that has handed it over and leads it again
+
 
 async def open_leases(settings: Settings, wanted: LeadershipSettings) -> Leases:
-    """Connect, and be ready to lead rules.
+    """Connect, and return the leadership of the configuration's rules.
 
     Args:
         settings: the configuration, which has at least one rule.
         wanted: its section about leadership.
 
     Raises:
-        BridgeError: what is in the way; nothing is left open.
+        BridgeError: it cannot start; nothing is left open.
     """
     options = connect_options(settings.connections[wanted.connection], wanted.connection)
-    # One of its own: messages of rules on their way must not delay renewals.
+    # One of its own: messages of rules must not delay renewals.
     link = await open_link(wanted.connection, options, client_name=settings.name)
-    leases = Leases(link, settings.name, Bucket(wanted.bucket, wanted.create, wanted.replicas), wanted.ttl)
+    bucket = Bucket(wanted.bucket, wanted.create, wanted.replicas)
+    leases = Leases(link, settings.name, bucket, wanted.ttl, share=wanted.share)
     try:
         await leases.open(settings.rules[0].name)
     except BaseException:
@@ -59,36 +64,42 @@ async def open_leases(settings: Settings, wanted: LeadershipSettings) -> Leases:
 
 
 def replica_name() -> str:
-    """What this process is called among its replicas; no other one is, on whatever machine and whenever."""
+    """The id of this process among its replicas; unique over machines and time."""
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 class Leases:
-    """Who leads which rule, decided by leases (see `bridge.rules.leadership.term.Leadership`).
+    """The leaders of rules, decided by leases (see `bridge.rules.leadership.term.Leadership`).
 
     Args:
-        link: a connection that nobody else uses; closed by `close`.
+        link: a connection for leases alone; closed by `close`.
         sidecar: the sidecar's name, the same in all replicas.
         bucket: where the leases are.
         ttl: seconds without a renewal after which another replica takes over.
+        share: whether replicas lead about as many rules each; otherwise a rule stays with its leader.
     """
 
     shared = True
 
-    def __init__(self, link: Link, sidecar: str, bucket: Bucket, ttl: float) -> None:
+    def __init__(self, link: Link, sidecar: str, bucket: Bucket, ttl: float, *, share: bool = False) -> None:
         self.me = replica_name()
         self._link = link
         self._timing = Timing(ttl)
-        self._store = LeaseStore(link, sidecar, bucket, self._timing, self._hinted)
+        self._share = Share(self.me, self._timing.silent_for) if share else None
+        self._store = LeaseStore(link, sidecar, bucket, self._timing, self._hinted, self._heard)
         self._holdings: dict[str, _Holding] = {}
+        self._sharing: asyncio.Task[None] | None = None
+        self._replicas_changed = asyncio.Event()
 
     async def open(self, rule: str) -> None:
-        """Find the bucket, or make it; `rule` is one of those that need a lease.
+        """Find the bucket, or create it; `rule` is one of those that need a lease.
 
         Raises:
             ConfigError, NotPermittedError, ApiError: as `LeaseStore.open`; the connection is left open.
         """
         await self._store.open(rule)
+        if self._share is not None:
+            self._sharing = asyncio.create_task(self._share_rules(self._share))
         _log.info("leadership.ready", replica=self.me, ttl=self._timing.ttl)
 
     async def lead(self, rule: Rule) -> _HeldTerm:
@@ -96,6 +107,7 @@ class Leases:
         holding = self._holdings.get(rule.name)
         if holding is None:
             holding = self._holdings[rule.name] = _Holding(rule.name, self.me, self._store, self._timing)
+        holding.moves = kind_of(rule).keeps_position(rule)
         return await holding.win()
 
     def on_end(self, listener: Callable[[str], None]) -> None:
@@ -103,12 +115,15 @@ class Leases:
         self._link.on_end(listener)
 
     def holder(self, rule: str) -> str:
-        """Which replica leads the rule, as far as this one knows; empty if it does not."""
+        """The replica that leads the rule, if this one knows it; else empty."""
         holding = self._holdings.get(rule)
         return holding.lease.holder if holding is not None else ""
 
     async def close(self) -> None:
         """Release all leases, and close the connection; see `Leadership`."""
+        await end_tasks(self._sharing)
+        if self._share is not None:  # first, so that the others take what is released
+            self._store.announce(Announcement(self.me, None))
         await asyncio.gather(*(holding.end() for holding in self._holdings.values()))
         await self._store.close()
         with contextlib.suppress(OSError, TimeoutError):
@@ -119,9 +134,33 @@ class Leases:
         if (holding := self._holdings.get(rule)) is not None:
             holding.hinted(released=released)
 
+    # -- sharing -----------------------------------------------------------------------------------------------------
+
+    def _heard(self, announcement: Announcement) -> None:
+        if self._share is not None and self._share.heard(announcement, clock.now()):
+            self._replicas_changed.set()
+
+    async def _share_rules(self, share: Share) -> None:
+        """Announce what this replica leads, hand over what is too much, and leave free leases to those with less."""
+        while True:
+            now = clock.now()
+            wanted = [holding for holding in self._holdings.values() if holding.wanted]
+            leading = [holding for holding in wanted if holding.leads]
+            self._store.announce(Announcement(self.me, len(leading)))
+            movable = [holding for holding in leading if holding.may_move(now)]
+            for holding in movable[: share.surplus(len(leading), len(wanted), now)]:
+                holding.hand_over(now)
+            restrained = share.leaves_to_others(len(leading), len(wanted), now)
+            for holding in wanted:
+                holding.restrain(self._timing.ttl if restrained else 0.0)
+            self._replicas_changed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._timing.renew_every):
+                    await self._replicas_changed.wait()
+
 
 class _HeldGate:
-    """Open while nobody else can hold the lease."""
+    """Open while no other replica can hold the lease."""
 
     def __init__(self, lease: Lease, unsent_for: float) -> None:
         self.unsent_for = unsent_for
@@ -144,7 +183,7 @@ class _HeldGate:
             await self._renewed.wait()
 
     def renewed(self) -> None:
-        """Somebody who waits may look again."""
+        """Wake the waiter to check again."""
         self._renewed.set()
 
 
@@ -157,10 +196,11 @@ class _HeldTerm:
         self.gate = self.held_gate = _HeldGate(lease, unsent_for)
         self.number = lease.term
         self.lost = asyncio.Event()
+        self.surplus = asyncio.Event()
         self._end = end
 
     async def end(self, *, finished: bool = True) -> None:
-        """Give it back; see `Term`."""
+        """Release it; see `Term`."""
         self.held_gate.over = True
         self.held_gate.finished = finished
         if not self.lost.is_set():
@@ -168,14 +208,20 @@ class _HeldTerm:
 
 
 class _Holding:
-    """One rule's lease: wanted, held, or neither."""
+    """One rule's lease: wanted, held, or neither.
+
+    Attributes:
+        moves: whether another replica can take the rule over without a loss; see `RuleKind.keeps_position`.
+    """
 
     def __init__(self, rule: str, me: str, store: LeaseStore, timing: Timing) -> None:
         # One for the life of the process, so that it knows every write of its own again.
         self.lease = Lease(me, timing)
+        self.moves = False
         self._rule = rule
         self._store = store
         self._timing = timing
+        self._stays_until = clock.now()
         self._wake = asyncio.Event()
         self._ending = False
         self._task: asyncio.Task[None] | None = None
@@ -185,7 +231,7 @@ class _Holding:
         self._log = _log.bind(rule=rule)
 
     async def win(self) -> _HeldTerm:
-        """Wait for a term; nobody else waits for one at the same time, nor is there one."""
+        """Wait for a term; there is no other waiter at the same time, and no term."""
         self._ending = False
         self._won = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._campaign())
@@ -196,7 +242,7 @@ class _Holding:
             raise
 
     async def end(self) -> None:
-        """Release the lease; want it no more."""
+        """Release the lease, and do not request it again."""
         self._ending = True
         self._wake.set()
         task = self._task
@@ -207,8 +253,36 @@ class _Holding:
                 await end_tasks(task)
                 raise
 
+    @property
+    def wanted(self) -> bool:
+        """Whether this replica leads the rule, or wants to."""
+        return self._task is not None and not self._ending
+
+    @property
+    def leads(self) -> bool:
+        """Whether it leads the rule, and is not handing it over."""
+        return self._term is not None and not self._term.surplus.is_set()
+
+    def may_move(self, now: float) -> bool:
+        """Whether to hand the rule over, if there is a surplus."""
+        return self.moves and now >= self._stays_until
+
+    def hand_over(self, now: float) -> None:
+        """Ask the supervisor to drain the rule, and to end the term."""
+        assert self._term is not None
+        # If it comes back, no other replica could lead it: it stays, instead of going round.
+        self._stays_until = now + _STAYS * self._timing.ttl
+        self._log.info("leadership.hands_over", term=self._term.number)
+        self._term.surplus.set()
+
+    def restrain(self, seconds: float) -> None:
+        """Leave a free lease to other replicas for that long."""
+        if self.lease.restraint != seconds:
+            self.lease.restraint = seconds
+            self._wake.set()
+
     def hinted(self, *, released: bool) -> None:
-        """Somebody writes the lease."""
+        """Note that a replica writes the lease."""
         self.lease.hinted(clock.now(), released=released)
         self._wake.set()
 
@@ -285,7 +359,7 @@ class _Holding:
         self._log.info("leadership.given_back", term=write.record.term, stored=outcome.kind == "stored")
 
     def _tell(self) -> None:
-        """Tell the seat what has become of the lease."""
+        """Report the state of the lease to the seat."""
         lease, term = self.lease, self._term
         if term is None:
             if lease.is_open(clock.now()) and self._won is not None and not self._won.done():

@@ -1,4 +1,4 @@
-"""What a seat asks before its rule works: to lead it, for a term. A sidecar without replicas always leads."""
+"""The lead of a rule, for a term, which a seat needs before its rule runs. A sidecar without replicas always leads."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ class Term(Protocol):
     """A time for which this sidecar leads one rule.
 
     Attributes:
-        gate: asked before anything is written for the rule.
+        gate: checked before anything is written for the rule.
         lost: set when the term is over, and not by us: the run stops at once and sends nothing to any server.
+        surplus: set when another replica should lead the rule: the run drains, and the term ends.
     """
 
     gate: Gate
     lost: asyncio.Event
+    surplus: asyncio.Event
 
     async def end(self, *, finished: bool = True) -> None:
-        """Give it back, after the run: another replica may lead. Nothing happens if it is lost.
+        """Release it, after the run: another replica may lead. Without effect if it is lost.
 
         Args:
-            finished: the server has all that was written. If not, another replica leads only after a while, and what
-                has not left the process by now never does.
+            finished: the server has everything that was written. If not, another replica leads only after a while,
+                and bytes that have not left the process by now are discarded.
         """
 
 
@@ -43,13 +45,13 @@ class Leadership(Protocol):
     shared: bool
 
     async def lead(self, rule: Rule) -> Term:
-        """Wait until this sidecar leads the rule; may be cancelled at any moment, and then leads nothing.
+        """Wait until this sidecar leads the rule; if cancelled, it does not lead.
 
         Rules of a kind whose replicas share the messages anyway (queue groups) may be led by all at once.
         """
 
     async def close(self) -> None:
-        """End what is left, when no seat works any more."""
+        """Release what is left, when no seat runs any more."""
 
 
 class _Always:
@@ -59,9 +61,10 @@ class _Always:
 
     def __init__(self) -> None:
         self.lost = asyncio.Event()
+        self.surplus = asyncio.Event()
 
     async def end(self, *, finished: bool = True) -> None:
-        """Nobody is there to hear it."""
+        """Do nothing: there is no other replica."""
 
 
 class _Alone:
@@ -70,12 +73,12 @@ class _Alone:
     shared = False
 
     async def lead(self, _: Rule) -> Term:
-        """At once."""
+        """Return a term at once."""
         return _Always()
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
 
 ALONE: Leadership = _Alone()
-"""Where there are no replicas."""
+"""The empty id: there are no replicas."""

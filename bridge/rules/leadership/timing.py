@@ -1,4 +1,4 @@
-"""How a lease's time is divided: all from one number, so that no two of them can contradict each other.
+"""The parts of a lease's time, all derived from one number, so that they cannot contradict each other.
 
 From the moment in which a holder sends a renewal that is stored, until another replica may take over:
 
@@ -27,7 +27,7 @@ class Timing:
 
     @property
     def renew_every(self) -> float:
-        """Seconds between two renewals, and between two looks of those who stand by."""
+        """Seconds between two renewals, and between two reads of a standby."""
         return self.ttl / 5
 
     @property
@@ -37,15 +37,20 @@ class Timing:
 
     @property
     def unsent_for(self) -> float:
-        """Seconds after which the operating system drops what the network has not taken."""
+        """Seconds after which the kernel drops bytes that the peer has not acknowledged."""
         return self.ttl * 0.3
 
     @property
     def answer_within(self) -> float:
-        """Seconds to wait for an answer of the bucket; after that, it is asked again."""
+        """Seconds to wait for an answer of the bucket before the request is repeated."""
         return self.ttl * 0.5
 
     @property
+    def silent_for(self) -> float:
+        """Seconds after which a replica that announces nothing shares no rules; before its leases are free."""
+        return self.ttl * 0.7
+
+    @property
     def unseen_for(self) -> float:
-        """Seconds between two looks above which what was in between counts as not seen."""
+        """Seconds between two reads above which the time in between counts as not observed."""
         return self.ttl * 0.75

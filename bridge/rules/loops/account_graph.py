@@ -1,4 +1,4 @@
-"""Looking at the accounts that the connections reach: their streams, and with the rules whether messages would loop."""
+"""The accounts that the connections reach: their streams, and the loops that rules would form with them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ __all__ = ["AccountGraph", "Outlook"]
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What was seen.
+    """The result of a search.
 
     Attributes:
         loops: as `find_loops` gives them.
-        unseen: what could not be looked at, one line each: loops through that are not found.
+        unseen: what could not be read, one line each; loops through it are not found.
     """
 
     loops: tuple[Loop, ...]
@@ -43,15 +43,15 @@ class Outlook:
 
 
 class AccountGraph:
-    """The streams and rules of one configuration, looked at as often as wanted.
+    """The streams and rules of one configuration, read as often as needed.
 
-    What a user may not ask does not change while a connection is open, so it is asked once: a running rule treats a
-    refused publication as its own.
+    A user's permissions do not change while a connection is open, so a refused request is made once: a running rule
+    treats a refused publication as its own.
 
     Args:
         settings: the configuration.
         links: its open connections by name.
-        earlier: the same for another configuration; what it knows of connections that both use still holds.
+        earlier: the graph of another configuration; what it knows about connections that both use still holds.
         patiently: wait for late answers about accounts, see `SharedAccounts.ask`.
     """
 
@@ -73,7 +73,7 @@ class AccountGraph:
             self._forbidden = {name: reason for name, reason in earlier._forbidden.items() if name in kept}
 
     async def look(self) -> Outlook:
-        """Read all streams and look for loops; nothing is created or changed on a server."""
+        """Read all streams and search for loops; create and change nothing on a server."""
         listed: dict[str, list[Json]] = {}
         unseen: list[str] = []
         for name, link in self._links.items():
@@ -81,13 +81,13 @@ class AccountGraph:
             unseen += reasons
         spaces, undecided = await self._find_spaces(listed)
         reaches = {name: Reach(spaces[name], listed[name], _dialect_of(link)) for name, link in self._links.items()}
-        # Rules may be at work meanwhile, and an account may have thousands of streams.
+        # Rules may be running, and an account may have thousands of streams.
         loops = await asyncio.to_thread(find_loops, self._settings, reaches)
         return Outlook(tuple(loops), (*unseen, *undecided))
 
     async def _find_spaces(self, listed: Mapping[str, list[Json]]) -> tuple[dict[str, str], list[str]]:
         """By connection, the first one that reaches the same subjects; and what could not be found out."""
-        # The same name alone says nothing; created at the same nanosecond, it is the same stream.
+        # The same name proves nothing; created at the same nanosecond, it is the same stream.
         streams = {
             self._links[name]: {(info["config"]["name"], info["created"]) for info in infos}
             for name, infos in listed.items()
@@ -138,7 +138,7 @@ class AccountGraph:
             try:
                 found.append(await link.api.stream_info(stream))
             except ApiError:
-                continue  # the rule's own check says what is wrong with it
+                continue  # the rule's own check reports the mistake
         return found
 
 

@@ -1,4 +1,4 @@
-"""Refusing rules whose messages would loop for ever."""
+"""Rejects rules that would create a message loop."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _log = structlog.get_logger("bridge.sidecar")
 
 
 class LoopCheck:
-    """Looks at the accounts and at all rules of a configuration together.
+    """Checks the accounts and all rules of a configuration together.
 
     Args:
         settings: the configuration.
         links: its open connections by name.
-        earlier: the same for another configuration.
+        earlier: the check of another configuration.
     """
 
     def __init__(self, settings: Settings, links: Mapping[str, Link], earlier: AccountGraph | None = None) -> None:
         self._accounts = AccountGraph(settings, links, earlier)
 
     async def refuse(self, rules: Set[str]) -> None:
-        """Look now.
+        """Check now.
 
         Raises:
             RuleRefusedError: one of the named rules takes part in a loop.
@@ -49,7 +49,7 @@ class LoopCheck:
         return type(self)(settings, links, self._accounts)
 
     def on_change(self, listener: Callable[[], Awaitable[None]]) -> None:
-        """Await `listener` when connections turn out to reach the same account after a look: look again then."""
+        """Await `listener` when connections turn out to reach one account after a check: repeat it then."""
         self._accounts.shared.on_late = listener
 
     async def close(self) -> None:

@@ -1,15 +1,15 @@
-"""What moves messages from a place to another: streams, their native features, and the rules. Pure.
+"""The edges of the graph: streams, their native features, and rules move messages from place to place. Pure.
 
-Theory of operation: a message is at one of three kinds of place: on its way in a space of subjects (an account, seen
-from the connections that reach it), at the door of a stream, or stored in it. Whatever takes messages from one place
-and puts them to another is a `Move`, which says for a pattern of subjects what comes out of it:
+Theory of operation: a message is at one of three kinds of place: published in a subject space (an account, as its
+connections see it), at the ingress of a stream, or stored in it. Everything that moves messages from one place to
+another is a `Move`, which maps a pattern of subjects to the resulting one:
 
-* a stream's subjects take from the space to its door; its ingress `subject_transform` acts between door and store,
-* native `republish` takes from a store to the space, native `sources` and `mirror` from a store to another's door,
-* rules publish as any client does: to the space, from where any stream may take it, also one that is not meant.
+* a stream's subjects move from the space to its ingress; its `subject_transform` acts between ingress and store,
+* native `republish` moves from a store to the space, native `sources` and `mirror` from a store to another's ingress,
+* rules publish as any client does: to the space, where any matching stream stores it, even one that is not meant.
 
-Not looked at, because no API tells: account mappings, imports and exports, and clients that publish what they receive.
-What an advisory is *about* does not count as its way: storing a message moves no advisory.
+Not included, because no API reports them: account mappings, imports and exports, and clients that publish what they
+receive. The message that an advisory is *about* is no edge: storing a message moves no advisory.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ __all__ = ["Impossible", "Landscape", "Move", "Outcome", "Part", "Place", "Reach
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What a connection reaches.
+    """The account that a connection reaches.
 
     Attributes:
-        space: names the space of subjects; connections of which one hears what the other publishes have the same.
+        space: names the subject space; connections to the same account have the same.
         streams: the streams that its JetStream API lists, each as `STREAM.INFO` gives it.
-        dialect: that of its server.
+        dialect: its server's.
     """
 
     space: str
@@ -48,13 +48,13 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a message can be.
+    """A place where a message can be.
 
     Attributes:
-        kind: in the space, at a stream's door (before its ingress transform), or stored.
-        space: the space of subjects.
+        kind: in the space, at a stream's ingress (before its transform), or stored.
+        space: the subject space.
         stream: the stream's name; empty for the space itself.
-        created: when the stream was created, which tells it from another of that name in the same space.
+        created: when the stream was created, which distinguishes it from another of that name in the same space.
     """
 
     kind: Literal["space", "door", "store"]
@@ -68,15 +68,15 @@ Outcome: TypeAlias = Transform | Pattern | None
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Something that takes messages from a place and puts them to another.
+    """An edge: moves messages from one place to another.
 
     Attributes:
-        text: what it is, for a person; empty where the places say it all.
+        text: a description for people; empty where the places are enough.
         rule: the name of the rule that does it; None if the server does.
-        takes: where from.
-        puts: where to.
-        selects: which subjects it takes; of those it leaves out what is in `leaves` entirely.
-        becomes: the transform, or a pattern for whatever comes out; None if subjects stay.
+        takes: the place that it reads.
+        puts: the place that it writes.
+        selects: the subjects that it reads, without those that are in `leaves` entirely.
+        becomes: the transform, or a pattern of the resulting subjects; None if subjects stay.
     """
 
     text: str
@@ -98,7 +98,7 @@ class Move:
 
     @property
     def depth(self) -> int:
-        """The longest row of tokens that it looks at or makes."""
+        """The largest number of tokens that it reads or writes."""
         made = 0
         if isinstance(self.becomes, Transform):
             made = max(self.becomes.pattern.count(b"."), self.becomes.destination.count(b".")) + 1
@@ -118,7 +118,7 @@ def moves_of(settings: Settings, reaches: Mapping[str, Reach]) -> list[Move]:
 
 
 class Landscape:
-    """Streams by the connection that reaches them: what a kind of rule needs to tell its moves.
+    """The streams by the connection that reaches them: what a kind of rule needs for its moves.
 
     Args:
         reaches: what connections reach, by name.
@@ -179,10 +179,10 @@ class Landscape:
                     yield Move(f"native {what} {part.text}", None, origin, door, *part.how)
 
     def _native_origins(self, reach: Reach, entry: Json) -> Iterable[Place]:
-        """The stores that a native source or mirror takes from, as far as they can be seen."""
+        """Yield the stores that a native source or mirror reads, where they are visible."""
         if not entry.get("external"):
             return self._named(reach, entry.get("name"))
-        # Which account or domain an API prefix leads to, no server tells: any other one has to do.
+        # No server reports which account or domain an API prefix leads to: any other one may be it.
         own = self._named(reach, entry.get("name"))
         named = chain.from_iterable(self._named(other, entry.get("name")) for other in self._reaches.values())
         return [place for place in dict.fromkeys(named) if place not in own]

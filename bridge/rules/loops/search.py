@@ -1,14 +1,14 @@
-"""Loops: ways on which messages would come round for ever, through streams, native features and rules. Pure.
+"""Searches for loops: cycles of streams, native features and rules in which messages would never end. Pure.
 
 Theory of operation: a state is a place and the pattern of subjects that messages can have there; every move leads
-from states to states. A message that comes round for ever goes on an endless way through states, and since there are
-finitely many of them that way goes round, too. So: take the moves that can be part of a round at all, whatever the
-subjects; let messages with any subject begin everywhere; see which states come up, and look for rounds among them.
+from states to states. A message that loops takes an endless path through states, and since their number is finite,
+that path contains a cycle. So: take the moves that can be part of a cycle at all, whatever the subjects; start messages
+with any subject everywhere; collect the states that occur, and search for cycles among them.
 
-A way on which the subjects come to an end (`orders.raw.>` becomes `work.>`, that `orders.done.>`, which the first rule
-does not take) is no loop, however often it passes the same stream. Patterns may stand for more than can occur
-(functions whose results are not known, subjects that grow or shrink at every turn): then a loop may be seen where
-messages would only pass several times, never the other way round.
+A path on which the subjects end (`orders.raw.>` becomes `work.>`, that `orders.done.>`, which the first rule does not
+read) is no loop, however often it passes the same stream. Patterns may match more than can occur (functions whose
+results are unknown, subjects that grow or shrink at every turn): then a loop may be reported where messages would only
+pass several times. No loop is missed.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Loop:
     """A loop.
 
     Attributes:
-        rule: the name of a rule that takes part in it; None if none does, and servers loop by themselves.
-        path: the way round, from a place to itself.
+        rule: the name of a rule that takes part in it; None if none does, and the loop is native.
+        path: the cycle, from a place to itself.
     """
 
     rule: str | None
@@ -106,7 +106,7 @@ def _steps(all_moves: Sequence[Move]) -> list[_Step]:
     exits: dict[Place, _Exits] = defaultdict(_Exits)
     for move in moves:
         exits[move.takes].add(move)
-    # Beyond what anything looks at, tokens make no difference; so subjects that grow come to the same pattern again.
+    # Tokens beyond those that any move reads make no difference; so growing subjects reach the same pattern again.
     depth = max((move.depth for move in moves), default=0) + 1
     most = 64 + 16 * len(moves)
     states = {_State(place, EVERYTHING) for place in exits}
@@ -149,7 +149,7 @@ def _in_rounds(edges: Iterable[_Edge], ends: Callable[[_Edge], tuple[_Node, _Nod
 
 
 def _shortest_turn(through: Iterable[_Step], steps: Sequence[_Step]) -> list[_Step]:
-    """The shortest way round that begins with one of some steps; empty if there is none."""
+    """Return the shortest cycle that begins with one of some steps; empty if there is none."""
     leaving: dict[_State, list[_Step]] = defaultdict(list)
     for step in steps:
         leaving[step.before].append(step)
@@ -175,7 +175,7 @@ def _way_back(first: _Step, leaving: Mapping[_State, Sequence[_Step]]) -> list[_
 
 
 def _once(way: list[_Step]) -> list[_Step]:
-    """One turn, where the same moves are made again and again until the subjects are the same as well."""
+    """A single turn, where a cycle repeats the same moves until the subjects are equal too."""
     moves = [step.move for step in way]
     for length in range(1, len(way)):
         if len(way) % length == 0 and moves == moves[:length] * (len(way) // length):
@@ -184,10 +184,10 @@ def _once(way: list[_Step]) -> list[_Step]:
 
 
 class _Teller:
-    """Says a way for a person.
+    """Return a path as text for people.
 
     Args:
-        spaces: all that there are; if more than one, streams are told with theirs.
+        spaces: all spaces; if more than one, streams are named with theirs.
     """
 
     def __init__(self, spaces: set[str]) -> None:

@@ -29,6 +29,8 @@ def copying_problems(rule: CopyingRules, at: Path, version: str) -> Iterator[Pro
         yield from exclusion_problems(origin.exclude, origin.selected, (*origin.at, "exclude"), "copied", noun)
         if origin.source.rename_objects:
             yield from _object_problems(rule, origin)
+        if origin.source.acknowledge:
+            yield from _acknowledging_problems(rule, origin)
     if isinstance(rule, MirrorRule):
         yield from _sequence_problems(rule, at)
     # Each of these takes for granted that those before found nothing.
@@ -72,6 +74,20 @@ def _object_problems(rule: CopyingRules, origin: Origin) -> Iterator[Problem]:
                 (*origin.at, "rename_objects"),
                 f"'{name}' is not the stream of an object store, whose name begins with '{OBJECT_STREAM}'; remove this",
             )
+
+
+def _acknowledging_problems(rule: CopyingRules, origin: Origin) -> Iterator[Problem]:
+    source, place = origin.source, (*origin.at, "acknowledge")
+    if source.opt_start_seq is not None or source.opt_start_time is not None:
+        yield Problem(
+            place,
+            "what is in front of opt_start_seq or opt_start_time would stay in the stream; copying begins with"
+            " the first message that is not acknowledged: remove the start, or this",
+        )
+    if isinstance(rule, MirrorRule) and rule.keep_sequence:
+        yield Problem(
+            place, "with keep_sequence the target's last sequence is the position, not what is acknowledged; remove one"
+        )
 
 
 def _sequence_problems(rule: MirrorRule, at: Path) -> Iterator[Problem]:

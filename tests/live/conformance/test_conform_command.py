@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 import pytest
 
 from nats_bridge.bridge.cli import main
-from nats_bridge.conformance.catalogue.document import schema
-from nats_bridge.conformance.catalogue.reading import CATALOGUE
 from nats_bridge.conformance.history import read_history
 from nats_bridge.conformance.raw_client import RawClient
 from nats_bridge.native_servers import NativeServer
@@ -256,7 +254,3 @@ def test_the_list_of_cases(conform: Callable[..., Ran]) -> None:
     assert ran.code == 0
     assert ran.out.startswith("adr28/headers/order/1  must  ")
     assert json.loads(conform("list", "adr28/headers/order/1", "--json").out)[0]["level"] == "must"
-
-
-def test_the_published_schema_is_the_one_that_is_used() -> None:
-    assert json.loads((CATALOGUE / "case-file.schema.json").read_text()) == schema()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from nats_bridge.conformance.catalogue import CATALOGUE, Case, Expectation, Level, read_catalogue, read_file, read_text
 from nats_bridge.conformance.catalogue.case import Create, Publish, Refusal, Update
+from nats_bridge.conformance.catalogue.document import schema
 from nats_bridge.conformance.errors import CatalogueError
 from nats_bridge.conformance.scenarios import scenario_names
 from nats_bridge.transforms.dialect import KNOWN_LINES, Feature, Version
@@ -339,3 +341,8 @@ def test_scenarios_of_cases_exist(cases: tuple[Case, ...]) -> None:
 def test_what_the_clause_demands_is_quoted_in_adr_28(cases: tuple[Case, ...]) -> None:
     ours = [case for case in cases if case.id.startswith("adr28/") and case.file and case.file.name != "engine.yaml"]
     assert [case.id for case in ours if case.level is Level.MUST and not case.quote] == []
+
+
+def test_the_published_schema_is_the_one_that_is_used() -> None:
+    published = json.loads((CATALOGUE / "case-file.schema.json").read_text())
+    assert published == schema(), "nats-bridge conform schema > conformance/catalogue/case-file.schema.json"

@@ -16,6 +16,8 @@ _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[^\n`]*)\n(?P<text>.*?)^(?P
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 _LINK = re.compile(r"\]\(([^()\s]+(?:\([^()]*\)[^()\s]*)?)\)|^\[[^\]]+\]: (\S+)$", re.MULTILINE)
+_TARGET = re.compile(r"\]\([^)]*\)")
+_EVENTS = re.compile(r"<!-- events: begin -->.*?<!-- events: end -->", re.DOTALL)
 _HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 
 
@@ -81,6 +83,12 @@ def anchors(page: Path) -> set[str]:
 def prose(page: Path) -> str:
     """A page without blocks of code and comments; lines stay where they are."""
     return _FENCE.sub(_blank, _COMMENT.sub(_blank, page.read_text("utf-8")))
+
+
+def sentences(page: Path) -> str:
+    """A page's prose without inline code, targets of links, and the table of log events, which the code makes."""
+    text = _EVENTS.sub(_blank, page.read_text("utf-8"))
+    return _TARGET.sub(_blank, _CODE.sub(_blank, _COMMENT.sub(_blank, _FENCE.sub(_blank, text))))
 
 
 def _blank(found: re.Match[str]) -> str:

@@ -55,8 +55,8 @@ def test_a_walk_is_read() -> None:
     ]
 
 
-def test_an_output_that_comes_from_nowhere_is_told() -> None:
-    with pytest.raises(ValueError, match="nobody knows where it comes from"):
+def test_an_output_of_unknown_origin_is_refused() -> None:
+    with pytest.raises(ValueError, match="of unknown origin"):
         steps("<!-- the walk -->\n```text\nready\n```\n<!-- the end of the walk -->\n")
 
 

@@ -7,10 +7,21 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.unit.docs.pages import GENERATED_FROM_RUNS, PAGES, ROOT
+from tests.unit.docs.pages import GENERATED_FROM_RUNS, PAGES, ROOT, sentences
 
 WORDS = tomllib.loads((ROOT / "docs" / "words.toml").read_text("utf-8"))
-PACKAGES = ("bridge", "transforms", "pipeline", "conformance", "native_servers")
+PACKAGES = (
+    "bridge",
+    "transforms",
+    "pipeline",
+    "pyspark_jetstream",
+    "conformance",
+    "native_servers",
+    "marked_yaml",
+    "chaos",
+    "benchmarks",
+    "docs",
+)
 _LINE_BREAK = r'(?:[\s#]|"\s*f?")+'
 
 
@@ -33,8 +44,10 @@ def _pattern(idiom: str) -> re.Pattern[str]:
     return re.compile(idiom.replace(" ", _LINE_BREAK), re.IGNORECASE)
 
 
-def _places(texts: dict[Path, str]) -> Iterator[str]:
+def _places(texts: dict[Path, str], *, pages: bool) -> Iterator[str]:
     for word in WORDS["words"]:
+        if word.get("pages", False) != pages:
+            continue
         pattern = _pattern(word["idiom"])
         for path, text in texts.items():
             for found in pattern.finditer(text):
@@ -46,7 +59,8 @@ def _places(texts: dict[Path, str]) -> Iterator[str]:
 def test_no_listed_idiom_is_used() -> None:
     texts = {path: path.read_text("utf-8") for path in _files() if not _is_unfinished(path)}
     assert len(texts) > 500
-    places = list(_places(texts))
+    in_sentences = {path: sentences(path) for path in texts if path.suffix == ".md"}
+    places = [*_places(texts, pages=False), *_places(in_sentences, pages=True)]
     assert not places, "\n".join(places)
 
 

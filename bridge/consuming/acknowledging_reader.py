@@ -1,0 +1,138 @@
+"""An ordered reader that acknowledges messages singly, each when the caller has finished it.
+
+It reads nothing again: only its consumers can read a work queue. Where deliveries are missing, the caller begins another
+round, and the consumer delivers everything that is not acknowledged, first and in order (`rule_consumer`). So within one
+round, a message is delivered twice only if its acknowledgement was lost, or is late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, Gate
+from nats_bridge.bridge.consuming.ack_reply import AckReply
+from nats_bridge.bridge.consuming.counters import IntakeCounters
+from nats_bridge.bridge.consuming.lag import Standpoint
+from nats_bridge.bridge.consuming.ordered_reader import BatchSink, Intake
+from nats_bridge.bridge.consuming.rule_consumer import RuleConsumer
+from nats_bridge.bridge.errors import ApiError
+
+__all__ = ["AcknowledgingIntake"]
+
+
+class AcknowledgingIntake(Intake):
+    """Reads one stream through a durable consumer with `ack_policy: explicit`.
+
+    Args:
+        link: the connection that holds the stream.
+        consumer: what to read through; its plan says `acknowledged`.
+        sink: where batches go.
+        counters: where to count.
+        failed: called once with the error that ends the rule.
+        broken: called with the reason when the caller must begin another round.
+        gate: asked before the consumer is touched, and before anything is acknowledged.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        consumer: RuleConsumer,
+        sink: BatchSink,
+        counters: IntakeCounters,
+        failed: Callable[[BaseException], None],
+        broken: Callable[[str], None],
+        gate: Gate = ALWAYS_OPEN,
+    ) -> None:
+        super().__init__(link, consumer, sink, counters, failed, gate)
+        self._broken = broken
+        self._unacknowledged: deque[tuple[int, bytes]] = deque()
+        self._acknowledged = 0  # up to this sequence everything that came
+
+    @property
+    def standpoint(self) -> Standpoint:
+        """Where it stands; another consumer would be one more interest, and a work queue takes none."""
+        return replace(super().standpoint, direct=True)
+
+    def acknowledge(self, upto: int) -> int:
+        """Acknowledge what was handed on, up to a sequence of the stream; how many messages that is.
+
+        What cannot be written now comes again.
+        """
+        replies = []
+        while self._unacknowledged and self._unacknowledged[0][0] <= upto:
+            sequence, reply = self._unacknowledged.popleft()
+            replies.append(reply)
+            self._acknowledged = max(self._acknowledged, sequence)
+        return len(replies) if self._write(replies) else 0
+
+    def _write(self, replies: list[bytes]) -> bool:
+        if not replies or not self.link.client.is_connected or not self._gate.is_open:
+            return False
+        self.link.client.write_raw(b"".join([b"PUB %b 0\r\n\r\n" % reply for reply in replies]), self._gate)
+        return True
+
+    def _hand_on(self, batch: list[Delivered], last: int) -> Any:
+        self._unacknowledged += [(AckReply.parse(reply).stream_sequence, reply) for _, reply, _, _ in batch]
+        return super()._hand_on(batch, last)
+
+    async def _sort_out(self, batch: list[Delivered]) -> None:
+        run: list[Delivered] = []
+        again: list[bytes] = []
+        following, newest = self._next, self.handled
+        for message in batch:
+            ack = AckReply.parse(message[1])
+            if ack.stream_sequence <= newest:
+                self._counters.repeated += 1
+                if ack.stream_sequence <= self._acknowledged:
+                    again.append(message[1])  # else it is acknowledged when it is done
+            elif ack.consumer_sequence != following:
+                self._lost()
+                break
+            else:
+                run.append(message)
+                newest = ack.stream_sequence
+            following = ack.consumer_sequence + 1
+        self._next = following
+        self._write(again)
+        await self._hand_on_all(run)
+
+    async def _catch_up(self, upto: int, following: int) -> None:
+        self._lost()
+
+    def _lost(self) -> None:
+        self._counters.gaps += 1
+        self._broken("deliveries of the source did not arrive")
+
+    def _reconnected(self) -> None:
+        self._counters.reconnects += 1
+        self._broken("the connection to the source was lost")
+
+    async def _begin(self, *, seeded: bool = False) -> None:
+        info = await self.consumer.take_over(None)
+        if info is None:
+            await self.consumer.create(self.handled)
+            self.handled = 0 if self.plan.work_queue else self.handled  # there it begins with the first message
+        self._next = int(info["delivered"]["consumer_seq"]) + 1 if info is not None else 1
+        self._heard = asyncio.get_running_loop().time()
+
+    async def _look_after(self) -> None:
+        await self._gate.opened()
+        try:
+            info = await self.consumer.info()
+        except ApiError as error:
+            if error.err_code != STREAM_NOT_FOUND:
+                raise
+            info = None
+        if info is None or not self.consumer.delivers_here(info):
+            self._broken("the consumer of the source is gone")
+        elif self._is_silent and not info.get("push_bound"):
+            self._broken("the consumer of the source takes nobody to listen")
+        else:
+            self._heard = asyncio.get_running_loop().time()

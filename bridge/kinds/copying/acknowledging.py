@@ -1,0 +1,171 @@
+"""An entry that acknowledges to its source: `acknowledge: true`, for work-queue and interest streams.
+
+Theory of operation. What is not acknowledged is the position: a durable consumer of the entry's own keeps it. A message
+is acknowledged when everything up to it is stored in the target or has become a dead letter, by answers for each: one
+answer for a group can turn out to be wrong, and what is acknowledged is gone. A crash in between leaves messages that
+are stored and not acknowledged. They were in flight together, so they are among the entry's newest copies; a round
+begins by reading these, and acknowledges what they name instead of copying it again. A copy's id tells the time stamp
+of its message, so that another message with the same sequence is not taken for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+
+from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.jetstream_api import Json
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.client.write_fence import Gate
+from nats_bridge.bridge.consuming.ack_reply import AckReply
+from nats_bridge.bridge.consuming.acknowledging_reader import AcknowledgingIntake
+from nats_bridge.bridge.consuming.ordered_reader import BatchSink
+from nats_bridge.bridge.consuming.rule_consumer import ConsumerPlan, Durable, RuleConsumer, consumer_owner, durable_name
+from nats_bridge.bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
+from nats_bridge.bridge.kinds.copying.publisher import Publisher
+from nats_bridge.bridge.kinds.copying.resume_point import OriginMessage, is_of
+from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy
+from nats_bridge.bridge.settings import KvSourcesRule, MirrorRule, SourcesRule
+from nats_bridge.transforms import header_block
+from nats_bridge.transforms.subject import is_subset
+
+__all__ = ["MOST_PENDING", "Acknowledging", "durables"]
+
+_log = structlog.get_logger("bridge.copying")
+
+MOST_PENDING = 16_384
+"""Messages without an acknowledgement; as many copies at most are stored and not acknowledged after a crash."""
+
+
+def durables(rule: SourcesRule | MirrorRule | KvSourcesRule, sidecar: str) -> tuple[Durable, ...]:
+    """The durable consumers of a rule's entries; see `RuleKind.durables`. The second one on a stream has a number."""
+    found: list[Durable] = []
+    for source in rule.entries:
+        if source.acknowledge:
+            same = sum((each.connection, each.stream) == (source.connection, source.name) for each in found)
+            name = durable_name(sidecar, rule.name) + (f"_{same + 1}" if same else "")
+            owner = consumer_owner(sidecar, rule.name)
+            found.append(Durable(rule.name, source.name, source.connection, name, owner))
+    return tuple(found)
+
+
+class Acknowledging:
+    """What an entry does beside copying.
+
+    Args:
+        plan: what the entry does.
+        origin: the connection that holds the source.
+        counters: where to count.
+        gate: the rule's.
+    """
+
+    def __init__(self, plan: EntryPlan, origin: Link, counters: CopyCounters, gate: Gate) -> None:
+        self._plan = plan
+        self._origin = origin
+        self._counters = counters
+        self._gate = gate
+        self._consumer = RuleConsumer(
+            origin.api,
+            ConsumerPlan(
+                stream=plan.source.name,
+                filters=plan.filters,
+                headers_only=False,
+                position="acknowledged",
+                durable_name=plan.durable,
+                owner=plan.owner,
+                rule=plan.rule,
+                description=f" copying into {plan.stream}",
+                work_queue=plan.work_queue,
+                max_pending=plan.max_pending,
+            ),
+            gate,
+        )
+        self._copies: dict[int, StoredCopy] = {}
+        self._intake: AcknowledgingIntake | None = None
+        self._done = 0  # the sequence of the last message that was taken: sent, or nothing is to be sent of it
+        self._gone_until = 0  # up to this sequence, nobody has held messages for the rule
+        self._gone = 0  # how many of these have not come yet
+
+    async def position(self, copies: dict[int, StoredCopy], origin_info: Json) -> int:
+        """The sequence of the source behind which the consumer begins.
+
+        Args:
+            copies: the entry's newest copies of this source, by its sequences.
+            origin_info: the source's `STREAM.INFO`.
+
+        Raises:
+            RuleRefusedError: another process reads through the consumer, or it is not the rule's.
+            ApiError: a server cannot be asked.
+        """
+        self._copies, self._done, self._gone_until = copies, 0, 0
+        handled = await self._consumer.position()
+        if handled is None:
+            handled = min(copies, default=1) - 1
+            if copies:
+                plan = self._plan
+                self._counters.recreated_consumers += 1
+                _log.warning("intake.consumer_recreated", rule=plan.rule, consumer=plan.durable, after=handled)
+                if not plan.work_queue and self._selects_all(origin_info["config"]):
+                    self._gone_until = int(origin_info["state"]["last_seq"])
+                    self._gone = self._gone_until - handled - len(copies)
+        return handled
+
+    def _selects_all(self, origin: Json) -> bool:
+        """Whether every sequence of the source is a message for the rule."""
+        filters, subjects = [each.encode() for each in self._plan.filters], origin.get("subjects") or ()
+        covered = all(any(is_subset(each.encode(), pattern) for pattern in filters) for each in subjects)
+        return not filters or (covered and not origin.get("sources") and not origin.get("subject_transform"))
+
+    def reading(
+        self, sink: BatchSink, failed: Callable[[BaseException], None], broken: Callable[[str], None]
+    ) -> AcknowledgingIntake:
+        """What reads the source in one round."""
+        self._intake = AcknowledgingIntake(
+            self._origin,
+            self._consumer,
+            sink,
+            self._counters,
+            failed,
+            broken,
+            self._gate,
+        )
+        return self._intake
+
+    def copied(self, batch: list[Delivered]) -> set[int]:
+        """The sequences of a batch whose copies are in the target."""
+        found: set[int] = set()
+        for _, reply, block, _ in batch if self._copies else ():
+            ack = AckReply.parse(reply)
+            copy = self._copies.get(ack.stream_sequence)
+            message = OriginMessage(ack.time_ns, b"", header_block.read(block, b"Nats-Msg-Id"))
+            if copy is not None and is_of(copy, message):
+                found.add(ack.stream_sequence)
+            self._gone -= copy is None and ack.stream_sequence <= self._gone_until
+        if self._copies and ack.stream_sequence >= max(max(self._copies), self._gone_until):
+            self._counters.lost += max(self._gone, 0) if self._gone_until else 0
+            self._copies = {}
+        return found
+
+    def taken(self, work: Awaitable[None] | None, publisher: Publisher, batch: list[Delivered]) -> Any:
+        """Acknowledge a batch when nothing of it is in flight; `work` is what is awaited until it is sent."""
+        last = AckReply.parse(batch[-1][1]).stream_sequence
+        if work is not None:
+            return self._taken_after(work, publisher, last)
+        self._done = last
+        self.stored(publisher)
+        return None
+
+    async def _taken_after(self, work: Awaitable[None], publisher: Publisher, last: int) -> None:
+        await work
+        self._done = last
+        self.stored(publisher)
+
+    def stored(self, publisher: Publisher) -> None:
+        """Acknowledge what is done."""
+        if publisher.over or self._intake is None:
+            return  # what was not sent any more is not done
+        upto = publisher.confirmed[0] if publisher.has_work else max(publisher.confirmed[0], self._done)
+        self._counters.acknowledged += self._intake.acknowledge(upto)

@@ -1,0 +1,83 @@
+"""How replicas share the rules evenly: what one replica knows of the others, and what follows. No input, no output.
+
+Theory of operation. Every replica announces, several times in a lease's time, how many rules it leads. No one decides
+for the others: a replica that leads more than its share hands over, and one that leads its share leaves a free lease to
+the others for a while (`Lease.restraint`). A replica that is not heard for `silent_for` counts no more, so that a dead
+one is no reason to wait. Announcements decide only who *should* lead; who leads is decided by leases, so a lost or late
+announcement costs evenness and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Announcement", "Share"]
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """What a replica says of itself.
+
+    Attributes:
+        replica: its name.
+        leads: how many rules it leads; None when it stops.
+    """
+
+    replica: str
+    leads: int | None
+
+
+class Share:
+    """One replica's share of the rules.
+
+    All times are seconds of the replica's own clock.
+
+    Args:
+        me: the name of this replica.
+        silent_for: seconds without an announcement after which a replica counts no more.
+    """
+
+    def __init__(self, me: str, silent_for: float) -> None:
+        self._me = me
+        self._silent_for = silent_for
+        self._others: dict[str, tuple[int, float]] = {}  # what each leads, and when it said so
+
+    def heard(self, announcement: Announcement, now: float) -> bool:
+        """Apply what a replica announces, this one's own included; return whether it has just come or stopped."""
+        name = announcement.replica
+        if name == self._me:
+            return False
+        if announcement.leads is None:
+            return self._others.pop(name, None) is not None
+        new = name not in self._heard_lately(now)
+        self._others[name] = (announcement.leads, now)
+        return new
+
+    def surplus(self, leads: int, rules: int, now: float) -> int:
+        """Return how many rules this replica should hand over.
+
+        Args:
+            leads: how many it leads.
+            rules: how many there are to be led by all replicas together.
+        """
+        others = self._heard_lately(now)
+        if not others:
+            return 0
+        if (above := leads - _share(rules, len(others) + 1)) > 0:
+            return above
+        # Within the share, and yet another replica can lead two less: 4, 4, 2 of 10. One replica hands one over.
+        busiest = min((-led, replica) for replica, led in (*others.items(), (self._me, leads)))[1]
+        return 1 if busiest == self._me and min(others.values()) <= leads - 2 else 0
+
+    def leaves_to_others(self, leads: int, rules: int, now: float) -> bool:
+        """Return whether this replica leads its share, so that another one should take a free lease first."""
+        others = self._heard_lately(now)
+        return bool(others) and leads >= _share(rules, len(others) + 1)
+
+    def _heard_lately(self, now: float) -> dict[str, int]:
+        return {name: led for name, (led, at) in self._others.items() if now - at < self._silent_for}
+
+
+def _share(rules: int, replicas: int) -> int:
+    """The most that a replica leads."""
+    return -(-rules // replicas)

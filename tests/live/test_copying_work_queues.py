@@ -1,0 +1,439 @@
+"""`acknowledge: true`: work-queue and interest streams are copied exactly once, and acknowledged when it is stored."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nats_bridge.bridge.app.cleanup import clean
+from nats_bridge.native_servers import NativeServer, SharedServers
+from tests.live.copies import Copies
+from tests.live.cut_wire import cut_wire
+from tests.live.forgotten_ids import FORGETFUL, PROBE, forgotten
+from tests.live.raw_messages import OpenPeer
+from tests.live.replicas import replicas
+from tests.live.sidecar_process import Load, sidecar_processes
+from tests.live.sidecars import failure_of, running, settings_for
+from tests.live.stopped_process import stands_still
+from tests.live.tiers import OLDEST_AND_NEWEST, few_or_many
+from tests.live.until import until
+
+Name = Callable[[str], str]
+RETENTIONS = ["workqueue", "interest"]
+DURABLE = "nats-bridge_rule"
+
+
+class Queue(Copies):
+    """A stream whose messages go when they are acknowledged, and its target."""
+
+    def rule(self, **more: Any) -> dict[str, Any]:
+        return super().rule(entry={"acknowledge": True, **more.pop("entry", {})}, **more)
+
+    async def left(self) -> int:
+        """How many messages the source holds."""
+        return int((await self.peer.api(f"STREAM.INFO.{self.name}"))["state"]["messages"])
+
+    async def drained(self) -> None:
+        """Wait until the source holds nothing."""
+
+        async def empty() -> bool:
+            return not await self.left()
+
+        await until(empty)
+
+    async def pending(self, consumer: str, wanted: int) -> bool:
+        """Whether so many messages of a consumer are without an acknowledgement."""
+        info = await self.peer.api(f"CONSUMER.INFO.{self.name}.{consumer}")
+        return bool(info["num_ack_pending"] == wanted)
+
+    async def hold_all(self, payloads: list[bytes]) -> None:
+        """Assert that the target holds these payloads, each once and in this order."""
+        assert [message.payload for message in await self.stored() if message.payload != PROBE] == payloads
+
+    async def are_all(self, load: Load) -> None:
+        """Wait until all of a load is copied and acknowledged, and assert that the target holds it once, in order."""
+        await self.holds(load.published)
+        await self.drained()
+        await self.hold_all([b"%d" % number for number in range(1, load.published + 1)])
+
+
+@pytest.fixture(params=OLDEST_AND_NEWEST)
+def version(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.mark.parametrize("retention", RETENTIONS)
+async def test_what_is_copied_is_acknowledged(
+    retention: str, version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(version)
+    here = await Queue.make(await raw_peer(url), unique_name("q"), origin={"retention": retention})
+    load = Load(here.peer, here.name)
+    async with running(settings_for(url, here.rule())) as bridge:
+        await load.burst(5000)
+        await here.are_all(load)
+        counters = bridge.runs[0].counters.as_dict()
+        await until(lambda: bridge.runs[0].counters.as_dict()["acknowledged"] == 5000)
+    assert (counters["copied"], counters["lost"]) == (5000, 0)
+    async with running(settings_for(url, here.rule())) as bridge:  # through the same consumer
+        await load.burst(500)
+        await here.are_all(load)
+        assert bridge.runs[0].counters.as_dict()["recreated_consumers"] == 0
+
+
+@pytest.mark.unstoppable
+@pytest.mark.parametrize("retention", RETENTIONS)
+@few_or_many(few=3, many=17)
+async def test_kills_at_random_moments_lose_and_double_nothing(
+    version: str,
+    times: int,
+    retention: str,
+    servers: SharedServers,
+    unique_name: Name,
+    raw_peer: OpenPeer,
+    tmp_path: Path,
+) -> None:
+    url = await servers.url(version)
+    here = await Queue.make(
+        await raw_peer(url),
+        unique_name("kills"),
+        origin={"retention": retention},
+        target=FORGETFUL,  # so that ids help with nothing but what is on its way
+    )
+    load = Load(await raw_peer(url), here.name)
+    chance = random.Random(version)
+    async with sidecar_processes(tmp_path) as start:
+        for turn in range(times):
+            process = await start(url, here.rule())
+            await process.ready()
+            before = int((await here.state())["messages"])
+            burst = asyncio.create_task(load.burst(3000))
+            await here.holds(before + chance.randrange(1, 3000))
+            if turn == 0:
+                process.send(signal.SIGSTOP)
+                await until(lambda pid=process.pid: stands_still(pid))  # type: ignore[misc]
+                await load.burst(3000)
+            await process.kill()
+            await burst
+        process = await start(url, here.rule())
+        await process.ready()
+        await here.are_all(load)
+        assert await process.stop() == 0, process.log
+
+
+@pytest.mark.parametrize("retention", RETENTIONS)
+@pytest.mark.parametrize("side", ["origin", "target"])
+@few_or_many(few=2, many=8)
+async def test_each_connection_cut_at_any_moment(
+    version: str,
+    times: int,
+    side: str,
+    retention: str,
+    servers: SharedServers,
+    unique_name: Name,
+    raw_peer: OpenPeer,
+) -> None:
+    url = await servers.url(version)
+    here = await Queue.make(await raw_peer(url), unique_name("cut"), origin={"retention": retention})
+    load = Load(await raw_peer(url), here.name)
+    chance = random.Random(version)
+    async with cut_wire(url) as wire:
+        through, straight = {"servers": [wire.url]}, {"servers": [url]}
+        connections = {
+            "default": through if side == "target" else straight,
+            "there": through if side == "origin" else straight,
+        }
+        settings = settings_for(url, here.rule(entry={"from": "there"}), connections=connections)
+        async with running(settings) as bridge:
+            for _ in range(times):
+                before = load.published
+                burst = asyncio.create_task(load.burst(3000))
+                await here.holds(before + chance.randrange(1, 2500))
+                wire.cut()
+                await burst
+                await here.are_all(load)
+            assert bridge.runs[0].counters.as_dict()["lost"] == 0
+
+
+@pytest.mark.parametrize("retention", RETENTIONS)
+@pytest.mark.parametrize("away", ["origin", "target"])
+async def test_a_server_is_killed_and_comes_back(
+    away: str,
+    retention: str,
+    version: str,
+    native_server: Callable[..., NativeServer],
+    raw_peer: OpenPeer,
+) -> None:
+    with native_server(version) as origin, native_server(version) as target:
+        here = await Queue.make(
+            await raw_peer(origin.url),
+            "S",
+            target_peer=await raw_peer(target.url),
+            origin={"retention": retention},
+        )
+        connections = {"default": {"servers": [target.url]}, "there": {"servers": [origin.url]}}
+        rule = here.rule(entry={"from": "there"})
+        async with running(settings_for(target.url, rule, connections=connections)):
+            load = Load(here.peer, here.name)
+            for _ in range(3):
+                # All of it is known to be stored before the kill, or the source could lose its end unseen.
+                await load.burst(2000)
+                await here.holds(load.published - 1500)
+                server = origin if away == "origin" else target
+                server.kill()
+                server.start()
+                peer = await raw_peer(server.url)
+                if away == "origin":
+                    here.peer = peer
+                    load._peer = peer
+                else:
+                    here.target_peer = peer
+                await here.are_all(load)
+
+
+async def test_what_is_stored_and_not_acknowledged_is_not_copied_again(
+    version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    """As a crash between PubAck and acknowledgement leaves it, after the target has forgotten the ids."""
+    url = await servers.url(version)
+    here = await Queue.make(
+        await raw_peer(url), unique_name("again"), origin={"retention": "interest"}, target=FORGETFUL
+    )
+    slow = {"durable_name": "slow", "ack_policy": "explicit"}
+    created = await here.peer.api(
+        f"CONSUMER.DURABLE.CREATE.{here.name}.slow", {"stream_name": here.name, "config": slow}
+    )
+    assert "error" not in created
+    load = Load(here.peer, here.name)
+    async with running(settings_for(url, here.rule())):
+        await load.burst(1000)
+        await here.holds(1000)
+        await until(lambda: here.pending(DURABLE, 0))
+    # Another consumer holds all of them, so a new consumer of the rule gets them once more.
+    await here.peer.api(f"CONSUMER.DELETE.{here.name}.{DURABLE}")
+    await forgotten(here.peer, here.target)
+    before = int((await here.state())["messages"])
+    async with running(settings_for(url, here.rule())) as bridge:
+        await load.burst(500)
+        await here.holds(before + 500)
+        await until(lambda: here.pending(DURABLE, 0))
+        counters = bridge.runs[0].counters.as_dict()
+    assert (counters["already_there"], counters["copied"], counters["duplicates"]) == (1000, 500, 0)
+    assert (counters["recreated_consumers"], counters["lost"]) == (1, 0)
+    await here.hold_all([b"%d" % number for number in range(1, 1501)])
+    assert await here.left() == 1500
+
+
+@pytest.mark.usefixtures("quick_heartbeats")
+@pytest.mark.parametrize("retention", RETENTIONS)
+async def test_a_consumer_that_is_deleted_is_made_anew(
+    retention: str, version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    """A work queue keeps what comes meanwhile; an interest stream does not, and that is counted."""
+    url = await servers.url(version)
+    here = await Queue.make(await raw_peer(url), unique_name("deleted"), origin={"retention": retention})
+    async with running(settings_for(url, here.rule())) as bridge:
+        for number in range(3):
+            await here.peer.store(f"{here.name}.x".encode(), b"%d" % number)
+        await here.holds(3)
+        await here.drained()
+        await here.peer.api(f"CONSUMER.DELETE.{here.name}.{DURABLE}")
+        for number in range(3, 7):
+            await here.peer.store(f"{here.name}.x".encode(), b"%d" % number)
+        counters = bridge.runs[0].counters
+        await until(lambda: counters.as_dict()["recreated_consumers"] == 1)
+        await until(lambda: bridge.runs[0].ready)
+        await here.peer.store(f"{here.name}.x".encode(), b"7")
+        copied = 8 if retention == "workqueue" else 4
+        await here.holds(copied)
+        await here.drained()
+        assert counters.as_dict()["lost"] == 8 - copied
+    await here.hold_all([b"%d" % number for number in (range(8) if retention == "workqueue" else (0, 1, 2, 7))])
+
+
+@pytest.mark.usefixtures("quick_heartbeats")
+async def test_a_source_that_was_made_anew_keeps_its_messages_until_somebody_decides(
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url("2.15.1")
+    here = await Queue.make(await raw_peer(url), unique_name("new"), origin={"retention": "workqueue"})
+    async with running(settings_for(url, here.rule())) as bridge:
+        await here.peer.store(f"{here.name}.x".encode(), b"old")
+        await here.holds(1)
+        await here.drained()
+        await here.peer.api(f"STREAM.DELETE.{here.name}")
+        await here.peer.create_stream(name=here.name, subjects=[f"{here.name}.>"], retention="workqueue")
+        await here.peer.store(f"{here.name}.x".encode(), b"new")
+        await until(lambda: bridge.error is not None)
+        assert "is a new one" in str(bridge.error)
+    assert await here.left() == 1
+    async with running(settings_for(url, here.rule(on_recreated="restart"))):
+        await here.holds(2)
+        await here.drained()
+    await here.hold_all([b"old", b"new"])
+
+
+async def test_a_message_is_acknowledged_when_its_dead_letter_is_stored(
+    version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(version)
+    here = await Queue.make(
+        await raw_peer(url),
+        unique_name("dead"),
+        origin={"retention": "workqueue"},
+        target={"max_msg_size": 1000},
+    )
+    for payload in (b"1", b"x" * 2000, b"3"):
+        await here.peer.store(f"{here.name}.x".encode(), payload)
+    dead = f"dead{here.name}"
+    assert f"'{dead}', where" in str(await failure_of(settings_for(url, here.rule(on_rejected={"skip": dead}))))
+    assert await here.left() == 2  # nobody has taken the dead letter
+    await here.peer.create_stream(name=dead, subjects=[dead])
+    async with running(settings_for(url, here.rule(on_rejected={"skip": dead}))):
+        await here.holds(2)
+        await here.drained()
+    await here.hold_all([b"1", b"3"])
+    assert (await here.peer.api(f"STREAM.INFO.{dead}"))["state"]["messages"] == 1
+
+
+async def test_what_a_full_target_does_not_take_stays_in_the_work_queue(
+    version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(version)
+    target = {"max_msgs": 10, "discard": "new"}
+    here = await Queue.make(await raw_peer(url), unique_name("full"), origin={"retention": "workqueue"}, target=target)
+    async with running(settings_for(url, here.rule())) as bridge:
+        for number in range(30):
+            await here.peer.store(f"{here.name}.x".encode(), b"%d" % number)
+        counters = bridge.runs[0].counters
+        await until(lambda: counters.as_dict()["waits"] == 1)
+        await until(lambda: counters.as_dict()["acknowledged"] == 10)
+        assert await here.left() == 20
+        config = {"name": here.target, "subjects": [f"{here.target}.>"], "discard": "new"}
+        await here.target_peer.api(f"STREAM.UPDATE.{here.target}", config)
+        await here.holds(30)
+        await here.drained()
+    await here.hold_all([b"%d" % number for number in range(30)])
+
+
+async def test_entries_share_a_work_queue_by_subjects_and_leave_the_rest(
+    version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    url = await servers.url(version)
+    here = await Queue.make(await raw_peer(url), unique_name("shared"), origin={"retention": "workqueue"})
+    entries = [
+        {
+            "name": here.name,
+            "acknowledge": True,
+            "subject_transforms": [{"src": f"{here.name}.{letter}", "dest": f"{here.target}.{letter}"}],
+        }
+        for letter in "ab"
+    ]
+    rule = here.rule() | {"sources": entries}
+    settings = settings_for(url, rule)
+    async with running(settings):
+        for number in range(300):
+            await here.peer.store(f"{here.name}.{'abc'[number % 3]}".encode(), b"%d" % number)
+        await here.holds(200)
+
+        async def done() -> bool:
+            return await here.left() == 100
+
+        await until(done)
+    by_subject = {"a": [], "b": []}  # type: dict[str, list[int]]
+    for message in await here.stored():
+        by_subject[message.subject.decode()[-1]].append(int(message.payload))
+    assert by_subject == {"a": [*range(0, 300, 3)], "b": [*range(1, 300, 3)]}
+    lines = await clean(settings, [])
+    assert [line.split(": ")[1] for line in lines] == [
+        f"removed consumer '{name}' of stream '{here.name}'" for name in (DURABLE, f"{DURABLE}_2")
+    ]
+
+
+@pytest.mark.unstoppable
+@pytest.mark.parametrize("retention", RETENTIONS)
+async def test_a_paused_leader_acknowledges_nothing_that_its_successor_has_to_copy(
+    retention: str,
+    newest_version: str,
+    servers: SharedServers,
+    unique_name: Name,
+    raw_peer: OpenPeer,
+    tmp_path: Path,
+) -> None:
+    url = await servers.url(newest_version)
+    here = await Queue.make(
+        await raw_peer(url),
+        unique_name("led"),
+        origin={"retention": retention},
+        target={"duplicate_window": 1_000_000_000},
+    )
+    load = Load(await raw_peer(url), here.name)
+    async with replicas(tmp_path, url, f"L{here.name}", [here.rule()]) as group:
+        await group.free(here.peer)
+        first = await group.start()
+        await group.leads(first)
+        second = await group.start()
+        burst = asyncio.create_task(load.burst(5000))
+        await here.holds(1000)
+        first.send(signal.SIGSTOP)
+        await burst
+        await group.leads(second)
+        await here.are_all(load)
+        first.send(signal.SIGCONT)
+        await group.lost(first)
+        await load.burst(1000)
+        await here.are_all(load)
+        for process in (first, second):
+            assert await process.stop() == 0, process.log
+
+
+async def test_a_second_process_without_a_lease_is_refused(
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(newest_version)
+    here = await Queue.make(await raw_peer(url), unique_name("two"), origin={"retention": "workqueue"})
+    async with running(settings_for(url, here.rule())):
+        assert "is in use by another process" in str(await failure_of(settings_for(url, here.rule())))
+        await here.peer.store(f"{here.name}.x".encode(), b"1")
+        await here.holds(1)
+
+
+REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "limits retention": ({"retention": "limits"}, {}, "leave out acknowledge"),
+    "an exclude": ({}, {"exclude": ["{name}.x"]}, "what exclude leaves out would be taken out of the work queue"),
+    "overlapping filters": (
+        {},
+        {
+            "subject_transforms": [
+                {"src": "{name}.*.a", "dest": "T{name}.1"},
+                {"src": "{name}.b.*", "dest": "T{name}.2"},
+            ]
+        },
+        "write an entry for each, none of which overlap",
+    ),
+    "a worker of the same subjects": ({}, {}, "other consumers of work queue"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+async def test_what_cannot_be_acknowledged_is_refused(
+    case: str, newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(newest_version)
+    origin, entry, reason = REFUSED[case]
+    name = unique_name("no")
+    here = await Queue.make(await raw_peer(url), name, origin={"retention": "workqueue"} | origin)
+    await here.peer.store(f"{here.name}.x".encode(), b"1")
+    if "worker" in case:
+        config = {"durable_name": "worker", "ack_policy": "explicit"}
+        await here.peer.api(f"CONSUMER.DURABLE.CREATE.{name}.worker", {"stream_name": name, "config": config})
+    entry = json.loads(json.dumps(entry).replace("{name}", name))
+    assert reason in str(await failure_of(settings_for(url, here.rule(entry=entry))))
+    assert (await here.left(), (await here.state())["messages"]) == (1, 0)
