@@ -22,7 +22,7 @@ from nats_bridge.transforms.part import Part
 from nats_bridge.transforms.subject import is_valid_publish
 from nats_bridge.transforms.transform import Transform, compile_transform
 
-__all__ = ["LineAnswerer", "answer_stream", "explain_command", "heading", "subject_lines", "transform_lines"]
+__all__ = ["LineAnswerer", "answer_stream", "explain_command"]
 
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -96,14 +96,14 @@ def _as_json(transform: Transform, subjects: tuple[str, ...]) -> int:
 
 
 def _for_a_person(transform: Transform, subjects: tuple[str, ...]) -> int:
-    lines = heading(transform)
+    lines = _heading(transform)
     matched = True
     if not subjects:
-        lines += transform_lines(transform)
+        lines += _transform_lines(transform)
     for subject in subjects:
         explanation = transform.explain(_bytes(subject))
         matched = matched and explanation.result is not None
-        lines += subject_lines(explanation, transform.dialect)
+        lines += _subject_lines(explanation, transform.dialect)
     click.echo(_printable("\n".join(lines)))
     return EXIT_GOOD if matched else EXIT_NO
 
@@ -138,7 +138,7 @@ _LENGTHS: Final = {
 }
 
 
-def heading(transform: Transform) -> list[str]:
+def _heading(transform: Transform) -> list[str]:
     """What is applied, and what its servers do wrong with it."""
     lines = [
         f"source       {_shown(transform.pattern)}",
@@ -150,7 +150,7 @@ def heading(transform: Transform) -> list[str]:
     return lines + [click.style(f"warning      {warning}", fg="yellow") for warning in warnings]
 
 
-def transform_lines(transform: Transform) -> list[str]:
+def _transform_lines(transform: Transform) -> list[str]:
     """Where each token of the destination will come from, without a subject."""
     rows: list[tuple[str, ...]] = [("#", "token", "comes from")]
     rows += [(str(at), _shown(part.text), _plan(part)) for at, part in enumerate(transform.parts, 1)]
@@ -159,7 +159,7 @@ def transform_lines(transform: Transform) -> list[str]:
     return ["", *_table(rows), "", click.style("good: a server of this version takes it", fg="green")]
 
 
-def subject_lines(explanation: Explanation, dialect: Dialect) -> list[str]:
+def _subject_lines(explanation: Explanation, dialect: Dialect) -> list[str]:
     """One subject: the result and how each of its tokens came to be, or why there is none."""
     subject = _shown(explanation.subject)
     if explanation.mismatch is not None:

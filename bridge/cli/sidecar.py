@@ -17,7 +17,7 @@ from nats_bridge.bridge.observability.logs import configure_logs, is_json
 from nats_bridge.bridge.settings import Log, load
 from nats_bridge.marked_yaml import DocumentError, compose
 
-__all__ = ["log_of", "refuse", "run_command"]
+__all__ = ["run_command"]
 
 
 @click.command("run")
@@ -37,26 +37,18 @@ def run_command(config: Path) -> int:
     try:
         settings = load(config)  # before the runtime is imported: a mistake in the file shows at once
     except BridgeError as error:
-        return refuse(error, log_of(config))
+        return _refuse(error, _log_of(config))
 
     from nats_bridge.bridge.app.process import run
 
     try:
         return asyncio.run(run(settings, config, seen))
     except BridgeError as error:
-        return refuse(error, settings.log)
+        return _refuse(error, settings.log)
 
 
-def refuse(error: BridgeError, wanted: Log) -> int:
-    """Log the reason where logs are JSON; the exit code.
-
-    Args:
-        error: why it does not start.
-        wanted: how it would log.
-
-    Raises:
-        BridgeError: the error itself, where a person reads: it is said in plain words.
-    """
+def _refuse(error: BridgeError, wanted: Log) -> int:
+    """Log the reason where logs are JSON, and return the exit code; where a person reads, raise the error itself."""
     if not is_json(wanted):
         raise error
     configure_logs(wanted)
@@ -65,7 +57,7 @@ def refuse(error: BridgeError, wanted: Log) -> int:
     return error.exit_code
 
 
-def log_of(config: Path) -> Log:
+def _log_of(config: Path) -> Log:
     """The log settings of a configuration, as far as an invalid file shows them."""
     given: Any = os.environ.get("BRIDGE_LOG__FORMAT") or _written(config)
     return Log(format=given) if given in ("json", "console") else Log()

@@ -7,11 +7,7 @@ from nats_bridge.bridge.client.connection_pool import close_links, open_links
 from nats_bridge.bridge.errors import ConfigError
 from nats_bridge.bridge.handoff.answer import Handoff, Wish, refused
 from nats_bridge.bridge.kinds.registry import kind_of
-from nats_bridge.bridge.settings import (
-    CopyingRule,
-    Rule,
-    Settings,
-)
+from nats_bridge.bridge.settings import CopyingRule, Rule, Settings
 
 __all__ = ["hand_over"]
 

@@ -8,14 +8,4 @@ from nats_bridge.bridge.permissions.granting import ConnectionGrants, Grant, as_
 from nats_bridge.bridge.permissions.need import Need, Way
 from nats_bridge.bridge.permissions.stream_facts import StreamFacts, look_up
 
-__all__ = [
-    "ConnectionGrants",
-    "Grant",
-    "Need",
-    "StreamFacts",
-    "Way",
-    "as_data",
-    "as_text",
-    "grants_of",
-    "look_up",
-]
+__all__ = ["ConnectionGrants", "Grant", "Need", "StreamFacts", "Way", "as_data", "as_text", "grants_of", "look_up"]

@@ -11,25 +11,17 @@ from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.permissions.need import Need, Way, api_subject, listen, write
 from nats_bridge.bridge.permissions.stream_facts import KnownStreams
 from nats_bridge.bridge.rules.leadership.lease_store import Bucket, lease_subject
-from nats_bridge.bridge.settings import (
-    Rule,
-    Settings,
-)
+from nats_bridge.bridge.settings import Rule, Settings
 from nats_bridge.bridge.settings.connect_options import connect_options
 from nats_bridge.bridge.settings.models import NATIVE_DIALECT
 from nats_bridge.transforms.dialect import NEWEST, dialect
 from nats_bridge.transforms.subject import is_subset
 
-__all__ = ["ConnectionGrants", "Grant", "account_needs", "as_data", "as_text", "grants_of", "lease_needs"]
+__all__ = ["ConnectionGrants", "Grant", "as_data", "as_text", "grants_of"]
 
 
-def account_needs(inboxes: Mapping[str, str], looked_at: Set[str]) -> Iterator[Need]:
-    """The needs of the connections.
-
-    Args:
-        inboxes: by connection, the prefix of its inboxes.
-        looked_at: the connections that rules use: only their accounts are looked at for loops.
-    """
+def _account_needs(inboxes: Mapping[str, str], looked_at: Set[str]) -> Iterator[Need]:
+    """What the sidecar itself needs, whatever its rules do: answers, and a look at the accounts for loops."""
     for connection, prefix in inboxes.items():
         yield listen(connection, f"{prefix}.>", "answers and deliveries")
         if connection not in looked_at:
@@ -50,8 +42,8 @@ def account_needs(inboxes: Mapping[str, str], looked_at: Set[str]) -> Iterator[N
                 )
 
 
-def lease_needs(settings: Settings) -> Iterator[Need]:
-    """The needs of the sidecar and its rules where there may be replicas; none where there are none."""
+def _lease_needs(settings: Settings) -> Iterator[Need]:
+    """What the leases of replicas need; nothing where there are none."""
     leases = settings.leadership
     if leases is None:
         return
@@ -134,7 +126,7 @@ def grants_of(settings: Settings, known: KnownStreams | None = None) -> list[Con
         if name in used
     }
     looked_at = {name for rule in settings.rules for name in rule.connections}
-    needs = [*account_needs(inboxes, looked_at), *lease_needs(settings)]
+    needs = [*_account_needs(inboxes, looked_at), *_lease_needs(settings)]
     for rule in settings.rules:
         needs += _needs_of(rule, settings, known or {})
     return [

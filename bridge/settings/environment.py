@@ -56,6 +56,8 @@ def overlay(environ: Mapping[str, str]) -> Overlay:
             given = {**dict(_secret_files(FilePath(folder))), **given}
         except FileNotFoundError:
             result.problems.append(f'{SECRETS_DIR_VARIABLE}: directory "{folder}" does not exist')
+        except NotADirectoryError:
+            result.problems.append(f'{SECRETS_DIR_VARIABLE}: "{folder}" is not a directory')
         except (OSError, UnicodeDecodeError) as error:
             result.problems.append(f"{SECRETS_DIR_VARIABLE}: {error}")
     for name, (origin, value) in sorted(given.items()):  # what is around a value comes before it

@@ -82,6 +82,24 @@ def test_a_secret_file_counts_less_than_a_variable(file: Path, tmp_path: Path) -
     assert (settings.http.listen, settings.dialect) == (":7", "2.11")
 
 
+def test_secrets_are_files_or_links_as_kubernetes_makes_them(file: Path, tmp_path: Path) -> None:
+    data = tmp_path / "secrets" / "..data"
+    data.mkdir(parents=True)
+    (data / "BRIDGE_NAME").write_text("linked\n", encoding="utf-8")
+    (data.parent / "BRIDGE_NAME").symlink_to("..data/BRIDGE_NAME")
+    (data.parent / "BRIDGE_LOG__LEVEL").mkdir()  # no secret
+    assert load(file, {"BRIDGE_SECRETS_DIR": str(data.parent)}).name == "linked"
+
+
+def test_a_deeper_variable_wins_over_what_is_around_it(file: Path) -> None:
+    around = {"BRIDGE_CONNECTIONS": '{"X": {"servers": ["nats://x:1"]}}', "BRIDGE_HTTP": '{"listen": ":5"}'}
+    settings = load(file, {**around, "BRIDGE_HTTP__WEDGED_AFTER": "9"})
+    assert set(settings.connections) == {"default", "West", "X"}
+    assert (settings.http.listen, settings.http.wedged_after) == (":5", 9)
+    (line,) = _problems(file, {"BRIDGE_HTTP__LISTEN": ":4", "BRIDGE_HTTP__LISTEN__X": "y"})
+    assert line == "BRIDGE_HTTP__LISTEN__X: 'listen' has no parts where another variable sets it as a whole"
+
+
 def test_paths_in_variables_are_not_relative_to_the_file(file: Path) -> None:
     problems = _problems(file, {"BRIDGE_CONNECTIONS__DEFAULT__CREDS": "no.creds"})
     assert problems == ["BRIDGE_CONNECTIONS__DEFAULT__CREDS: connections.default.creds: no.creds: no such file"]
@@ -110,6 +128,7 @@ def test_paths_in_variables_are_not_relative_to_the_file(file: Path) -> None:
             "connections.default.password: secrets are not written here; put it in a file",
         ),
         ("BRIDGE_SECRETS_DIR", "/does/not/exist", 'directory "/does/not/exist" does not exist'),
+        ("BRIDGE_SECRETS_DIR", __file__, f'"{__file__}" is not a directory'),
     ],
 )
 def test_a_problem_names_the_variable(file: Path, name: str, value: str, problem: str) -> None:

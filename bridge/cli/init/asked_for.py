@@ -17,15 +17,7 @@ from nats_bridge.bridge.settings.problems import did_you_mean
 from nats_bridge.transforms.errors import StreamConfigError
 from nats_bridge.transforms.stream_config import examine
 
-__all__ = [
-    "AS_USUAL",
-    "HowToRepublish",
-    "copying",
-    "dead_letters",
-    "ingress",
-    "known_stream",
-    "republishing",
-]
+__all__ = ["AS_USUAL", "HowToRepublish", "copying", "dead_letters", "ingress", "known_stream", "republishing"]
 
 _GIVEN_UP = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES"
 

@@ -9,14 +9,15 @@ stream must be another one then; the change is printed (`StreamChange`), and the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from nats_bridge.bridge.cli.init.asked_for import AS_USUAL, HowToRepublish, republishing
 from nats_bridge.bridge.cli.init.ingress_parts import IngressPart, ingress_parts
 from nats_bridge.bridge.cli.init.landscape import Landscape
-from nats_bridge.bridge.cli.init.native_shortfall import Shortfall, shortfall
+from nats_bridge.bridge.cli.init.native_shortfall import shortfall
 from nats_bridge.bridge.cli.init.proposed_rule import ProposedRule
 from nats_bridge.bridge.cli.init.stream_change import StreamChange
 from nats_bridge.bridge.client.jetstream_api import Json
@@ -32,7 +33,6 @@ from nats_bridge.transforms.subject import REST, collide, is_subset
 __all__ = ["Answer", "Comparison", "Verdict", "compare"]
 
 _FEATURES = ("republish", "subject_transform", "sources", "mirror")
-_LEFT_OUT = ("subject_transform", "sources", "mirror", "mirror_direct")
 
 
 class Answer(StrEnum):
@@ -161,19 +161,15 @@ class _Comparing:
                 " one, or say --republish for a second one",
             )
             return
-        lacks = self._shortfall("republish", wanted, is_there=same)
-        if lacks is None:
-            self._say(feature, Answer.NATIVE, f"{self._place} does it")
-            return
-        if lacks.can and not self._anyway:
-            self._leave_to_server(feature, "republish", wanted, lacks)
+        reason = self._left_to_do(feature, "republish", wanted, is_there=same)
+        if not reason:
             return
         if self._present is None:
             self._body.pop("republish", None)
         seen = self._seen.with_config(self._present or self._body)
         src, dest, bare = wanted.get("src") or ">", wanted["dest"], bool(wanted.get("headers_only"))
         rule = republishing(seen, self._name, src, dest, self._how, headers_only=bare)
-        self._propose(feature, rule, lacks.text)
+        self._propose(feature, rule, reason)
 
     def _ingress(self) -> None:
         wanted = self._normal.get("subject_transform") or {}
@@ -183,28 +179,24 @@ class _Comparing:
         feature = f"subject_transform {src} to {dest}"
         there = (self._present or {}).get("subject_transform") or {}
         is_there = (there.get("src") or ">", there.get("dest")) == (src, dest)
-        lacks = self._shortfall("subject_transform", wanted, is_there=is_there)
-        if lacks is None:
-            self._say(feature, Answer.NATIVE, f"{self._place} does it")
-            return
-        if lacks.can and not self._anyway:
-            self._leave_to_server(feature, "subject_transform", wanted, lacks)
+        reason = self._left_to_do(feature, "subject_transform", wanted, is_there=is_there)
+        if not reason:
             return
         parts = ingress_parts(src, dest, list(self._normal.get("subjects") or ()))
         if isinstance(parts, str):
-            self._say(feature, Answer.IMPOSSIBLE, f"{lacks.text}; from outside it cannot be done: {parts}")
+            self._say(feature, Answer.IMPOSSIBLE, f"{reason}; from outside it cannot be done: {parts}")
             return
         taken = {part.src: self._seen.takers(part.src, but=self._name) for part in parts}
         if other := next((f"'{src}' by '{names[0]}'" for src, names in taken.items() if names), ""):
             self._say(
                 feature,
                 Answer.IMPOSSIBLE,
-                f"{lacks.text}; from outside it cannot be done: {other} is taken as well, and would store the"
+                f"{reason}; from outside it cannot be done: {other} is taken as well, and would store the"
                 " messages untransformed",
             )
             return
         for part in parts:
-            self._propose_ingress(feature, part, lacks.text)
+            self._propose_ingress(feature, part, reason)
 
     def _propose_ingress(self, feature: str, part: IngressPart, reason: str) -> None:
         data = {
@@ -232,33 +224,22 @@ class _Comparing:
         for number, entry in enumerate(wanted):
             feature = f"sources[{number}], from {entry['name']}"
             is_there = any(_same_entry(entry, other) for other in there)
-            lacks = self._shortfall("sources", [entry], f"sources[{number}]", is_there=is_there)
-            if lacks is None:
-                self._say(feature, Answer.NATIVE, f"{self._place} does it")
-                continue
-            if lacks.can and not self._anyway:
-                self._leave_to_server(feature, "sources", entry, lacks)
-            elif reason := self._against_copying(entry):
-                self._say(feature, Answer.IMPOSSIBLE, f"{lacks.text}; {reason}")
-            else:
-                self._say(feature, Answer.RULE, lacks.text)
-                taken.append((entry, lacks.text))
+            reason = self._left_to_do(feature, "sources", [entry], f"sources[{number}]", is_there=is_there)
+            if reason and (obstacle := self._against_copying(entry)):
+                self._say(feature, Answer.IMPOSSIBLE, f"{reason}; {obstacle}")
+            elif reason:
+                self._say(feature, Answer.RULE, reason)
+                taken.append((entry, reason))
         if not taken:
             return
-        rule = ProposedRule(
-            {
-                "name": f"{self._name}-sources",
-                "kind": "sources",
-                "stream": self._name,
-                "sources": [_as_rule(entry) for entry, _ in taken],
-            },
-            (f"Stream {self._name} gets copies from {' and '.join(entry['name'] for entry, _ in taken)}.",),
-        )
-        self._rules.append(
-            ProposedRule(
-                rule.data, (*rule.why, *dict.fromkeys(f"{reason[:1].upper()}{reason[1:]}." for _, reason in taken))
-            )
-        )
+        data = {
+            "name": f"{self._name}-sources",
+            "kind": "sources",
+            "stream": self._name,
+            "sources": [_as_rule(entry) for entry, _ in taken],
+        }
+        why = f"Stream {self._name} gets copies from {' and '.join(entry['name'] for entry, _ in taken)}."
+        self._rules.append(ProposedRule(data, (why, *dict.fromkeys(_sentence(reason) for _, reason in taken))))
         self._receive([entry for entry, _ in taken])
 
     def _mirror(self) -> None:
@@ -267,15 +248,12 @@ class _Comparing:
             return
         feature = f"mirror, of {wanted['name']}"
         there = (self._present or {}).get("mirror")
-        lacks = self._shortfall("mirror", wanted, is_there=bool(there) and _same_entry(wanted, there or {}))
-        if lacks is None:
-            self._say(feature, Answer.NATIVE, f"{self._place} does it")
+        is_there = bool(there) and _same_entry(wanted, there or {})
+        reason = self._left_to_do(feature, "mirror", wanted, is_there=is_there)
+        if not reason:
             return
-        if lacks.can and not self._anyway:
-            self._leave_to_server(feature, "mirror", wanted, lacks)
-            return
-        if reason := self._against_copying(wanted):
-            self._say(feature, Answer.IMPOSSIBLE, f"{lacks.text}; {reason}")
+        if obstacle := self._against_copying(wanted):
+            self._say(feature, Answer.IMPOSSIBLE, f"{reason}; {obstacle}")
             return
         data = {
             "name": f"{self._name}-mirror",
@@ -284,7 +262,7 @@ class _Comparing:
             "mirror": _as_rule(wanted),
         }
         why = f"Stream {self._name} gets copies of {wanted['name']}."
-        self._propose(feature, ProposedRule(data, (why,)), lacks.text)
+        self._propose(feature, ProposedRule(data, (why,)), reason)
         if there:
             self._body.pop("mirror")
             self._body.pop("mirror_direct", None)
@@ -311,8 +289,19 @@ class _Comparing:
 
     # -- what stands in the way --------------------------------------------------------------------------------------
 
-    def _shortfall(self, member: str, value: Any, shown: str = "", *, is_there: bool) -> Shortfall | None:
-        return shortfall(self._normal, self._seen, member, value, shown or member, is_there=is_there)
+    def _left_to_do(self, feature: str, member: str, value: Any, shown: str = "", *, is_there: bool) -> str:
+        """Why a rule has to do a feature; empty where the server does it, or can: that is said then."""
+        lacks = shortfall(self._normal, self._seen, member, value, shown or member, is_there=is_there)
+        if lacks is None:
+            self._say(feature, Answer.NATIVE, f"{self._place} does it")
+            return ""
+        if not lacks.can or self._anyway:
+            return lacks.text
+        self._say(feature, Answer.POSSIBLE, lacks.text)
+        if self._present is None:
+            # A stream that is created for the rules needs that, too.
+            self._body[member] = [*(self._body.get(member) or ()), *value] if member == "sources" else value
+        return ""
 
     def _against_copying(self, entry: Json) -> str:
         """Why a rule cannot copy into the stream; empty where it can."""
@@ -356,14 +345,10 @@ class _Comparing:
         plain = {
             key: value for key, value in self._given.items() if key not in ("subject_transform", "sources", "mirror")
         }
-        try:
-            return dict(examine(plain, self._seen.server, strict=False).config)
-        except StreamConfigError:
-            plain.pop("republish", None)
-        try:
-            return dict(examine(plain, self._seen.server, strict=False).config)
-        except StreamConfigError:
-            return {"name": self._name, "subjects": list(self._given.get("subjects") or ())}
+        for tried in (plain, {key: value for key, value in plain.items() if key != "republish"}):
+            with suppress(StreamConfigError):
+                return dict(examine(tried, self._seen.server, strict=False).config)
+        return {"name": self._name, "subjects": list(self._given.get("subjects") or ())}
 
     def _receive(self, entries: list[Json]) -> None:
         """The stream takes copies from a client: no native source beside it, and subjects for them."""
@@ -395,14 +380,11 @@ class _Comparing:
             return None
         state = (self._seen.streams.get(self._name) or {}).get("state") or {}
         messages = int(state.get("messages", 0))
-        notes = tuple(self._notes)
-        if before is None:
-            return StreamChange(self._name, "create", self._body, notes)
-        if self._anew:
-            return StreamChange(self._name, "recreate", self._body, notes, messages)
-        if self._holds_wrong:
-            return StreamChange(self._name, "update", self._body, notes, messages)
-        return StreamChange(self._name, "update", self._body, notes)
+        wrong = messages if self._anew or self._holds_wrong else 0
+        how: Literal["create", "update", "recreate"] = (
+            "create" if before is None else "recreate" if self._anew else "update"
+        )
+        return StreamChange(self._name, how, self._body, tuple(self._notes), wrong)
 
     def _refusal(self, change: StreamChange) -> str:
         """Why the server would not take the changed stream; empty if it would."""
@@ -420,12 +402,6 @@ class _Comparing:
 
     def _say(self, feature: str, answer: Answer, text: str) -> None:
         self._verdicts.append(Verdict(feature, answer, text))
-
-    def _leave_to_server(self, feature: str, member: str, value: Any, lacks: Shortfall) -> None:
-        self._say(feature, Answer.POSSIBLE, lacks.text)
-        if self._present is None:
-            # A stream that is created for the rules needs that, too.
-            self._body[member] = [*(self._body.get(member) or ()), value] if member == "sources" else value
 
     def _propose(self, feature: str, rule: ProposedRule, reason: str) -> None:
         self._say(feature, Answer.RULE, reason)

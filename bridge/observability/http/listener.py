@@ -31,7 +31,7 @@ class Listener:
     """Listens for HTTP.
 
     Args:
-        sidecar: what takes commands, and tells its state at the moment of a request.
+        sidecar: handles commands; its state is read at the moment of a request.
         http: the configuration's section.
     """
 

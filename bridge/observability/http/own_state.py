@@ -1,4 +1,4 @@
-"""What a sidecar knows of itself at this moment: the checks of probes, and `GET /status` as plain data.
+"""The present state of a sidecar: the checks of probes, and `GET /status` as plain data.
 
 Facts about time are RFC 3339 in UTC, or seconds where the name says `_s` or `seconds`.
 """
@@ -28,12 +28,12 @@ _WORDS = {"stopped": "stopped", "draining": "finishing what is in flight", "star
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that a probe looks at.
+    """One check of a probe.
 
     Attributes:
-        name: what is looked at.
-        reason: why it is not good; None when it is.
-        note: what else there is to say of it.
+        name: what is checked.
+        reason: why it fails; None if it does not.
+        note: a remark on it.
     """
 
     name: str
@@ -55,8 +55,8 @@ class OwnState:
 
     Attributes:
         watch: detects rules that make no progress.
-        exposition: renders the metrics for a request's `Accept` header as text, with its content type; given where
-            there is a listener, which alone asks for them.
+        exposition: renders the metrics for a request's `Accept` header as text, with its content type; only with a
+            listener.
     """
 
     exposition: Callable[[str], tuple[bytes, str]]
@@ -67,15 +67,15 @@ class OwnState:
         self._began, self._began_at = datetime.now(UTC), time.monotonic()
 
     def startup(self) -> list[Check]:
-        """What `/startupz` looks at: whether the connections were up once."""
+        """The checks of `/startupz`: whether the connections were up once."""
         return [Check("connections", None if self._sidecar.started else "not all were up yet")]
 
     def liveness(self) -> list[Check]:
-        """What `/livez` looks at. That there is an answer says that the event loop runs."""
+        """The checks of `/livez`. Any answer shows that the event loop runs."""
         return [Check("event loop"), *(_wedged_check(*each) for each in self.watch.wedged().items())]
 
     def readiness(self) -> list[Check]:
-        """What `/readyz` looks at: connections, draining, and every rule."""
+        """The checks of `/readyz`: connections, draining, and every rule."""
         wedged = self.watch.wedged()
         return [
             *self.startup(),
@@ -131,7 +131,7 @@ def _rule_check(seat: RuleSeat) -> Check:
 
 
 def _waiting_for(seat: RuleSeat) -> str | None:
-    """What a rule waits for, in words: its seat (a stream, the lead) or its run (whatever it needs meanwhile)."""
+    """What a rule waits for, in words: its seat (a stream, the lead) or its run (anything else)."""
     if seat.waiting_for is not None:
         return _without_name(seat, seat.waiting_for)
     at_work = seat.run is not None and seat.state in ("ready", "waiting")
@@ -139,7 +139,7 @@ def _waiting_for(seat: RuleSeat) -> str | None:
 
 
 def _without_name(seat: RuleSeat, text: str) -> str:
-    """What is said beside the rule's name need not begin with it."""
+    """Return a text without the rule's name at its start."""
     return text.removeprefix(f"rule '{seat.rule.name}': ")
 
 
@@ -158,7 +158,7 @@ def _connection(link: Link) -> dict[str, Any]:
 
 
 def _rule(seat: RuleSeat, wedged: float | None, *, history: bool) -> dict[str, Any]:
-    # `ready` is said only of a rule that does its work at this moment.
+    # One word for people: `ready` only if the rule runs at this moment.
     condition = "waiting" if seat.state == "ready" and not seat.ready else seat.state
     return {
         "name": seat.rule.name,

@@ -1,4 +1,4 @@
-"""What exporting by OTLP has in common for metrics and traces: who exports, by which HTTP session, what fails."""
+"""What exporters of metrics and traces by OTLP share: the resource, the HTTP session, the warning."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _log = structlog.get_logger("bridge.telemetry")
 
 
 def resource_of(sidecar: str, version: str) -> Resource:
-    """The resource of a sidecar; what OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say comes first.
+    """The resource of a sidecar; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence.
 
     Args:
         sidecar: its name in the configuration.
@@ -57,11 +57,11 @@ class _PastProxies(requests.Session):
 
 
 class FailedExports:
-    """Says now and then that nobody takes what is exported.
+    """Logs failed exports, at most once a minute.
 
     Args:
         signal: `metrics` or `traces`.
-        meaning: what follows.
+        meaning: the consequence.
     """
 
     def __init__(self, signal: str, meaning: str) -> None:
@@ -69,6 +69,6 @@ class FailedExports:
         self._pace = Pace(60.0)
 
     def one_more(self) -> None:
-        """An export has failed."""
+        """Note a failed export."""
         if self._pace.due():
             _log.warning("telemetry.export_failed", **self._said)

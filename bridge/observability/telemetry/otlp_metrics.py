@@ -46,11 +46,11 @@ _SCOPE = "nats-bridge"
 
 
 def export_metrics(readings: Callable[[], list[Reading]], resource: Resource) -> MeterProvider:
-    """Begin to export, as often as OTEL_METRIC_EXPORT_INTERVAL says; ends with the provider's `shutdown`.
+    """Start exporting, every OTEL_METRIC_EXPORT_INTERVAL; the provider's `shutdown` ends it.
 
     Args:
-        readings: asks the sidecar; called in a thread of the exporter's.
-        resource: who exports.
+        readings: reads the sidecar; called in the exporter's thread.
+        resource: the exporting process.
     """
     reader = PeriodicExportingMetricReader(_Exporter(readings))
     provider = MeterProvider([reader], resource=resource, shutdown_on_exit=False)

@@ -31,7 +31,7 @@ Reading: TypeAlias = tuple[Metric, tuple[str, ...], float | Latencies]
 
 
 def readings(sidecar: Sidecar) -> Iterator[Reading]:
-    """Every metric that has a value; may be asked in another thread than the sidecar's."""
+    """Every metric that has a value; may be called in another thread than the sidecar's."""
     seats = tuple(sidecar.seats)
     yield names.READY, (), int(sidecar.started and not sidecar.draining and all(seat.ready for seat in seats))
     yield names.START_TIME, (), sidecar.began

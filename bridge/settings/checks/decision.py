@@ -13,7 +13,14 @@ from typing import Any, Final
 
 from nats_bridge.bridge.settings.checks.origins import CopyingRules, Origin
 from nats_bridge.bridge.settings.checks.patterns import in_bytes, overlap
-from nats_bridge.bridge.settings.checks.transforming import between, candidates, crash, remedy, with_transforms
+from nats_bridge.bridge.settings.checks.transforming import (
+    between,
+    candidates,
+    crash,
+    mapping_code,
+    remedy,
+    with_transforms,
+)
 from nats_bridge.bridge.settings.problems import Problem
 from nats_bridge.bridge.settings.rules import MirrorRule, SubjectTransform
 from nats_bridge.marked_yaml import Path
@@ -127,9 +134,8 @@ class _Decider:
         if not is_valid_filter(in_bytes(native["src"] or ">")):
             return Problem((*place, "src"), f"'{source}': {answer}; {_SUBJECT}")
         reason = f"{between(source, destination, error.description)} ({error.err_code})"
-        return Problem(
-            (*place, "dest"), f"{reason}{remedy(self._reason_code(native), source, destination, compile_mapping)}"
-        )
+        code = mapping_code(native["src"], native["dest"], self._dialect)
+        return Problem((*place, "dest"), f"{reason}{remedy(code, source, destination, compile_mapping)}")
 
     def _culprit(self, entry: Mapping[str, Any]) -> int | None:
         """The first transform with which the server refuses the entry; None if it is none of them."""
@@ -138,14 +144,6 @@ class _Decider:
             if self._refusal([{"name": entry["name"], "subject_transforms": transforms[: position + 1]}]) is not None:
                 return position
         return None
-
-    def _reason_code(self, transform: Mapping[str, str]) -> str:
-        """The engine's code for what the server refuses."""
-        try:
-            compile_mapping(in_bytes(transform["src"]), in_bytes(transform["dest"]), self._dialect)
-        except TransformError as error:
-            return error.code
-        return ""
 
 
 def _about_the_entry(error: StreamConfigError, answer: str, origin: Origin, before: Sequence[Origin]) -> Problem | None:

@@ -13,12 +13,19 @@ from nats_bridge.bridge.settings.checks.patterns import (
     overlap,
     reserved_prefix,
 )
-from nats_bridge.bridge.settings.checks.transforming import between, candidates, crash, remedy, with_transforms
+from nats_bridge.bridge.settings.checks.transforming import (
+    between,
+    candidates,
+    crash,
+    mapping_code,
+    remedy,
+    with_transforms,
+)
 from nats_bridge.bridge.settings.problems import Problem
 from nats_bridge.bridge.settings.rules import SubjectTransformRule
 from nats_bridge.marked_yaml import Path
 from nats_bridge.transforms.dialect import Dialect
-from nats_bridge.transforms.errors import StreamConfigError, TransformError
+from nats_bridge.transforms.errors import StreamConfigError
 from nats_bridge.transforms.stream_config import validate
 from nats_bridge.transforms.transform import Transform, compile_mapping, compile_transform
 
@@ -85,8 +92,8 @@ def _built(source: str, destination: str, version: str) -> Transform | str:
 def _built_as(source: str, destination: str, dialect: Dialect) -> Transform | str:
     error = _refusal(source, destination, dialect)
     if error is not None:
-        code = _code(source, destination, dialect)
         reason = f"{between(source, destination, error.description)} ({error.err_code})"
+        code = mapping_code(source, destination, dialect)
         return f"{reason}{remedy(code, source, destination, compile_mapping)}"
     transform = compile_transform(in_bytes(source), in_bytes(destination), dialect)
     return crash(transform, dialect) or transform
@@ -100,11 +107,3 @@ def _refusal(source: str, destination: str, dialect: Dialect) -> StreamConfigErr
     except StreamConfigError as error:
         return error
     return None
-
-
-def _code(source: str, destination: str, dialect: Dialect) -> str:
-    try:
-        compile_mapping(in_bytes(source), in_bytes(destination), dialect)
-    except TransformError as error:
-        return error.code
-    return ""

@@ -28,7 +28,7 @@ from nats_bridge.bridge.settings.rules import (
 )
 from nats_bridge.marked_yaml import Path
 
-__all__ = ["advisories_problems", "destination_problem", "republish_problems", "rule_problems"]
+__all__ = ["rule_problems"]
 
 
 def rule_problems(
@@ -59,7 +59,7 @@ def rule_problems(
 def _problems(rule: Rule, at: Path, version: str, connections: Mapping[str, Connection]) -> Iterator[Problem]:
     match rule:
         case RepublishRule():
-            return republish_problems(rule, at, version)
+            return _republish_problems(rule, at, version)
         case SourcesRule() | MirrorRule() | KvSourcesRule():
             from nats_bridge.bridge.settings.checks.copying import copying_problems  # asks the engine as a server would
 
@@ -70,24 +70,17 @@ def _problems(rule: Rule, at: Path, version: str, connections: Mapping[str, Conn
             connection = connections.get(rule.connection, Connection())
             return ingress_problems(rule, at, version, connection.inbox_prefix)
         case AdvisoriesRule():
-            return advisories_problems(rule, at, version)
+            return _advisories_problems(rule, at, version)
     assert_never(rule)
 
 
-def republish_problems(rule: RepublishRule, at: Path, version: str) -> Iterator[Problem]:
-    """What is wrong with a rule.
-
-    Args:
-        rule: well formed.
-        at: where it stands.
-        version: its dialect.
-    """
+def _republish_problems(rule: RepublishRule, at: Path, version: str) -> Iterator[Problem]:
     source, destination = rule.republish.src or ">", rule.republish.dest
     if reason := filter_problem(source):
         yield Problem((*at, "republish", "src"), reason)
         return
     yield from exclusion_problems(rule.exclude, [source], (*at, "exclude"), "republished")
-    if reason := destination_problem(source, destination, version):
+    if reason := _destination_problem(source, destination, version):
         yield Problem((*at, "republish", "dest"), reason)
     elif source == destination and "*" not in source and rule.source_connection == rule.target_connection:
         yield Problem(
@@ -96,7 +89,7 @@ def republish_problems(rule: RepublishRule, at: Path, version: str) -> Iterator[
         )
 
 
-def destination_problem(source: str, destination: str, version: str) -> str | None:
+def _destination_problem(source: str, destination: str, version: str) -> str | None:
     """Why a valid source cannot be republished to a destination, or None."""
     if not destination:
         return "is empty; nothing would be republished; give the subject to republish to"
@@ -113,14 +106,7 @@ _ABOUT_A_MESSAGE: Final = ("MAX_DELIVERIES", "MSG_TERMINATED", "MSG_NAKED")
 """The consumer's advisories that name a message, by `stream_seq` (2.9 and newer)."""
 
 
-def advisories_problems(rule: AdvisoriesRule, at: Path, version: str) -> Iterator[Problem]:
-    """What is wrong with a rule.
-
-    Args:
-        rule: well formed.
-        at: where it stands.
-        version: its dialect.
-    """
+def _advisories_problems(rule: AdvisoriesRule, at: Path, version: str) -> Iterator[Problem]:
     source, destination = rule.republish.src, rule.republish.dest
     if reason := _source_problem(source, given="src" in rule.republish.model_fields_set):
         yield Problem((*at, "republish", "src"), reason)
@@ -131,7 +117,7 @@ def advisories_problems(rule: AdvisoriesRule, at: Path, version: str) -> Iterato
             f"'{source}' selects no advisory about a message, such as CONSUMER.MAX_DELIVERIES,"
             " CONSUMER.MSG_TERMINATED or CONSUMER.MSG_NAKED; select one of them, or remove this",
         )
-    if reason := destination_problem(source, destination, version):
+    if reason := _destination_problem(source, destination, version):
         yield Problem((*at, "republish", "dest"), reason)
     elif space := reserved_prefix(destination):
         yield Problem(

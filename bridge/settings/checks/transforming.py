@@ -12,9 +12,9 @@ from nats_bridge.bridge.settings.problems import did_you_mean
 from nats_bridge.transforms.destination import Kind
 from nats_bridge.transforms.dialect import KNOWN_LINES, Dialect, dialect
 from nats_bridge.transforms.errors import TransformError, UnknownDialectError
-from nats_bridge.transforms.transform import Transform, compile_transform
+from nats_bridge.transforms.transform import Transform, compile_mapping, compile_transform
 
-__all__ = ["between", "candidates", "crash", "dialect_problem", "refusal", "remedy", "with_transforms"]
+__all__ = ["between", "candidates", "crash", "dialect_problem", "mapping_code", "refusal", "remedy", "with_transforms"]
 
 _FIRST_WITH_TRANSFORMS: Final = dialect("2.10.0")
 
@@ -90,6 +90,15 @@ def remedy(
     """
     told = _remedy(code, source, destination, build)
     return f"; {told}" if told else ""
+
+
+def mapping_code(source: str, destination: str, version: Dialect) -> str:
+    """The engine's code for what a server refuses of a mapping; empty where it takes it."""
+    try:
+        compile_mapping(in_bytes(source), in_bytes(destination), version)
+    except TransformError as error:
+        return error.code
+    return ""
 
 
 def _remedy(code: str, source: str, destination: str, build: Callable[[bytes, bytes], Transform]) -> str:
