@@ -3,17 +3,9 @@
 A durable rule's consumer keeps the position on the server (`ack_policy: none` for at_most_once: sent is done; `all`
 for at_least_once), and says in its description whose it is. What is delivered is the intake's business.
 
-Where each message is acknowledged by itself (`ack_policy: explicit`), those that are not would come again late, behind
-others. So such a consumer is recreated where its position is, and delivers them first and in order. A work queue takes
-no second consumer of the same subjects, and keeps what is not acknowledged: no marker there.
-
-Who holds the rule's lease takes the durable consumer from whatever process is bound to it: a paused one, or one that
-is cut off from everything but the consumer's server. Who has no lease takes it only while nobody is bound to it.
-
-A bound consumer cannot be moved to another inbox, nor one whose inbox any subscription matches, such as one to `>`
-(2.9.10 to 2.15.1, which look at that alone, while `push_bound` says whether somebody subscribes to the inbox itself).
-So it is deleted and recreated at its position. Between the two, a marker keeps the position: a second consumer that
-nobody reads from.
+Where each message is acknowledged by itself (`ack_policy: explicit`), those that are not would come again late, or in
+no order (a 2.9 that was killed). So such a consumer is recreated where its position is, and delivers them first and in
+order. A work queue takes no second consumer of the same subjects, and keeps what is not acknowledged: no marker there.
 """
 
 from __future__ import annotations
@@ -233,7 +225,7 @@ class RuleConsumer:
         return self._has_lease or info["config"].get("deliver_subject") == self._delivered_to
 
     def _must_begin_anew(self, info: Json) -> bool:
-        """Whether it would deliver what is not acknowledged late, or other messages than are wanted."""
+        """Whether something is not acknowledged, or is selected by other filters and may lie before the position."""
         config = info["config"]
         filters = {name: config[name] for name in _FILTERS[1:] if config.get(name)}
         return bool(info.get("num_ack_pending")) or filters != replay.filter_members(self.plan.filters)

@@ -84,7 +84,7 @@ def _acknowledging_problems(rule: CopyingRules, origin: Origin) -> Iterator[Prob
     if source.opt_start_seq is not None or source.opt_start_time is not None:
         yield Problem(
             place,
-            "what is in front of opt_start_seq or opt_start_time would stay in the stream for ever; copying begins with"
+            "what is in front of opt_start_seq or opt_start_time would never leave the stream; copying begins with"
             " the first message that is not acknowledged: remove the start, or this",
         )
     if isinstance(rule, MirrorRule) and rule.keep_sequence:
