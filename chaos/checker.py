@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
 from chaos.findings import Judgement, Verdict
-from chaos.plan import HISTORY, RuleUnderTest
+from chaos.plan import HISTORY, QUEUES, RuleUnderTest
 from chaos.story import Heard, Original, Stored, Story
 
 __all__ = ["judge"]
@@ -191,6 +191,8 @@ def _copied(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
             judgement.add("invented", "violation", f"{rule.target} {place}: {copy.subject}")
             continue
         original = originals[stream].get(sequence)
+        if original is None and stream in QUEUES and _sent_without_answer(story, rule, stream, copy):
+            continue
         if original is None:
             verdict: Verdict = (
                 "unknown" if story.was_removed(stream, sequence) or _lost_tail(story, stream) else "violation"
@@ -212,12 +214,24 @@ def _copied(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
             )
         newest[stream] = max(newest.get(stream, 0), sequence)
     for stream in rule.origins:
-        for sequence in story.final[stream]:
+        # Of a work queue nothing is left, but what publishers know of.
+        held = story.final[stream] if stream not in QUEUES else {*story.acknowledged[stream].values()}
+        for sequence in held:
             if story.was_removed(stream, sequence):
                 continue
             judgement.expected += 1
             if (stream, sequence) not in seen:
                 _lost_copy(judgement, story, rule, stream, sequence)
+
+
+def _sent_without_answer(story: Story, rule: RuleUnderTest, stream: str, copy: Original) -> bool:
+    """Whether a copy is one of a message whose publisher was not told that it was stored."""
+    answered = story.acknowledged[stream]
+    return any(
+        (rule.destination(sent.subject), sent.size, sent.digest) == (copy.subject, copy.size, copy.digest)
+        for number, sent in story.sent[stream].items()
+        if number not in answered
+    )
 
 
 def _twin(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:

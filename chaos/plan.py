@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-__all__ = ["BUCKET", "BUCKET_COPY", "HISTORY", "RULES", "STREAMS", "RuleUnderTest", "chosen", "configuration"]
+__all__ = ["BUCKET", "BUCKET_COPY", "HISTORY", "QUEUES", "RULES", "STREAMS", "RuleUnderTest", "chosen", "configuration"]
 
 Promise: TypeAlias = Literal["at_most_once", "at_least_once", "exactly_once", "acknowledged", "heard"]
 """What a rule promises: `acknowledged`, that what a publisher got an answer for is stored once; `heard`, that an
@@ -28,11 +28,16 @@ STREAMS: dict[str, dict[str, Any]] = {
     "TWIN": {"subjects": ["twin.>"]},
     "EVENTS": {"subjects": ["stored.>"]},
     "JOBS": {"subjects": ["jobs.>"]},
+    "TASKS": {"subjects": ["tasks.>"], "retention": "workqueue"},
+    "TAKEN": {"subjects": ["taken.>"]},
     "DEAD": {"subjects": ["dead.>"]},
     BUCKET: {"subjects": ["$KV.SETTINGS.>"], "max_msgs_per_subject": HISTORY, "allow_rollup_hdrs": True},
     BUCKET_COPY: {"subjects": ["$KV.SETTINGS_COPY.>"], "max_msgs_per_subject": HISTORY, "allow_rollup_hdrs": True},
 }
 """All streams of the servers that suffer, with what their configuration has beside name and replicas."""
+
+QUEUES = frozenset(name for name, config in STREAMS.items() if config.get("retention") == "workqueue")
+"""Those that hold nothing any more when all is copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +152,24 @@ RULES: tuple[RuleUnderTest, ...] = (
             "filler_subject": "twin.gap",
         },
         _prefixed("legacy.", "twin.at."),
+    ),
+    RuleUnderTest(
+        "taken",
+        "exactly_once",
+        ("TASKS",),
+        "TAKEN",
+        {
+            "kind": "sources",
+            "stream": "TAKEN",
+            "sources": [
+                {
+                    "name": "TASKS",
+                    "subject_transforms": [{"src": "tasks.>", "dest": "taken.>"}],
+                    "acknowledge": True,
+                }
+            ],
+        },
+        _prefixed("tasks.", "taken."),
     ),
     RuleUnderTest(
         "settings",

@@ -16,7 +16,7 @@ from chaos.findings import Judgement
 from chaos.history import Historian, read_history
 from chaos.nemesis import Nemesis
 from chaos.observing import look, read_streams, sample, watch
-from chaos.plan import RuleUnderTest, configuration
+from chaos.plan import QUEUES, RuleUnderTest, configuration
 from chaos.sidecars import Sidecar
 from chaos.story import Story
 from chaos.surroundings import Surroundings, Topology
@@ -249,6 +249,8 @@ class _Run:
         """Whether the copy of a message stands in the target: the newest on its subject, or at its sequence."""
         if rule.document.get("keep_sequence"):
             return int((await self._peer.state(rule.target))["last_seq"]) >= sequence
+        if origin in QUEUES:
+            return int((await self._peer.state(origin))["messages"]) == 0
         stored = await self._peer.try_api(f"STREAM.MSG.GET.{origin}", {"seq": sequence})
         if stored is None or "message" not in stored:
             return False

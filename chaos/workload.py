@@ -23,6 +23,7 @@ _MAKERS: dict[str, Callable[[int, random.Random], Message]] = {
     "ORDERS": lambda number, chance: numbered(b"orders", number, chance),
     "LEGACY": lambda number, chance: numbered(b"legacy", number, chance),
     "JOBS": job,
+    "TASKS": lambda number, chance: numbered(b"tasks", number, chance),
     "KV_SETTINGS": setting,
     "events": event,
 }

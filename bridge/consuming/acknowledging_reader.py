@@ -54,6 +54,7 @@ class AcknowledgingIntake(Intake):
         self._broken = broken
         self._unacknowledged: deque[tuple[int, bytes]] = deque()
         self._acknowledged = 0  # up to this sequence everything that came
+        self._began_behind = 0
 
     @property
     def standpoint(self) -> Standpoint:
@@ -88,6 +89,9 @@ class AcknowledgingIntake(Intake):
         following, newest = self._next, self.handled
         for message in batch:
             ack = AckReply.parse(message[1])
+            if ack.stream_sequence <= self._began_behind:
+                self._lost()  # the consumer had unacknowledged messages that its info did not show
+                break
             if ack.stream_sequence <= newest:
                 self._counters.repeated += 1
                 if ack.stream_sequence <= self._acknowledged:
@@ -119,6 +123,7 @@ class AcknowledgingIntake(Intake):
         if info is None:
             await self.consumer.create(self.handled)
             self.handled = 0 if self.plan.work_queue else self.handled  # there it begins with the first message
+        self._began_behind = self.handled
         self._next = int(info["delivered"]["consumer_seq"]) + 1 if info is not None else 1
         self._heard = asyncio.get_running_loop().time()
 

@@ -233,7 +233,7 @@ class RuleConsumer:
         return self._has_lease or info["config"].get("deliver_subject") == self._delivered_to
 
     def _must_begin_anew(self, info: Json) -> bool:
-        """Whether it would deliver what is not acknowledged late, or other messages than are wanted."""
+        """Whether something is not acknowledged, or is selected by other filters and may lie before the position."""
         config = info["config"]
         filters = {name: config[name] for name in _FILTERS[1:] if config.get(name)}
         return bool(info.get("num_ack_pending")) or filters != replay.filter_members(self.plan.filters)

@@ -203,25 +203,31 @@ async def test_local_messages_in_between_do_not_confuse_the_count(
 
 
 @pytest.mark.parametrize(
-    ("version", "strict", "changes"),
+    ("version", "retention", "strict", "changes"),
     [
-        ("2.15.1", False, 4),
-        *(pytest.param(version, False, 8, marks=pytest.mark.exhaustive) for version in TWIN_VERSIONS),
-        pytest.param("2.15.1", True, 8, marks=pytest.mark.exhaustive),
+        ("2.15.1", "limits", False, 4),
+        ("2.15.1", "workqueue", False, 4),
+        *(
+            pytest.param(version, retention, False, 8, marks=pytest.mark.exhaustive)
+            for version in TWIN_VERSIONS
+            for retention in ("limits", "workqueue", "interest")
+        ),
+        pytest.param("2.15.1", "limits", True, 8, marks=pytest.mark.exhaustive),
     ],
 )
 async def test_leader_changes_of_both_streams_in_a_cluster(
-    version: str, strict: bool, changes: int, raw_peer: OpenPeer
+    version: str, retention: str, strict: bool, changes: int, raw_peer: OpenPeer
 ) -> None:
     """A change of leaders may leave out messages that were under way; they are made up for, later ones before them.
 
     With strict_order nothing is under way behind a message that can be left out, so the order stays.
     What is published without an answer can be lost in the origin, too: what counts is what the origin stored.
     """
-    async with _replicated(version, raw_peer) as (cluster, here):
+    async with _replicated(version, raw_peer, retention=retention) as (cluster, here):
         peer = here.peer
         connections = {"default": {"servers": cluster.urls}}
-        settings = settings_for(cluster.urls[0], here.rule(strict_order=strict), connections=connections)
+        rule = here.rule(strict_order=strict, entry={"acknowledge": retention != "limits"})
+        settings = settings_for(cluster.urls[0], rule, connections=connections)
         async with running(settings) as bridge:
             load = Load(peer, here.name)
             for turn in range(changes):
@@ -272,7 +278,7 @@ def _losing_first_copies(write: Callable[..., None], lost: list[bytes]) -> Calla
 
 
 @asynccontextmanager
-async def _replicated(version: str, raw_peer: OpenPeer) -> AsyncIterator[tuple[NativeCluster, Copies]]:
+async def _replicated(version: str, raw_peer: OpenPeer, **origin: Any) -> AsyncIterator[tuple[NativeCluster, Copies]]:
     """A cluster with an origin and a target.
 
     Now and then a server never hears of a stream's leader, and no message is ever stored: another cluster then.
@@ -286,7 +292,7 @@ async def _replicated(version: str, raw_peer: OpenPeer) -> AsyncIterator[tuple[N
             peer = await raw_peer(cluster.urls[0])
             try:
                 async with asyncio.timeout(LIMIT / 3):
-                    here = await Copies.make(peer, "S", origin=replicas, target=replicas | window)
+                    here = await Copies.make(peer, "S", origin=replicas | origin, target=replicas | window)
                     for stream in (here.name, here.target):
                         await _refused_at_last(peer, f"{stream}.x")
             except TimeoutError:

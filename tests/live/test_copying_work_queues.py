@@ -303,6 +303,29 @@ async def test_a_message_is_acknowledged_when_its_dead_letter_is_stored(
     assert (await here.peer.api(f"STREAM.INFO.{dead}"))["state"]["messages"] == 1
 
 
+async def test_what_is_sent_is_not_acknowledged_before_it_is_stored(
+    version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(version)
+    here = await Queue.make(await raw_peer(url), unique_name("sent"), origin={"retention": "workqueue"})
+    async with cut_wire(url) as wire:
+        connections = {"default": {"servers": [wire.url]}, "there": {"servers": [url]}}
+        settings = settings_for(url, here.rule(entry={"from": "there"}), connections=connections)
+        async with running(settings) as bridge:
+            counters = bridge.runs[0].counters
+            await here.peer.store(f"{here.name}.x".encode(), b"0")
+            await until(lambda: counters.as_dict()["acknowledged"] == 1)
+            wire.fall_silent()
+            for number in range(1, 11):
+                await here.peer.store(f"{here.name}.x".encode(), b"%d" % number)
+            await until(lambda: counters.as_dict()["received"] == 11)
+            assert counters.as_dict()["acknowledged"] == 1
+            wire.speak_again()
+            await here.holds(11)
+            await here.drained()
+    await here.hold_all([b"%d" % number for number in range(11)])
+
+
 async def test_what_a_full_target_does_not_take_stays_in_the_work_queue(
     version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:

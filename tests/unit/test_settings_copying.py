@@ -112,6 +112,24 @@ def test_a_sequence_and_a_time_to_start_at_may_stand_together(file: Path) -> Non
     assert rule.sources[0].native() == entry
 
 
+@pytest.mark.parametrize(
+    ("rule", "reason"),
+    [
+        ({**SOURCES, "sources": [{"name": "O", "acknowledge": True, "opt_start_seq": 4}]}, "remove the start, or this"),
+        ({**MIRROR, "mirror": {"name": "O", "acknowledge": True}, "keep_sequence": True}, "is the position"),
+    ],
+)
+def test_what_is_acknowledged_has_no_other_position(rule: dict[str, Any], reason: str, file: Path) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        _rule(file, rule)
+
+
+def test_servers_do_not_know_what_is_acknowledged(file: Path) -> None:
+    rule = _rule(file, {**SOURCES, "sources": [{"name": "O", "acknowledge": True}]})
+    assert isinstance(rule, SourcesRule)
+    assert (rule.sources[0].acknowledge, rule.sources[0].native()) == (True, {"name": "O"})
+
+
 def test_a_mirror(file: Path) -> None:
     rule = _rule(
         file,

@@ -137,14 +137,17 @@ class Acknowledging:
     def copied(self, batch: list[Delivered]) -> set[int]:
         """The sequences of a batch whose copies are in the target."""
         found: set[int] = set()
-        for _, reply, block, _ in batch if self._copies else ():
+        newest = max(self._copies, default=0)
+        for subject, reply, block, _ in batch if newest else ():
             ack = AckReply.parse(reply)
             copy = self._copies.get(ack.stream_sequence)
             message = OriginMessage(ack.time_ns, b"", header_block.read(block, b"Nats-Msg-Id"))
             if copy is not None and is_of(copy, message):
                 found.add(ack.stream_sequence)
+            elif ack.stream_sequence < newest and self._plan.sourcing.destination(subject) is not None:
+                self._counters.out_of_order += 1
             self._gone -= copy is None and ack.stream_sequence <= self._gone_until
-        if self._copies and ack.stream_sequence >= max(max(self._copies), self._gone_until):
+        if newest and ack.stream_sequence >= max(newest, self._gone_until):
             self._counters.lost += max(self._gone, 0) if self._gone_until else 0
             self._copies = {}
         return found
