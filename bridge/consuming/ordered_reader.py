@@ -122,6 +122,8 @@ class Intake:
         self._gap_after: int | None = None  # sequences behind this one are missing, and nothing was handed on since
         self._closing = False
         self._done = 0
+        self._tells_arrival = False  # whether the consumer waits for that
+        self._newest = b""  # what the newest message of such a consumer is acknowledged by
 
     async def open(self, handled: int, created: str) -> None:
         """Start delivering what follows stream sequence `handled`; `created` identifies the stream.
@@ -272,6 +274,9 @@ class Intake:
 
     def _on_batch(self, batch: list[Delivered]) -> None:
         self._heard = asyncio.get_running_loop().time()
+        if self._tells_arrival:
+            self._newest = batch[-1][1]
+            self._tell_arrival()
         if self._worker is not None:
             self._queue.append(batch)
             return
@@ -285,6 +290,8 @@ class Intake:
 
     def _on_control(self, reply: bytes, block: bytes) -> None:
         self._heard = asyncio.get_running_loop().time()
+        if self._tells_arrival:
+            self._tell_arrival()  # once more: it may have gone with a connection
         if self._worker is not None:
             self._queue.append((reply, block))
             return
@@ -295,6 +302,11 @@ class Intake:
             return
         if waiting is not None:
             self._work(waiting)
+
+    def _tell_arrival(self) -> None:
+        """Let the server send more; what a consumer without a position is told says no more than that."""
+        if self._newest and self.link.client.is_connected:
+            self.link.client.write_raw(b"PUB %b 0\r\n\r\n" % self._newest)
 
     def _take(self, batch: list[Delivered]) -> Awaitable[None] | None:
         first = AckReply.parse(batch[0][1])
@@ -458,7 +470,9 @@ class Intake:
             self._next = int(state["consumer_seq"]) + 1
             delivered = info["delivered"]
         else:
+            self._newest = b""
             await self.consumer.create(self.handled)
+            self._tells_arrival = self.plan.position == "none" and self.consumer.limit is not None
             self._next = 1
             delivered = {"consumer_seq": 0, "stream_seq": 0}
         self._heard = asyncio.get_running_loop().time()
@@ -469,6 +483,10 @@ class Intake:
 
     def _disconnected(self) -> None:
         self.attached = False
+        if self.plan.position == "none" and self._subscription is not None and not self.consumer.is_within_limit:
+            # Or the old consumer would send too much again as soon as the connection is back.
+            self._subscription.forget()
+            self._subscription = None
 
     def _reconnected(self) -> None:
         self._counters.reconnects += 1
@@ -477,7 +495,10 @@ class Intake:
     def _refused(self, text: str) -> None:
         """Without an answer to flow control, or with a position that cannot move, nothing would ever come again."""
         subject = refused_publication(text)
-        for prefix in (f"$JS.FC.{self.plan.stream}.", f"$JS.ACK.{self.plan.stream}."):
+        prefixes = [f"$JS.FC.{self.plan.stream}."]
+        if self.plan.position == "confirmed":
+            prefixes.append(f"$JS.ACK.{self.plan.stream}.")
+        for prefix in prefixes:
             if subject.startswith(prefix.lower().encode()):
                 self._failed(
                     RuleRefusedError(
@@ -493,7 +514,8 @@ class Intake:
                 async with asyncio.timeout(replay.HEARTBEAT):
                     await self._look.wait()
             except TimeoutError:
-                if not self._is_silent:
+                self.link.api.delivery_limit.look(asyncio.get_running_loop().time())
+                if not self._is_silent and self.consumer.is_within_limit:
                     continue
             self._look.clear()
             await self.link.connected()
@@ -534,6 +556,8 @@ class Intake:
         plan, consumer = self.plan, self.consumer
         # Another replica may have taken over; then this one is ended, and must not call it a fault.
         await self._gate.opened()
+        if self._subscription is None:
+            await self._listen()
         stream = await settled_stream(self.link.api, plan.stream, self.handled, self._created)
         last = int(stream["state"]["last_seq"])
         if stream["created"] != self._created:
@@ -566,6 +590,8 @@ class Intake:
                 if self._is_silent and not info.get("push_bound"):
                     self._log.warning("intake.unbound", consumer=consumer.name)
                     await self._listen_again()
+                if not consumer.is_within_limit:
+                    await consumer.keep_limit(info)
                 self._heard = asyncio.get_running_loop().time()
                 return
             self._counters.recreated_consumers += 1
@@ -582,9 +608,12 @@ class Intake:
         # An ephemeral consumer lives on one server of a cluster.
         try:
             info = await consumer.info(patience=0)
-            if info is None or int(info["delivered"]["consumer_seq"]) >= self._next - 1:
+            if info is not None and not (consumer.is_within_limit and consumer.delivers_here(info)):
+                reason = "it sends more or less ahead than the connection takes"
+            elif info is None or int(info["delivered"]["consumer_seq"]) >= self._next - 1:
                 return info
-            reason = "its server has started again, and it begins where it began before"
+            else:
+                reason = "its server has started again, and it begins where it began before"
             await consumer.delete()
         except ApiError as error:
             reason = str(error)  # nobody answers for it while that server is away, though the stream goes on elsewhere

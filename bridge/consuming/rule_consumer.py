@@ -36,6 +36,7 @@ TAKEOVER = 3.0
 """Seconds until the server must have noticed that another process is gone."""
 
 _POLL = 0.05  # seconds between two looks at what the server has not noticed yet
+_MOST_UNCONFIRMED = 1_000_000  # messages
 _FILTERS = ("metadata", "filter_subject", "filter_subjects")  # not to be sent back as they are
 _ACK_POLICY = {"none": "none", "sent": "none", "confirmed": "all"}
 
@@ -114,6 +115,7 @@ class RuleConsumer:
     Attributes:
         inbox: where it delivers; set before `take_over` and `create`.
         name: its name on the server, empty before there is one.
+        limit: how many messages it sends ahead of acknowledgements; None for any number.
     """
 
     def __init__(self, api: JetStreamApi, plan: ConsumerPlan, gate: Gate = ALWAYS_OPEN) -> None:
@@ -123,7 +125,19 @@ class RuleConsumer:
         self._marked = False
         self.inbox = ""
         self.name = ""
+        self.limit: int | None = None
         self._api = api
+
+    @property
+    def is_within_limit(self) -> bool:
+        """Whether it sends as many messages ahead as its connection takes."""
+        return self.limit == self._limit_of_connection
+
+    @property
+    def _limit_of_connection(self) -> int | None:
+        if self.plan.position == "sent" or self.plan.direct:
+            return None  # the position of the one is what was sent; the other knows no acknowledgements
+        return self._api.delivery_limit.messages
 
     async def position(self) -> int | None:
         """The stream sequence up to which an existing durable consumer is done; None if there is none of ours.
@@ -240,8 +254,13 @@ class RuleConsumer:
         """Make a consumer that delivers what follows stream sequence `handled` to the inbox."""
         plan = self.plan
         config = replay.ephemeral_config(
-            self.inbox, filters=plan.filters, headers_only=plan.headers_only, direct=plan.direct
+            self.inbox,
+            filters=plan.filters,
+            headers_only=plan.headers_only,
+            direct=plan.direct,
+            limit=self._limit_of_connection,
         )
+        self.limit = self._limit_of_connection
         config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": handled + 1}
         config["description"] = f"{plan.owner}{plan.description}"[:4000]
         if plan.position == "none":
@@ -254,12 +273,15 @@ class RuleConsumer:
             "ack_policy": _ACK_POLICY[plan.position],
         }
         if plan.position == "confirmed":
-            # Missing deliveries are read again at once, so the server's own redelivery is only a last resort.
-            config |= {"ack_wait": 3600 * 10**9, "max_ack_pending": 1_000_000}
+            config |= {"ack_wait": replay.LATE_ACK, "max_ack_pending": self.limit or _MOST_UNCONFIRMED}
         self.name = (await self._api.create_durable(plan.stream, config, gate=self._gate))["name"]
         if self._marked:
             await self._api.delete_consumer(plan.stream, marker_name(plan.durable_name), gate=self._gate)
             self._marked = False
+
+    async def keep_limit(self, info: Json) -> None:
+        """Let the durable consumer, `CONSUMER.INFO` of which is given, send ahead what its connection takes."""
+        await self._api.create_durable(self.plan.stream, self._bound(info["config"]), gate=self._gate)
 
     async def info(self, *, patience: float | None = None) -> Json | None:
         """`CONSUMER.INFO`; None if it is gone or was never made; `patience` as `JetStreamApi.request` has it."""
@@ -300,6 +322,9 @@ class RuleConsumer:
         bound.pop("headers_only", None)
         bound |= {"deliver_subject": self.inbox, "idle_heartbeat": int(replay.HEARTBEAT * 1e9)}
         bound |= replay.filter_members(self.plan.filters)
+        self.limit = self._limit_of_connection
+        if self.plan.position == "confirmed":
+            bound["max_ack_pending"] = self.limit or _MOST_UNCONFIRMED
         if self.plan.headers_only:
             bound["headers_only"] = True
         return bound

@@ -84,6 +84,11 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "error", "A server refused a reconnect: credentials or TLS. The sidecar keeps trying.", ("reason",)
     ),
     "connection.error": LogEvent("warning", "Something went wrong on a connection.", ("error",)),
+    "connection.slow_consumer": LogEvent(
+        "warning",
+        "A connection was lost soon after it was established, as a slow consumer's: less is asked for at a time.",
+        ("messages",),
+    ),
     # -- a rule's life
     "rule.ready": LogEvent(
         "info",
