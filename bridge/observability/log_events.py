@@ -90,6 +90,11 @@ EVENTS: Final[dict[str, LogEvent]] = {
         ("messages",),
     ),
     # -- a rule's life
+    "rule.removal_near": LogEvent(
+        "warning",
+        "A source's limits come close to the position: at this pace they remove messages that the rule has not taken.",
+        ("position", "first_sequence", "seconds"),
+    ),
     "rule.ready": LogEvent(
         "info",
         "A rule is running.",
