@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -38,6 +39,7 @@ class OwnState:
     def __init__(self, sidecar: SidecarState, wedged_after: float) -> None:
         self.watch = ProgressWatch(lambda: sidecar.seats, wedged_after)
         self._sidecar = sidecar
+        self._rendering = asyncio.Lock()
         self._began, self._began_at = datetime.now(UTC), time.monotonic()
 
     def start(self) -> None:
@@ -68,7 +70,9 @@ class OwnState:
 
     async def metrics(self, accept: str) -> tuple[bytes, str]:
         """The metrics as text, and its content type; `accept` is the request's header."""
-        return self.exposition(accept)
+        # With many rules it takes a second or more, in which messages must not wait. One at a time is enough.
+        async with self._rendering:
+            return await asyncio.to_thread(self.exposition, accept)
 
     @property
     def _wedged(self) -> Mapping[str, float]:
