@@ -14,6 +14,7 @@ import structlog
 from nats_bridge.bridge.client import nats_py
 from nats_bridge.bridge.client.audit_advisories import Removals
 from nats_bridge.bridge.client.jetstream_api import JetStreamApi
+from nats_bridge.bridge.client.permission_violations import refused_publication
 from nats_bridge.bridge.client.wire import ClearTextError, WireClient
 from nats_bridge.bridge.errors import ConfigError, CredentialsError, ServerUnreachableError
 
@@ -124,6 +125,7 @@ class Link:
     def set_up(self) -> None:
         """Notify the listeners that the connection is usable."""
         self.was_up = True
+        self.api.delivery_limit.established(asyncio.get_running_loop().time())
         self._down.clear()
         self._up.set()
 
@@ -137,6 +139,14 @@ class Link:
             return
         _log.warning("connection.lost", connection=self.name)
         self._remember("the connection was lost")
+        limit = self.api.delivery_limit
+        if limit.lost(asyncio.get_running_loop().time()):
+            _log.warning(
+                "connection.slow_consumer",
+                connection=self.name,
+                messages=limit.messages,
+                meaning="lost soon after it was established: consumers send no more than these at a time",
+            )
         self.client.fail_requests()
         for listener in tuple(self._disconnect_listeners):
             listener()
@@ -163,6 +173,8 @@ class Link:
             _log.error("connection.refused", connection=self.name, server_says=text)
             self._remember(text)
             self.api.refused(text)
+            if refused_publication(text).startswith(b"$js.ack.") and self.api.delivery_limit.messages is not None:
+                self.api.delivery_limit.refused()
             for listener in tuple(self._refusal_listeners):
                 listener(text)
         elif self._up.is_set():

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_exponential_jitter
 
 from nats_bridge.bridge.client import nats_py
+from nats_bridge.bridge.client.delivery_limit import DeliveryLimit
 from nats_bridge.bridge.client.wire import WireClient
 from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, Gate
 from nats_bridge.bridge.errors import ApiError, NotPermittedError
@@ -69,11 +70,15 @@ class JetStreamApi:
         connection: its name in the configuration, for messages.
         timeout: seconds for one request.
         patience: seconds for a request with its repetitions, while the server gives no answer or has no leader.
+
+    Attributes:
+        delivery_limit: how many messages the connection's consumers may send ahead.
     """
 
     def __init__(self, client: WireClient, connection: str, *, timeout: float = 5.0, patience: float = 15.0) -> None:
         self.client = client
         self.connection = connection
+        self.delivery_limit = DeliveryLimit()
         self._timeout = timeout
         self._patience = patience
         self._under_way: dict[asyncio.Task[Msg], str] = {}

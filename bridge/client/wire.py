@@ -80,6 +80,12 @@ class BatchSubscription:
         if not self.client.is_closed:
             await self.client.stop_delivery(int(self.sid))
 
+    def forget(self) -> None:
+        """While the connection is down: do not subscribe again when it is back."""
+        self.client.release_route(self.sid)
+        self.client._remove_sub(int(self.sid))
+        self.subscription._stop_processing()
+
     async def release(self) -> None:
         """Forget the subscription; drop what still arrives for it."""
         self.client.release_route(self.sid)

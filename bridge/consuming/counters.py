@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Final
 
@@ -48,4 +48,5 @@ class IntakeCounters:
 
     def as_dict(self) -> dict[str, int]:
         """All counts by name."""
-        return asdict(self)
+        # Asked for every rule every few seconds; `asdict` would copy each number as if it could change.
+        return {counter.name: getattr(self, counter.name) for counter in fields(self)}

@@ -2,29 +2,41 @@
 
 Theory of operation. Each delivery holds the number of pending messages, which costs nothing. A rule may get no
 deliveries: because there are no messages, because its target is down or full, because its consumer was deleted, or
-    because it has just taken over from another replica. Then it polls the server every few seconds: its consumer, which
-    is exact, or the stream where there is no consumer. A lag that cannot be requested is unknown, never zero.
+because it has just taken over from another replica. Then it polls the server every few seconds: its consumer, which
+is exact, or the stream where there is no consumer. A lag that cannot be requested is unknown, never zero.
+
+While messages wait, it polls the stream's first sequence, too: where limits remove messages faster than the rule takes
+them, the first sequence approaches the position, and passes it in the end. What is removed then is lost to the rule, so
+this is reported before.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from dataclasses import dataclass
 from typing import Protocol
+
+import structlog
 
 from nats_bridge.bridge.client import nats_py
 from nats_bridge.bridge.client.connection import Link
 from nats_bridge.bridge.client.jetstream_api import JetStreamApi
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.errors import BridgeError, NotPermittedError
+from nats_bridge.bridge.observability.log_throttle import Pace
 from nats_bridge.bridge.observability.rule_metrics import Backlog
 
-__all__ = ["LagWatch", "Reader", "Standpoint", "waiting_behind"]
+__all__ = ["Edge", "LagWatch", "Reader", "Standpoint", "pause_after", "time_left", "waiting_behind"]
+
+_log = structlog.get_logger("bridge.lag")
 
 _LOOK = 1.0  # seconds between two checks whether something was delivered
 _QUIET = 2.0  # seconds without a delivery, after which the server is asked
 _AGAIN, _AGAIN_IDLE = 2.0, 5.0  # seconds between two requests; the same, where nothing waits
+_LONGEST_IDLE = 20.0  # the same, after some such answers
+_NEAR = 300.0  # seconds until a limit removes what was not taken, below which that is logged
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +88,65 @@ async def waiting_behind(api: JetStreamApi, at: Standpoint) -> int | None:
     return last - max(handled, first - 1)
 
 
-class LagWatch:
-    """Updates a rule's backlog in one stream while nothing is delivered.
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A rule's position beside the first message that its stream holds.
+
+    Attributes:
+        at: when, in seconds.
+        created: which stream of that name.
+        first: the stream's first sequence.
+        handled: the stream sequence up to which nothing is left to be taken.
+    """
+
+    at: float
+    created: str
+    first: int
+    handled: int
+
+    @property
+    def headroom(self) -> int:
+        """How many sequences can still be removed before the rule's next message."""
+        return max(self.handled + 1 - self.first, 0)
+
+
+def time_left(before: Edge, now: Edge) -> float | None:
+    """Seconds until the stream's first sequence passes the position, if both go on as between two looks.
+
+    Returns:
+        None where it comes no closer, or nothing is removed.
+    """
+    closer = (now.first - before.first) - (now.handled - before.handled)
+    if now.created != before.created or now.first <= before.first or closer <= 0 or now.at <= before.at:
+        return None
+    return now.headroom * (now.at - before.at) / closer
+
+
+def pause_after(pause: float, *, idle: bool) -> float:
+    """Seconds until the server is asked again.
 
     Args:
+        pause: how long the last pause was.
+        idle: whether nothing waits, and nothing was delivered since.
+    """
+    return min(max(2 * pause, _AGAIN_IDLE), _LONGEST_IDLE) if idle else _AGAIN
+
+
+class LagWatch:
+    """Keeps a rule's backlog in one stream true while nothing is delivered, and sees limits overtake it.
+
+    Args:
+        rule: the rule's name, for the log.
         link: the connection that holds the stream.
         reader: the reader of the stream.
         backlog: is updated.
     """
 
-    def __init__(self, link: Link, reader: Reader, backlog: Backlog) -> None:
+    def __init__(self, rule: str, link: Link, reader: Reader, backlog: Backlog) -> None:
+        self._rule = rule
+        self._removes = True  # whether limits may remove messages of the stream
+        self._edge: Edge | None = None
+        self._pace = Pace(60.0)
         self._link = link
         self._reader = reader
         self._backlog = backlog
@@ -95,19 +156,52 @@ class LagWatch:
     async def run(self) -> None:
         """Watch, until cancelled."""
         loop, backlog = asyncio.get_running_loop(), self._backlog
-        heard, batches, asked = loop.time(), backlog.batches, -_AGAIN_IDLE
+        heard, batches, asked, looked = loop.time(), backlog.batches, -_AGAIN_IDLE, -_AGAIN_IDLE
+        pause = _AGAIN
         while True:
             now = loop.time()
             if backlog.batches != batches:
-                heard, batches = now, backlog.batches
+                heard, batches, pause = now, backlog.batches, _AGAIN
             known = backlog.messages is not None
-            pause = _AGAIN_IDLE if backlog.messages == 0 else _AGAIN
             if (now - heard >= _QUIET or not known) and now - asked >= pause:
                 asked = now
                 await self._look()
+                # Five hundred rules that have nothing to do must not keep a server busy.
+                pause = pause_after(pause, idle=backlog.messages == 0 and backlog.batches == batches)
             elif not self._link.client.is_connected and now - heard >= _QUIET:
                 backlog.unknown()
+                pause = _AGAIN
+            # While nothing waits, nothing that the rule needs can be removed.
+            if self._removes and (backlog.messages or self._edge is None) and now - looked >= _AGAIN_IDLE:
+                looked = now
+                await self._look_at_first(now)
             await asyncio.sleep(_LOOK)
+
+    async def _look_at_first(self, now: float) -> None:
+        """See how far the stream's first sequence is away from the position."""
+        at = self._reader.standpoint
+        if at is None or not self._permitted or not self._link.client.is_connected:
+            return
+        with contextlib.suppress(BridgeError, OSError, nats_py.errors.Error):
+            info = await self._link.api.request(f"STREAM.INFO.{at.stream}", patience=0)
+            self._removes = info["config"].get("retention", "limits") == "limits"
+            at = self._reader.standpoint
+            if at is None or not self._removes:
+                return
+            edge = Edge(now, str(info["created"]), int(info["state"]["first_seq"]), at.handled)
+            before, self._edge = self._edge, edge
+            self._backlog.headroom = edge.headroom
+            left = time_left(before, edge) if before is not None else None
+            if left is not None and left < _NEAR and self._backlog.messages and self._pace.due():
+                _log.warning(
+                    "rule.removal_near",
+                    rule=self._rule,
+                    stream=at.stream,
+                    position=edge.handled,
+                    first_sequence=edge.first,
+                    seconds=round(left, 1),
+                    meaning="the stream's limits remove messages faster than the rule takes them; it will miss some",
+                )
 
     async def _look(self) -> None:
         backlog, asked_ns = self._backlog, time.time_ns()

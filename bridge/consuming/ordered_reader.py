@@ -122,6 +122,8 @@ class Intake:
         self._gap_after: int | None = None  # sequences after this one are missing, and nothing was delivered since
         self._closing = False
         self._done = 0
+        self._tells_arrival = False  # whether the consumer waits for that
+        self._newest = b""  # what the newest message of such a consumer is acknowledged by
 
     async def open(self, handled: int, created: str) -> None:
         """Start delivering what follows stream sequence `handled`; `created` identifies the stream.
@@ -232,13 +234,24 @@ class Intake:
             await consumer.delete()
             await consumer.create(self.handled)
 
-    async def end_at_once(self) -> None:
-        """Stop and leave the consumer as it is: another replica may read through it by now."""
+    async def end_at_once(self) -> int:
+        """Stop and leave the consumer as it is: another replica may read through it by now.
+
+        Returns:
+            How many messages have arrived, or are missing before one that has, and were not delivered.
+        """
         self.link.forget(self._disconnected, self._reconnected, self._refused)
         await end_tasks(self._watcher, self._worker)
+        batches = [item for item in self._queue if isinstance(item, list)]
+        left = 0
+        if batches and self._opening:
+            left = sum(map(len, batches))  # its own numbers are not known yet
+        elif batches:
+            left = max(AckReply.parse(batches[-1][-1][1]).consumer_sequence + 1 - self._next, 0)
         self._queue.clear()
         if self._subscription is not None:
             await self._subscription.release()
+        return left
 
     @property
     def has_work(self) -> bool:
@@ -273,6 +286,9 @@ class Intake:
 
     def _on_batch(self, batch: list[Delivered]) -> None:
         self._heard = asyncio.get_running_loop().time()
+        if self._tells_arrival:
+            self._newest = batch[-1][1]
+            self._tell_arrival()
         if self._worker is not None:
             self._queue.append(batch)
             return
@@ -286,6 +302,8 @@ class Intake:
 
     def _on_control(self, reply: bytes, block: bytes) -> None:
         self._heard = asyncio.get_running_loop().time()
+        if self._tells_arrival:
+            self._tell_arrival()  # once more: it may have gone with a connection
         if self._worker is not None:
             self._queue.append((reply, block))
             return
@@ -296,6 +314,11 @@ class Intake:
             return
         if waiting is not None:
             self._work(waiting)
+
+    def _tell_arrival(self) -> None:
+        """Let the server send more: all that such an acknowledgement means to a consumer without a position."""
+        if self._newest and self.link.client.is_connected:
+            self.link.client.write_raw(b"PUB %b 0\r\n\r\n" % self._newest)
 
     def _take(self, batch: list[Delivered]) -> Awaitable[None] | None:
         first = AckReply.parse(batch[0][1])
@@ -459,7 +482,9 @@ class Intake:
             self._next = int(state["consumer_seq"]) + 1
             delivered = info["delivered"]
         else:
+            self._newest = b""
             await self.consumer.create(self.handled)
+            self._tells_arrival = self.plan.position == "none" and self.consumer.limit is not None
             self._next = 1
             delivered = {"consumer_seq": 0, "stream_seq": 0}
         self._heard = asyncio.get_running_loop().time()
@@ -470,6 +495,10 @@ class Intake:
 
     def _disconnected(self) -> None:
         self.attached = False
+        if self.plan.position == "none" and self._subscription is not None and not self.consumer.is_within_limit:
+            # Or the old consumer would send too much again as soon as the connection is back.
+            self._subscription.forget()
+            self._subscription = None
 
     def _reconnected(self) -> None:
         self._counters.reconnects += 1
@@ -478,7 +507,10 @@ class Intake:
     def _refused(self, text: str) -> None:
         """Fail the rule: without an answer to flow control, or with a fixed position, deliveries would never resume."""
         subject = refused_publication(text)
-        for prefix in (f"$JS.FC.{self.plan.stream}.", f"$JS.ACK.{self.plan.stream}."):
+        prefixes = [f"$JS.FC.{self.plan.stream}."]
+        if self.plan.position == "confirmed":
+            prefixes.append(f"$JS.ACK.{self.plan.stream}.")
+        for prefix in prefixes:
             if subject.startswith(prefix.lower().encode()):
                 self._failed(
                     RuleRefusedError(
@@ -494,7 +526,8 @@ class Intake:
                 async with asyncio.timeout(replay.HEARTBEAT):
                     await self._look.wait()
             except TimeoutError:
-                if not self._is_silent:
+                self.link.api.delivery_limit.look(asyncio.get_running_loop().time())
+                if not self._is_silent and self.consumer.is_within_limit:
                     continue
             self._look.clear()
             await self.link.connected()
@@ -535,6 +568,8 @@ class Intake:
         plan, consumer = self.plan, self.consumer
         # Another replica may have taken over; then this run ends, and must not report a failure.
         await self._gate.opened()
+        if self._subscription is None:
+            await self._listen()
         stream = await settled_stream(self.link.api, plan.stream, self.handled, self._created)
         last = int(stream["state"]["last_seq"])
         if stream["created"] != self._created:
@@ -567,6 +602,8 @@ class Intake:
                 if self._is_silent and not info.get("push_bound"):
                     self._log.warning("intake.unbound", consumer=consumer.name)
                     await self._listen_again()
+                if not consumer.is_within_limit:
+                    await consumer.keep_limit(info)
                 self._heard = asyncio.get_running_loop().time()
                 return
             self._counters.recreated_consumers += 1
@@ -583,9 +620,12 @@ class Intake:
         # An ephemeral consumer lives on one server of a cluster.
         try:
             info = await consumer.info(patience=0)
-            if info is None or int(info["delivered"]["consumer_seq"]) >= self._next - 1:
+            if info is not None and not (consumer.is_within_limit and consumer.delivers_here(info)):
+                reason = "it sends more or less ahead than the connection takes"
+            elif info is None or int(info["delivered"]["consumer_seq"]) >= self._next - 1:
                 return info
-            reason = "its server has started again, and it begins where it began before"
+            else:
+                reason = "its server has started again, and it begins where it began before"
             await consumer.delete()
         except ApiError as error:
             reason = str(error)  # no server answers for it while that one is down, though others serve the stream

@@ -17,16 +17,22 @@ from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.errors import ApiError
 from nats_bridge.transforms import header_block
 
-__all__ = ["HEARTBEAT", "Replay", "ephemeral_config", "filter_members"]
+__all__ = ["HEARTBEAT", "LATE_ACK", "Replay", "ephemeral_config", "filter_members"]
 
 HEARTBEAT = 2.0  # seconds between two heartbeats of an idle consumer
+LATE_ACK = 3600 * 10**9  # nanoseconds; missing messages are read again at once, so this is only a last resort
 _SILENT_BEATS = 3  # without a message, after which a replay's consumer counts as lost, or as finished
 _LOST = "deliveries of a replay were lost: the connection broke"
 _UNHEARD = "the consumer of a replay does not receive flow control answers"
 
 
-def ephemeral_config(inbox: str, *, filters: Sequence[str], headers_only: bool, direct: bool) -> Json:
-    """The configuration that all our ephemeral consumers share: push, no acks, flow control, heartbeats."""
+def ephemeral_config(
+    inbox: str, *, filters: Sequence[str], headers_only: bool, direct: bool, limit: int | None = None
+) -> Json:
+    """The configuration that all our ephemeral consumers share: push, flow control, heartbeats.
+
+    No acknowledgements, unless they limit how many messages are sent ahead; direct consumers know none.
+    """
     config: dict[str, Any] = {
         "deliver_subject": inbox,
         "ack_policy": "none",
@@ -41,6 +47,8 @@ def ephemeral_config(inbox: str, *, filters: Sequence[str], headers_only: bool, 
     config |= filter_members(filters)
     if headers_only:
         config["headers_only"] = True
+    if limit is not None and not direct:
+        config |= {"ack_policy": "all", "ack_wait": LATE_ACK, "max_ack_pending": limit}
     if direct:
         # The sooner the server removes a lost one, the fewer messages it keeps.
         config |= {"direct": True, "inactive_threshold": 1_000_000_000}
@@ -137,8 +145,12 @@ class Replay:
         subscription = await client.subscribe_batches(
             inbox, arrived.put_nowait, lambda reply, block: arrived.put_nowait((reply, block))
         )
-        config = ephemeral_config(inbox, filters=self.filters, headers_only=self.headers_only, direct=self.direct)
-        name = ""
+        limit = self.api.delivery_limit.messages
+        config = ephemeral_config(
+            inbox, filters=self.filters, headers_only=self.headers_only, direct=self.direct, limit=limit
+        )
+        limited = config["ack_policy"] == "all"
+        name, newest, pending = "", b"", 0
         try:
             created = await self.api.create_ephemeral(self.stream, config | policy)
             name = created["name"]
@@ -155,6 +167,8 @@ class Replay:
                     answer = reply or stalled
                     if answer and client.is_connected:
                         client.write_raw(b"PUB %b 0\r\n\r\n" % answer)
+                    if limited and newest and client.is_connected:
+                        client.write_raw(b"PUB %b 0\r\n\r\n" % newest)
                     delivered = header_block.read(block, b"Nats-Last-Consumer")
                     if delivered is None:
                         continue
@@ -163,14 +177,17 @@ class Replay:
                     # A slow server may still have messages for us; they may also be deleted by now.
                     quiet += 1
                     if quiet == _SILENT_BEATS:
-                        if stalled:
+                        if stalled or (limited and pending):
                             raise self._broken(_UNHEARD)
                         return
                     continue
                 end = AckReply.parse(item[-1][1])
                 if end.consumer_sequence != seen + len(item):
                     raise self._broken(_LOST)
-                seen, quiet = end.consumer_sequence, 0
+                seen, quiet, pending = end.consumer_sequence, 0, end.pending
+                if limited and client.is_connected:
+                    newest = item[-1][1]
+                    client.write_raw(b"PUB %b 0\r\n\r\n" % newest)
                 yield item
                 if end.pending == 0:
                     return

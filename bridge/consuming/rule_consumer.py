@@ -40,6 +40,7 @@ TAKEOVER = 3.0
 """Seconds until the server must have noticed that another process has ended."""
 
 _POLL = 0.05  # seconds between two requests for what the server has not noticed yet
+_MOST_UNCONFIRMED = 1_000_000  # messages
 _FILTERS = ("metadata", "filter_subject", "filter_subjects")  # members of an answer that a request must not hold
 _ACK_POLICY = {"none": "none", "sent": "none", "confirmed": "all", "acknowledged": "explicit"}
 _ACK_WAIT = 60  # seconds until a message whose acknowledgement was lost comes again
@@ -124,6 +125,7 @@ class RuleConsumer:
     Attributes:
         inbox: where it delivers; set before `take_over` and `create`.
         name: its name on the server, empty before there is one.
+        limit: how many messages it sends ahead of acknowledgements; None for any number.
     """
 
     def __init__(self, api: JetStreamApi, plan: ConsumerPlan, gate: Gate = ALWAYS_OPEN) -> None:
@@ -134,7 +136,19 @@ class RuleConsumer:
         self._delivered_to = ""  # the inbox that the durable consumer was given last
         self.inbox = ""
         self.name = ""
+        self.limit: int | None = None
         self._api = api
+
+    @property
+    def is_within_limit(self) -> bool:
+        """Whether it sends as many messages ahead as its connection takes."""
+        return self.limit == self._limit_of_connection
+
+    @property
+    def _limit_of_connection(self) -> int | None:
+        if self.plan.position == "sent" or self.plan.direct:
+            return None  # the position of the one is what was sent; the other knows no acknowledgements
+        return self._api.delivery_limit.messages
 
     async def position(self) -> int | None:
         """Return the stream sequence up to which an existing durable consumer is done; None if there is none of ours.
@@ -269,8 +283,13 @@ class RuleConsumer:
         """Create a consumer that delivers what follows stream sequence `handled` to the inbox."""
         plan = self.plan
         config = replay.ephemeral_config(
-            self.inbox, filters=plan.filters, headers_only=plan.headers_only, direct=plan.direct
+            self.inbox,
+            filters=plan.filters,
+            headers_only=plan.headers_only,
+            direct=plan.direct,
+            limit=self._limit_of_connection,
         )
+        self.limit = self._limit_of_connection
         config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": handled + 1}
         config["description"] = f"{plan.owner}{plan.description}"[:4000]
         if plan.position == "none":
@@ -283,10 +302,12 @@ class RuleConsumer:
             "ack_policy": _ACK_POLICY[plan.position],
         }
         if plan.position == "confirmed":
-            # Missing deliveries are read again at once, so the server's own redelivery is only a last resort.
-            config |= {"ack_wait": 3600 * 10**9, "max_ack_pending": 1_000_000}
+            config |= {"ack_wait": replay.LATE_ACK, "max_ack_pending": self.limit or _MOST_UNCONFIRMED}
         elif plan.position == "acknowledged":
-            config |= {"ack_wait": _ACK_WAIT * 10**9, "max_ack_pending": plan.max_pending}
+            config |= {
+                "ack_wait": _ACK_WAIT * 10**9,
+                "max_ack_pending": min(self.limit or plan.max_pending, plan.max_pending),
+            }
         if plan.work_queue:
             config["deliver_policy"] = "all"
             del config["opt_start_seq"]
@@ -303,6 +324,10 @@ class RuleConsumer:
         if self._marked:
             await self._api.delete_consumer(plan.stream, marker_name(plan.durable_name), gate=self._gate)
             self._marked = False
+
+    async def keep_limit(self, info: Json) -> None:
+        """Let the durable consumer, `CONSUMER.INFO` of which is given, send ahead what its connection takes."""
+        await self._api.create_durable(self.plan.stream, self._bound(info["config"]), gate=self._gate)
 
     async def info(self, *, patience: float | None = None) -> Json | None:
         """Return `CONSUMER.INFO`; None if it does not exist; `patience` as in `JetStreamApi.request`."""
@@ -343,6 +368,9 @@ class RuleConsumer:
         bound.pop("headers_only", None)
         bound |= {"deliver_subject": self.inbox, "idle_heartbeat": int(replay.HEARTBEAT * 1e9)}
         bound |= replay.filter_members(self.plan.filters)
+        self.limit = self._limit_of_connection
+        if self.plan.position == "confirmed":
+            bound["max_ack_pending"] = self.limit or _MOST_UNCONFIRMED
         if self.plan.headers_only:
             bound["headers_only"] = True
         return bound

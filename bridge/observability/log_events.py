@@ -84,7 +84,17 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "error", "A server refused a reconnect: credentials or TLS. The sidecar keeps trying.", ("reason",)
     ),
     "connection.error": LogEvent("warning", "An error occurred on a connection.", ("error",)),
+    "connection.slow_consumer": LogEvent(
+        "warning",
+        "The server ended a connection soon after it was established, as a slow consumer's: consumers send less ahead.",
+        ("messages",),
+    ),
     # -- a rule's life
+    "rule.removal_near": LogEvent(
+        "warning",
+        "A source's limits come close to the position: at this pace they remove messages that the rule has not taken.",
+        ("position", "first_sequence", "seconds"),
+    ),
     "rule.ready": LogEvent(
         "info",
         "A rule is running.",

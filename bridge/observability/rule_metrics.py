@@ -62,11 +62,14 @@ class Backlog:
         messages: how many wait; None while that is not known.
         since_ns: all of them were stored since, nanoseconds since 1970; 0 while that is not known.
         batches: the number of batches so far.
+        headroom: how many sequences the stream's limits can still remove before the rule's next message, when last
+            polled; None where that is unknown, or no limit removes anything.
     """
 
     messages: int | None = None
     since_ns: int = 0
     batches: int = 0
+    headroom: int | None = None
 
     def seconds(self, now_ns: int) -> float:
         """How old the next message can be at most; 0 where none is waiting."""
@@ -219,6 +222,15 @@ class Measures:
             ages.append(max(now_ns - in_flight.oldest_ns, 0) / 1e9)
         oldest = max(ages, default=0.0)
         return oldest if oldest or (ages and not has_unknown) else None
+
+    def headroom(self) -> int | None:
+        """How many sequences limits can remove from one of the rule's streams until they remove what it has not taken.
+
+        Returns:
+            That of the stream where these are fewest; None where there is none whose limits remove anything.
+        """
+        known = [backlog.headroom for backlog in tuple(self._backlogs) if backlog.headroom is not None]
+        return min(known, default=None)
 
     def seconds_since_progress(self) -> float | None:
         """Since something was brought to its end; None if nothing was yet."""

@@ -9,6 +9,7 @@ __all__ = [
     "ANY_STREAM",
     "Need",
     "Way",
+    "acknowledgement",
     "api_subject",
     "flow_control",
     "listen",
@@ -61,6 +62,11 @@ def api_subject(request: str, *tokens: str) -> str:
 def flow_control(stream: str) -> str:
     """The subject on which flow control of deliveries is answered."""
     return f"$JS.FC.{stream}.>"
+
+
+def acknowledgement(stream: str) -> str:
+    """Where messages of any consumer of a stream are acknowledged, also of those whose names the server chooses."""
+    return f"$JS.ACK.{stream}.>"
 
 
 def stream_created(connection: str, stream: str, *, rule: str) -> Need:

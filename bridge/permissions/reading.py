@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nats_bridge.bridge.consuming.rule_consumer import marker_name
-from nats_bridge.bridge.permissions.need import Need, api_subject, flow_control, stream_created, write
+from nats_bridge.bridge.permissions.need import Need, acknowledgement, api_subject, flow_control, stream_created, write
 
 __all__ = ["durable_consumer", "existing", "passing_consumers", "replays"]
 
@@ -29,6 +29,13 @@ def replays(connection: str, stream: str, *, rule: str) -> Iterator[Need]:
     """For reading parts of a stream by consumers whose names the server chooses."""
     yield write(connection, api_subject("CONSUMER.CREATE", stream), f"reads stream {stream}", rule=rule)
     yield write(connection, flow_control(stream), "says that deliveries have arrived", rule=rule)
+    yield write(
+        connection,
+        acknowledgement(stream),
+        "asks for less at a time from a server that disconnects it as a slow consumer",
+        rule=rule,
+        without="such a server disconnects it again and again",
+    )
     yield write(
         connection,
         api_subject("CONSUMER.DELETE", stream, "*"),

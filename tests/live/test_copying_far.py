@@ -9,11 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from benchmarks.far_wire import FarWire
 from nats_bridge.bridge.app.sidecar import Sidecar
 from nats_bridge.bridge.kinds.copying import left_out, resuming
 from nats_bridge.bridge.kinds.copying import tail_reader as target_tail
+from nats_bridge.bridge.kinds.copying.message_ids import entry_key
+from nats_bridge.bridge.kinds.copying.resume_point import Resume
+from nats_bridge.bridge.kinds.copying.resuming import Resuming
+from nats_bridge.bridge.kinds.copying.run import CopyRun
+from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.bridge.kinds.copying.window import LEAST
 from nats_bridge.native_servers import NativeCluster, SharedServers
 from tests.live.answered_load import answered_load
@@ -183,6 +189,45 @@ async def test_a_copy_that_was_left_out_far_behind_the_newest_is_made(
         counted = bridge.runs[0].counters.as_dict()
     assert await here.origin_sequences() == [*order, lost, end + 1]
     assert counted["out_of_order"] == 1
+
+
+@pytest.mark.parametrize("is_half", [False, True], ids=["everything", "every other message"])
+async def test_what_a_round_left_out_behind_its_last_confirmation_is_counted_and_logged(
+    is_half: bool, newest_version: str, servers: SharedServers, raw_peer: OpenPeer, unique_name: Callable[[str], str]
+) -> None:
+    url = await servers.url(newest_version)
+    here = await Copies.make(await raw_peer(url), unique_name("late"), target=FORGETFUL)
+    for number in range(1, 13):
+        await here.peer.store(f"{here.name}.{'odd' if number % 2 else 'even'}".encode(), b"%d" % number)
+    entry = {}
+    if is_half:
+        entry = {"subject_transforms": [{"src": f"{here.name}.odd", "dest": f"{here.target}.odd"}]}
+    order = [number for number in range(1, 13) if number % 2 or not is_half]
+    copied, confirmed = len(order), order[3]
+    del order[4]
+    await arranged(here, url, copied, order, entry)
+    there = frozenset(number for number in order if number > confirmed)
+    async with running(settings_for(url, here.rule(entry=entry))) as bridge:
+        await here.holds(copied)
+        (run,) = bridge.runs
+        assert isinstance(run, CopyRun)
+        plan, api = run.plans[0], bridge.links["default"].api
+        resuming = Resuming(plan, api, api)
+        infos = await api.stream_info(here.target), await api.stream_info(here.name)
+        key = entry_key(plan.sourcing, str(infos[1]["created"]))
+        target = Target.of(infos[0], newest_version)
+        last = target_last = int(infos[0]["state"]["last_seq"]) - 1  # without what this sidecar has made of the hole
+
+        async def position() -> Resume:
+            return await resuming.position(key, target, last, *infos, plan.filters)
+
+        await position()  # the streams are known from here on
+        with capture_logs() as logs:
+            resuming.remember(confirmed, target_last, 0)
+            assert await position() == Resume(confirmed, there, missing=1)
+            assert await position() == Resume(confirmed, there)
+    (entry_logged,) = [entry for entry in logs if entry["event"] == "copying.incomplete"]
+    assert entry_logged["missing"] == 1
 
 
 @pytest.mark.usefixtures("looks_at_few")

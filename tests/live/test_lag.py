@@ -12,6 +12,7 @@ from typing import Any
 import promql_parser
 import pytest
 import yaml
+from structlog.testing import capture_logs
 
 from nats_bridge.bridge.app.sidecar import Sidecar
 from nats_bridge.bridge.client.jetstream_api import JetStreamApi
@@ -234,3 +235,30 @@ async def test_what_waits_behind_a_sequence_is_counted(
     assert await api.next_message(name, ">", 6) == await api.next_message(name, f"{name}.*", 7)
     assert await api.next_message(name, ">", 11) is None
     assert (await peer.api(f"CONSUMER.NAMES.{name}"))["total"] == 0
+
+
+async def test_limits_that_come_close_to_the_position_are_reported_before_they_pass_it(
+    newest_version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+) -> None:
+    with native_server(newest_version) as source, native_server(newest_version) as target:
+        peer = await raw_peer(source.url)
+        here = await Copies.make(peer, "S", target_peer=await raw_peer(target.url), origin={"max_msgs": 200})
+        connections = {"default": {"servers": [target.url]}, "there": {"servers": [source.url]}}
+        rule = here.rule(entry={"from": "there"})
+        with capture_logs() as logs:
+            async with running(settings_for("", rule, connections=connections)) as bridge:
+                (seat,) = bridge.seats
+                for _ in range(100):
+                    await peer.store(b"S.s")
+                await until(lambda: seat.measures.totals()["received"] == 100 and seat.measures.in_flight() == 0)
+                with stopped(target):
+                    for _ in range(120):
+                        await peer.store(b"S.s")  # the first 20 are removed
+                    await until(lambda: seat.measures.headroom() == 80)
+                    for _ in range(5):
+                        await peer.store(b"S.s")
+                    await until(lambda: seat.measures.headroom() == 75)
+        told = next(entry for entry in logs if entry["event"] == "rule.removal_near")
+        assert (told["rule"], told["stream"]) == ("rule", "S")
+        assert told["seconds"] > 0, "before they have passed it"
+        assert told["first_sequence"] <= told["position"] == 100

@@ -14,7 +14,7 @@ from nats_bridge.bridge.kinds.copying import publisher
 from nats_bridge.native_servers import NativeServer, SharedServers
 from tests.live.copies import Copies, record_of
 from tests.live.cut_wire import cut_wire
-from tests.live.raw_messages import OpenPeer
+from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecar_process import Load, Scene, Seen
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
@@ -29,6 +29,7 @@ ACCOUNT_LIMIT = f"""
 accounts {{A: {{jetstream: {{max_file: {ROOM}, max_mem: 10MB}}, users: [{{user: a, password: a}}]}}}}
 no_auth_user: a
 """
+LITTLE_PENDING = "max_payload: 50000\nmax_pending: 100000"  # bytes; without a limit, consumers begin with 2 MiB
 SERVER_LIMIT = f"jetstream: {{max_memory_store: {ROOM}, max_file_store: 10MB}}"
 
 
@@ -134,6 +135,60 @@ async def test_a_limit_that_a_running_server_lowers_keeps_back_only_what_exceeds
             assert bridge.error is None
         assert await here.origin_sequences() == [number for number in range(1, 31) if number % 3]
         assert sorted(set(seen.sequences)) == [number for number in range(1, 31) if number % 3]
+
+
+async def test_copies_make_progress_where_the_server_disconnects_slow_consumers_early(
+    twin_version: str, native_server: Servers, raw_peer: OpenPeer
+) -> None:
+    async with native_server(twin_version, config=LITTLE_PENDING) as server:
+        here = await Copies.make(await raw_peer(server.url), "S")
+        await _fill(here.peer)
+        with capture_logs() as logs:
+            async with running(settings_for(server.url, here.rule())) as bridge:
+                (run,) = bridge.runs
+                await here.holds(MESSAGES)
+                limit = bridge.links["default"].api.delivery_limit
+                assert limit.messages is not None
+                await until(lambda: run.ready)
+                counted = run.counters.as_dict()
+                assert (counted["copied"], counted["duplicates"], counted["rejected"]) == (MESSAGES, 0, 0)
+        assert (await here.state())["messages"] == MESSAGES
+        limits = [entry["messages"] for entry in logs if entry["event"] == "connection.slow_consumer"]
+        assert limits == sorted(set(limits), reverse=True)
+
+
+async def test_a_position_moves_on_where_the_server_disconnects_slow_consumers_early(
+    newest_version: str, native_server: Servers, raw_peer: OpenPeer
+) -> None:
+    async with native_server(newest_version, config=LITTLE_PENDING) as server:
+        peer = await raw_peer(server.url)
+        await peer.create_stream(name="S", subjects=["S.>"])
+        await _fill(peer)
+        rule = {
+            "name": "rule",
+            "stream": "S",
+            "start": "first",
+            "delivery": "at_least_once",
+            "republish": {"src": "S.>", "dest": "bridge.>"},
+        }
+        async with running(settings_for(server.url, rule)) as bridge:
+            (run,) = bridge.runs
+            await until(lambda: run.counters.received == MESSAGES)
+            # What the server sends from now on is limited as well.
+            asks = bridge.links["default"].api.delivery_limit.messages
+
+            async def limited() -> bool:
+                info = await peer.api("CONSUMER.INFO.S.nats-bridge_rule")
+                return bool(info["config"]["max_ack_pending"] == asks)
+
+            await until(limited)
+            await until(lambda: run.position == MESSAGES)
+            assert run.counters.lost == 0
+
+
+async def _fill(peer: RawPeer) -> None:
+    for number in range(MESSAGES):
+        await peer.store(b"S.s", b"%06d" % number + b"x" * 2000)
 
 
 async def _reload(server: NativeServer, config: str, raw_peer: OpenPeer) -> None:

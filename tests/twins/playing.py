@@ -46,7 +46,7 @@ async def pair(version: str) -> AsyncIterator[Pair]:
     async with NativeServer(version) as near, NativeServer(version) as far:
         peers = await RawPeer.connect(near.url), await RawPeer.connect(far.url)
         for peer in peers:
-            # Of the last stream a server removes the folder of all, while the next one is created in it (10049; 2.12.15).
+            # With its last stream a server removes the folder of all, also under a new one (10049; seen on 2.12.15).
             await peer.create_stream(name="stays", subjects=["stays"])
         try:
             yield Pair(version, (near.url, far.url), peers)

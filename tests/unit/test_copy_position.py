@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from nats_bridge.bridge.kinds.copying.resume_point import (
     OriginMessage,
     Resume,
+    behind_confirmed,
     compare,
     identity_changed,
     of_this_origin,
@@ -251,3 +252,21 @@ def test_copies_with_ids_of_elsewhere_are_kept_unless_their_record_leaves_open_w
     # The records of 2.9 name the stream only: here the id tells that it is another entry's copy.
     open_record = StoredCopy(b"s.2", CREATED + 1, SourceRecord(b"S", 2), inherited.message_id)
     assert of_this_origin([copy(1), open_record], KEY, CREATED) == (copy(1),)
+
+
+def test_behind_what_is_confirmed_each_hole_is_reported_once() -> None:
+    copies = [copy(n) for n in (9, 10, 12, 15, 16)]
+    newer = [one for one in copies if one.record.sequence > 10]
+    found = compared(newer, origin(11, 12, 14, 15, 16))  # 13 is deleted there, or not selected by the entry
+    resume = behind_confirmed(10, copies, found, ())
+    assert resume == Resume(10, frozenset({12, 15, 16}), missing=2)
+    assert resume.left_out == {11, 14}
+    assert behind_confirmed(10, copies, found, resume.left_out).missing == 0
+    further = compared([*newer, copy(18)], origin(11, 12, 14, 15, 16, 17, 18))
+    assert behind_confirmed(10, [*copies, copy(18)], further, resume.left_out).missing == 1
+
+
+def test_behind_what_is_confirmed_nothing_is_missing_where_the_target_replaced_it() -> None:
+    held = {11: message(11, b"s.x"), 12: message(12, b"s.x")}
+    found = compared([copy(12, b"s.x")], held, forgets=True)
+    assert behind_confirmed(10, [copy(12, b"s.x")], found, ()) == Resume(10, frozenset({12}))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 
 __all__ = ["AdvisoriesCounters"]
 
@@ -49,4 +49,4 @@ class AdvisoriesCounters:
 
     def as_dict(self) -> dict[str, int]:
         """All counts by name."""
-        return asdict(self)
+        return {counter.name: getattr(self, counter.name) for counter in fields(self)}

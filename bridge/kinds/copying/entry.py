@@ -252,7 +252,7 @@ class CopyEntry:
 
     async def watch(self) -> None:
         """See how much waits in the origin, until cancelled."""
-        await LagWatch(self._origin, self, self._backlog).run()
+        await LagWatch(self.plan.rule, self._origin, self, self._backlog).run()
 
     async def _live(self) -> None:
         try:

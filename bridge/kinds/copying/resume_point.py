@@ -14,11 +14,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy
 
-__all__ = ["OriginMessage", "Resume", "compare", "identity_changed", "is_of", "of_this_origin"]
+__all__ = [
+    "OriginMessage",
+    "Resume",
+    "behind_confirmed",
+    "compare",
+    "identity_changed",
+    "is_of",
+    "of_this_origin",
+]
 
 
 _EVERYTHING = b">"
@@ -49,6 +57,7 @@ class Resume:
         missing: how many messages before the newest copy are not in the target.
         foreign: how many copies are of messages that the origin lost.
         assumed: how many messages are not in the target and are taken for deleted there.
+        left_out: which messages before the newest copy are not in the target.
     """
 
     handled: int
@@ -56,6 +65,7 @@ class Resume:
     missing: int = 0
     foreign: int = 0
     assumed: int = 0
+    left_out: frozenset[int] = field(default=frozenset(), compare=False)
 
 
 def identity_changed(copies: Sequence[StoredCopy], key: bytes, created_ns: int) -> bool:
@@ -145,11 +155,27 @@ def compare(
         else:
             missing.append(sequence)
     handled = min(missing) - 1 if missing else highest
-    left_out = set(missing)
+    left_out = frozenset(missing)
     there = frozenset(
         sequence for sequence in {*origin, *present} if handled < sequence <= highest and sequence not in left_out
     )
-    return Resume(handled, there, len(missing), foreign, assumed)
+    return Resume(handled, there, len(missing), foreign, assumed, left_out)
+
+
+def behind_confirmed(confirmed: int, copies: Sequence[StoredCopy], found: Resume, counted: Collection[int]) -> Resume:
+    """Where to resume behind what the target has confirmed, whatever it has removed since.
+
+    Args:
+        confirmed: the origin's sequence up to which it has confirmed everything.
+        copies: the newest copies.
+        found: what comparing those behind `confirmed` with the origin says.
+        counted: sequences that an earlier round has reported as missing.
+
+    Returns:
+        What to do; `missing` counts what was not reported before.
+    """
+    there = frozenset(copy.record.sequence for copy in copies if copy.record.sequence > confirmed)
+    return Resume(confirmed, there, missing=len(found.left_out - set(counted)), left_out=found.left_out)
 
 
 def is_of(copy: StoredCopy, message: OriginMessage) -> bool:

@@ -21,6 +21,7 @@ from nats_bridge.bridge.kinds.copying.message_ids import CopyId
 from nats_bridge.bridge.kinds.copying.resume_point import (
     OriginMessage,
     Resume,
+    behind_confirmed,
     compare,
     identity_changed,
     of_this_origin,
@@ -59,6 +60,7 @@ class Resuming:
         self._target = target
         self._streams: tuple[bytes, str] = (b"", "")  # the entry's key and the target's creation time
         self._confirmed = (0, 0)  # the origin's sequence up to which all is stored, and the target's then
+        self._told: frozenset[int] = frozenset()  # what is confirmed to be left out behind that, and was reported
         self._widest = 0  # the widest window of our own so far, in messages
         self._log = _log.bind(rule=plan.rule, stream=plan.stream, origin=plan.source.name)
 
@@ -96,10 +98,13 @@ class Resuming:
         copies = of_this_origin(tail.copies, key, created_ns)
         trusted = known == self._streams and confirmed[0] and last >= confirmed[1]
         if trusted and await self._origin_holds(key, copies, origin_info):
-            # The target is what it was, so what it has confirmed is or was there, whatever became of it since.
+            # The target is what it was, so what it has confirmed is or was there, even if it was removed since.
             self._confirmed = confirmed
-            there = frozenset(c.record.sequence for c in copies if c.record.sequence > confirmed[0])
-            return Resume(min(confirmed[0], int(origin_info["state"]["last_seq"])), there)
+            resume = await self._behind_confirmed(confirmed[0], target, replace(tail, copies=copies), filters)
+            self._told = resume.left_out
+            self._report(resume)
+            return replace(resume, handled=min(confirmed[0], int(origin_info["state"]["last_seq"])))
+        self._told = frozenset()
         if not copies:
             return Resume(await self._first_position(target_info, origin_info))
         if known[0] == key and known[1] != target.created:
@@ -126,6 +131,24 @@ class Resuming:
                 messages=resume.assumed,
                 meaning="not in the target, which has lost messages there: deleted by somebody, or never stored",
             )
+        self._report(resume)
+        return resume
+
+    async def _behind_confirmed(
+        self, confirmed: int, target: Target, tail: TargetTail, filters: tuple[str, ...]
+    ) -> Resume:
+        """What is missing between what is confirmed and the newest copy, which an interruption may have left out."""
+        newer = tuple(copy for copy in tail.copies if copy.record.sequence > confirmed)
+        highest = max((copy.record.sequence for copy in newer), default=confirmed)
+        if highest - confirmed == len(newer):
+            return behind_confirmed(confirmed, newer, Resume(highest), self._told)
+        sequences = confirmed + 1, highest
+        messages = await _origin_between(self._origin, self._plan.source.name, filters, self._plan.sourcing, *sequences)
+        # Whatever is not there now is sent again, so nothing is taken for deleted.
+        found = _compared_with(messages, target, replace(tail, copies=newer, has_gaps=False))
+        return behind_confirmed(confirmed, newer, found, self._told)
+
+    def _report(self, resume: Resume) -> None:
         if resume.missing or resume.foreign:
             self._log.warning(
                 "copying.incomplete",
@@ -133,7 +156,6 @@ class Resuming:
                 of_lost_messages=resume.foreign,
                 meaning="an interruption left copies out; they are made now, behind later ones",
             )
-        return resume
 
     async def copies(self, key: bytes, last: int, origin_info: Json, wanted: int) -> dict[int, StoredCopy]:
         """The newest copies of the present origin, by its sequences: where acknowledgements are the position.
@@ -294,36 +316,43 @@ async def compared(
     """
     messages: dict[int, OriginMessage] = {}
 
-    def resume(copies: Sequence[StoredCopy]) -> Resume:
-        return compare(
-            copies,
-            messages,
-            ids=tail.ids,
-            has_gaps=tail.has_gaps,
-            kept_per_subject=target.kept_per_subject,
-            remembered_since_ns=time.time_ns() - target.window_ns // 2,
-        )
+    async def named_by(copies: Sequence[StoredCopy]) -> dict[int, OriginMessage]:
+        sequences = [copy.record.sequence for copy in copies]
+        return await _origin_between(origin, name, filters, rule, min(sequences), max(sequences))
 
-    messages = await _origin_between(origin, name, filters, rule, tail)
-    found = resume(tail.copies)
+    messages = await named_by(tail.copies)
+    found = _compared_with(messages, target, tail)
     wide = behind is not None and tail.is_cut
     if wide and behind is not None:
         lowest = min(copy.record.sequence for copy in tail.copies)
         if found.missing or await behind.leaves_out(lowest):
             tail = await read(LOOKED_AT, False)
-            messages = await _origin_between(origin, name, filters, rule, tail)
-            found = resume(tail.copies)
-    return resume((await read(2 * (LOOKED_AT if wide else NEWEST), True)).copies) if found.missing else found
+            messages = await named_by(tail.copies)
+            found = _compared_with(messages, target, tail)
+    if not found.missing:
+        return found
+    further = await read(2 * (LOOKED_AT if wide else NEWEST), True)
+    return _compared_with(messages, target, replace(tail, copies=further.copies))
+
+
+def _compared_with(messages: dict[int, OriginMessage], target: Target, tail: TargetTail) -> Resume:
+    return compare(
+        tail.copies,
+        messages,
+        ids=tail.ids,
+        has_gaps=tail.has_gaps,
+        kept_per_subject=target.kept_per_subject,
+        remembered_since_ns=time.time_ns() - target.window_ns // 2,
+    )
 
 
 async def _origin_between(
-    origin: JetStreamApi, name: str, filters: tuple[str, ...], rule: Sourcing | Republish, tail: TargetTail
+    origin: JetStreamApi, name: str, filters: tuple[str, ...], rule: Sourcing | Republish, first: int, last: int
 ) -> dict[int, OriginMessage]:
-    """What the rule selects of the origin, from the first message that copies name to the last."""
-    sequences = [copy.record.sequence for copy in tail.copies]
+    """What the rule selects of the origin between two sequences, both included."""
     messages: dict[int, OriginMessage] = {}
     replay = Replay(origin, name, filters, headers_only=True)
-    async with contextlib.aclosing(replay.between(min(sequences), max(sequences))) as batches:
+    async with contextlib.aclosing(replay.between(first, last)) as batches:
         async for batch in batches:
             for subject, reply, block, _ in batch:
                 destination = rule.destination(subject)

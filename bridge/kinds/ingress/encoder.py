@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.transforms.destination import text_of
@@ -59,7 +59,7 @@ class IngressCounters:
 
     def as_dict(self) -> dict[str, int]:
         """All counts by name."""
-        return asdict(self)
+        return {counter.name: getattr(self, counter.name) for counter in fields(self)}
 
 
 class IngressLoop:

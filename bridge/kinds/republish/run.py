@@ -181,7 +181,8 @@ class RepublishRun(Run):
         await self._learn_removed(handled)
         await self._intake.open(handled, self._info["created"])
         self._tasks.append(asyncio.create_task(self._look_behind_gaps()))
-        self._tasks.append(asyncio.create_task(LagWatch(self._source, self._intake, self._backlog).run()))
+        watch = LagWatch(rule.name, self._source, self._intake, self._backlog)
+        self._tasks.append(asyncio.create_task(watch.run()))
         self._say_side_effects()
         if at_least_once and rule.durable and int(config.get("max_msgs_per_subject", -1)) > 0:
             self._log.warning(
@@ -249,7 +250,7 @@ class RepublishRun(Run):
 
     async def _cut(self) -> None:
         if self._intake is not None:
-            await self._intake.end_at_once()
+            self._delivery.give_up(await self._intake.end_at_once())
 
     async def _close(self) -> None:
         if self._intake is None:

@@ -108,7 +108,7 @@ class Listener:
         return web.json_response(self._state.status(history=request.query.get("history") != "no"))
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        text, content_type = self._state.exposition(request.headers.get("Accept", ""))
+        text, content_type = await self._state.metrics(request.headers.get("Accept", ""))
         return web.Response(body=text, headers={"Content-Type": content_type})
 
     # -- commands ----------------------------------------------------------------------------------------------------

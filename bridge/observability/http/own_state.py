@@ -5,6 +5,7 @@ Facts about time are RFC 3339 in UTC, or seconds where the name says `_s` or `se
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -64,6 +65,7 @@ class OwnState:
     def __init__(self, sidecar: Sidecar, wedged_after: float) -> None:
         self.watch = ProgressWatch(lambda: sidecar.seats, wedged_after)
         self._sidecar = sidecar
+        self._rendering = asyncio.Lock()
         self._began, self._began_at = datetime.now(UTC), time.monotonic()
 
     def startup(self) -> list[Check]:
@@ -111,6 +113,12 @@ class OwnState:
             "connections": [_connection(link) for link in sidecar.links.values()],
             "rules": [_rule(seat, wedged.get(seat.rule.name), history=history) for seat in sidecar.seats],
         }
+
+    async def metrics(self, accept: str) -> tuple[bytes, str]:
+        """The metrics as text, and its content type; `accept` is the request's header."""
+        # With many rules it takes a second or more, in which messages must not wait. One at a time is enough.
+        async with self._rendering:
+            return await asyncio.to_thread(self.exposition, accept)
 
 
 def _wedged_check(name: str, seconds: float) -> Check:

@@ -184,6 +184,12 @@ LAG_MESSAGES = _gauge(
     unit="{message}",
 )
 LAG_SECONDS = _gauge("lag_seconds", "How old the oldest message can be that is not done.", otel="lag.time", unit="s")
+HEADROOM = _gauge(
+    "headroom_messages",
+    "Sequences that a source's limits can remove before the rule's next message, when messages last waited.",
+    otel="headroom",
+    unit="{message}",
+)
 PROGRESS = _gauge(
     "progress_timestamp_seconds",
     "When something was last confirmed or dropped, in seconds since 1970; the start while nothing was.",
@@ -222,7 +228,7 @@ RELOADS = _counter(
 
 METRICS: tuple[Metric, ...] = (
     *(RECEIVED_MESSAGES, SENT_MESSAGES, RECEIVED_BYTES, SENT_BYTES, DROPPED, *FACTS.values(), EVENTS),
-    *(LAG_MESSAGES, LAG_SECONDS, PROGRESS, IN_FLIGHT, RULE_READY, RULE_STATE, LEADER, PUBLISH, END_TO_END),
+    *(LAG_MESSAGES, LAG_SECONDS, HEADROOM, PROGRESS, IN_FLIGHT, RULE_READY, RULE_STATE, LEADER, PUBLISH, END_TO_END),
     *(READY, START_TIME, BUILD_INFO, CONNECTION_UP, CONNECTION_RECONNECTS, RELOADS),
 )
 """All of them, in the order of the documentation."""

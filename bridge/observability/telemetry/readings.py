@@ -68,6 +68,8 @@ def _measured(seat: RuleSeat, started_at: float) -> Iterator[Reading]:
         yield names.LAG_MESSAGES, labels, lag_messages
     if lag_seconds is not None:
         yield names.LAG_SECONDS, labels, lag_seconds
+    if (headroom := measures.headroom()) is not None:
+        yield names.HEADROOM, labels, headroom
     # From the first moment on, or a rule that stalls at once would stay unseen.
     yield names.PROGRESS, labels, measures.progress_ns / 1e9 or started_at
     yield names.IN_FLIGHT, labels, measures.in_flight()

@@ -1,0 +1,56 @@
+"""How many messages a server may send ahead on one connection, once it has taken the client for a slow consumer.
+
+A server ends a connection for which more than `max_pending` bytes wait, without an error (2.9 to 2.15). Flow control of
+push consumers does not prevent that: its window begins with 2 MiB, whatever `max_pending` is. So a connection that ends
+soon after it was established is taken for one that was sent too much, and consumers are created with `max_ack_pending`.
+"""
+
+from __future__ import annotations
+
+__all__ = ["DeliveryLimit"]
+
+_SOON = 10.0  # seconds; a connection that lives longer has not ended because of what it asked for first
+_FIRST = 1024  # messages, after the first time
+_SHRINK = 4
+_CALM, _LONGEST_CALM = 10.0, 3600.0  # seconds without a loss until twice as much is asked for
+
+
+class DeliveryLimit:
+    """The limit of one connection. No input or output; the caller says what time it is, in seconds.
+
+    Attributes:
+        messages: how many a consumer may send before they are acknowledged; None for no limit.
+    """
+
+    def __init__(self) -> None:
+        self.messages: int | None = None
+        self._since: float | None = None  # when the connection was established
+        self._calm = _CALM
+        self._grown = False  # since the last loss
+        self._changed = 0.0
+        self._possible = True
+
+    def established(self, now: float) -> None:
+        """The connection is there."""
+        self._since = self._changed = now
+
+    def lost(self, now: float) -> bool:
+        """The connection has ended; whether less is to be asked for from now on."""
+        since, self._since = self._since, None
+        if since is None or not self._possible or (now - since >= _SOON and not self._grown):
+            return False
+        if self._grown:
+            self._calm, self._grown = min(2 * self._calm, _LONGEST_CALM), False
+        self.messages = _FIRST if self.messages is None else max(self.messages // _SHRINK, 1)
+        return True
+
+    def look(self, now: float) -> None:
+        """Ask for more, where the connection has lasted."""
+        if self.messages is None or self._since is None or now - self._changed < self._calm:
+            return
+        self.messages = 2 * self.messages if self.messages < _FIRST else None
+        self._changed, self._grown = now, True
+
+    def refused(self) -> None:
+        """The server takes no acknowledgements from this user: there is no limit that could be kept."""
+        self.messages, self._possible = None, False
