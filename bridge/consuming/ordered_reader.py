@@ -233,13 +233,24 @@ class Intake:
             await consumer.delete()
             await consumer.create(self.handled)
 
-    async def end_at_once(self) -> None:
-        """Stop and leave the consumer as it is: somebody else may read through it by now."""
+    async def end_at_once(self) -> int:
+        """Stop and leave the consumer as it is: somebody else may read through it by now.
+
+        Returns:
+            How many messages have arrived, or are missing behind one that has, and were not handed on.
+        """
         self.link.forget(self._disconnected, self._reconnected, self._refused)
         await end_tasks(self._watcher, self._worker)
+        batches = [item for item in self._queue if isinstance(item, list)]
+        left = 0
+        if batches and self._opening:
+            left = sum(map(len, batches))  # its own numbers are not known yet
+        elif batches:
+            left = max(AckReply.parse(batches[-1][-1][1]).consumer_sequence + 1 - self._next, 0)
         self._queue.clear()
         if self._subscription is not None:
             await self._subscription.release()
+        return left
 
     @property
     def has_work(self) -> bool:

@@ -156,6 +156,16 @@ class Delivery:
         await end_tasks(self._confirmer)
         self._doubt()
 
+    def give_up(self, messages: int) -> None:
+        """Another process may go on with the rule: count what was taken and never written, once the rule is not.
+
+        Args:
+            messages: taken, and not handed to `send`.
+        """
+        if self._acknowledge is None:
+            self._counters.in_doubt += messages + self._held[0]
+            self.held, self._held = False, (0, 0)
+
     def _write(self, operations: list[bytes], reply: bytes, oldest_ns: int) -> None:
         # Putting large operations together would cost more than writing them one by one.
         large = operations and len(operations[0]) > LARGE_WRITE < len(operations[-1])

@@ -130,6 +130,31 @@ async def test_what_was_written_once_is_in_doubt_when_the_lead_is_lost(
             assert run.counters.as_dict()["in_doubt"] == 100
 
 
+@pytest.mark.parametrize(("delivery", "in_doubt"), [("at_most_once", 100), ("at_least_once", 0)])
+async def test_what_was_taken_and_never_written_is_in_doubt_when_the_lead_is_lost(
+    delivery: str, in_doubt: int, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+) -> None:
+    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
+        here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
+        connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
+        rule = here.rule(to="target", delivery=delivery)
+        async with running(settings_for(source.url, rule, connections=connections)) as sidecar:
+            run = sidecar.runs[0]
+            target.stop()
+            await until(lambda: not run.ready)
+            for _ in range(10):
+                await here.load.burst(10)  # not all in one batch
+
+            async def delivered() -> bool:
+                return bool((await here.durable())["delivered"]["stream_seq"] == 100)
+
+            await until(delivered)
+            await sidecar.links["default"].flush()  # what was sent has arrived
+            await run.end_at_once()
+            assert run.counters.as_dict()["in_doubt"] == in_doubt
+            target.start()
+
+
 @pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])
 async def test_an_end_without_the_source_says_what_may_be_lost(
     delivery: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer

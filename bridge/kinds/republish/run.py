@@ -251,7 +251,7 @@ class RepublishRun(Run):
 
     async def _cut(self) -> None:
         if self._intake is not None:
-            await self._intake.end_at_once()
+            self._delivery.give_up(await self._intake.end_at_once())
 
     async def _close(self) -> None:
         if self._intake is None:
