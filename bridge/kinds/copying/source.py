@@ -41,5 +41,5 @@ class Reading(Protocol):
     async def abandon(self, *, held: bool) -> None:
         """Stop; `held` says that the last batch handed on has not been written."""
 
-    async def end_at_once(self) -> None:
-        """Stop and send nothing to any server."""
+    async def end_at_once(self) -> int | None:
+        """Stop and send nothing to any server; a reader may say how many messages it had not handed on."""
