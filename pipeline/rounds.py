@@ -21,18 +21,22 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from nats_bridge.bridge.client.connection import Link
-from nats_bridge.bridge.client.jetstream_api import NOT_ENABLED, STREAM_NOT_FOUND, Json
-from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.errors import ApiError, BridgeError
-from nats_bridge.bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.bridge.kinds.copying.encoder import Operation
-from nats_bridge.bridge.kinds.copying.last_sequence_probe import last_sequence_behind
-from nats_bridge.bridge.kinds.copying.pub_ack import Verdict
-from nats_bridge.bridge.kinds.copying.publisher import Publisher
-from nats_bridge.bridge.kinds.copying.target import Target
-from nats_bridge.bridge.kinds.copying.window import Window
-from nats_bridge.bridge.observability.rule_metrics import Measures
+from nats_bridge.bridge.replication import (
+    NOT_ENABLED,
+    STREAM_NOT_FOUND,
+    CopyCounters,
+    Json,
+    Link,
+    Measures,
+    Operation,
+    Publisher,
+    Target,
+    Verdict,
+    Window,
+    end_tasks,
+    last_sequence_behind,
+)
 from nats_bridge.pipeline.errors import DataLostError, PipelineError, UnreachableError
 from nats_bridge.pipeline.sink.row_bundle import RowBundle
 from nats_bridge.pipeline.source.stream_state import state_of

@@ -17,19 +17,24 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from nats_bridge.bridge.client.connection import Link
-from nats_bridge.bridge.client.jetstream_api import JetStreamApi
-from nats_bridge.bridge.client.wire import Delivered
-from nats_bridge.bridge.consuming.ack_reply import AckReply
-from nats_bridge.bridge.consuming.replay import Replay
-from nats_bridge.bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.bridge.kinds.copying.dead_letters import Rejected, Rejections
-from nats_bridge.bridge.kinds.copying.encoder import CopyLoop, Operation
-from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
-from nats_bridge.bridge.kinds.copying.parallel_backfill import UnfinishedCopies
-from nats_bridge.bridge.kinds.copying.pub_ack import Verdict
-from nats_bridge.bridge.kinds.copying.resume_point import of_this_origin
-from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, own_record
+from nats_bridge.bridge.replication import (
+    AckReply,
+    CopyCounters,
+    CopyLoop,
+    Delivered,
+    EntryPlan,
+    JetStreamApi,
+    Link,
+    Operation,
+    Rejected,
+    Rejections,
+    Replay,
+    StoredCopy,
+    Verdict,
+    of_this_origin,
+    own_record,
+)
+from nats_bridge.bridge.replication.rules import UnfinishedCopies
 from nats_bridge.bridge.settings import Connection
 from nats_bridge.pipeline.backfill.copy_task import CopyTask
 from nats_bridge.pipeline.backfill.history import History

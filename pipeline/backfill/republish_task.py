@@ -12,15 +12,19 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import structlog
 
-from nats_bridge.bridge.client.connection import Link
-from nats_bridge.bridge.client.wire import Delivered
-from nats_bridge.bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.bridge.kinds.copying.encoder import Operation
-from nats_bridge.bridge.kinds.copying.pub_ack import Verdict
-from nats_bridge.bridge.kinds.copying.resume_point import Resume
-from nats_bridge.bridge.kinds.copying.resuming import NEWEST, compared
-from nats_bridge.bridge.kinds.copying.tail_reader import TargetTail, read_tail
-from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.bridge.replication import (
+    NEWEST,
+    CopyCounters,
+    Delivered,
+    Link,
+    Operation,
+    Resume,
+    Target,
+    TargetTail,
+    Verdict,
+    compared,
+    read_tail,
+)
 from nats_bridge.bridge.settings import Connection
 from nats_bridge.pipeline.backfill.outcomes import RepublishOutcomes
 from nats_bridge.pipeline.backfill.row_rounds import published

@@ -7,10 +7,7 @@ from typing import Protocol
 
 import structlog
 
-from nats_bridge.bridge.client.connection import Link
-from nats_bridge.bridge.client.wire import Delivered
-from nats_bridge.bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.bridge.kinds.copying.encoder import Operation
+from nats_bridge.bridge.replication import CopyCounters, Delivered, Link, Operation
 from nats_bridge.pipeline.backfill.rows import Batches, KeptRows
 from nats_bridge.pipeline.rounds import Place, Rounds, Sender
 

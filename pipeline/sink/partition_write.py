@@ -11,11 +11,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nats_bridge.bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.bridge.kinds.copying.encoder import Operation
-from nats_bridge.bridge.kinds.copying.pub_ack import Verdict
-from nats_bridge.bridge.kinds.copying.target import Target
-from nats_bridge.bridge.kinds.copying.window import LEAST, Window
+from nats_bridge.bridge.replication import LEAST, CopyCounters, Operation, Target, Verdict, Window
 from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.errors import OptionError, RowError
 from nats_bridge.pipeline.rounds import Place, Rounds, Standing

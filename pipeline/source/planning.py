@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from nats_bridge.bridge.client.connection import Link
-from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.errors import ApiError
+from nats_bridge.bridge.replication import Link, Replay
 from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.errors import OptionError
 from nats_bridge.pipeline.source.cores import cores

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from nats_bridge.bridge.client.connection import Link
-from nats_bridge.bridge.consuming.replay import Replay
+from nats_bridge.bridge.replication import Link, Replay
 from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.errors import DataLostError, OptionError, marking
 from nats_bridge.pipeline.source.loop_thread import LoopThread
