@@ -12,10 +12,9 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from nats_bridge.bridge.client.connection import Link, open_link
 from nats_bridge.bridge.errors import BridgeError, ServerUnreachableError
+from nats_bridge.bridge.replication import Link, connect_options, open_link
 from nats_bridge.bridge.settings import Connection
-from nats_bridge.bridge.settings.connect_options import connect_options
 from nats_bridge.pipeline.errors import OptionError, PipelineError, UnreachableError
 
 __all__ = ["FIELDS", "connected", "connection_of", "options_of"]

@@ -16,14 +16,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from nats_bridge.pipeline.errors import JobStoppedError
-from nats_bridge.pipeline.progress_line import State, line, summary
 from nats_bridge.pipeline.spark_counts import SparkCounts
 from nats_bridge.pipeline.stopping import Stop, in_java, listening
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["INTERVAL", "Progress", "Shown", "watched"]
+__all__ = ["INTERVAL", "Progress", "Shown", "State", "line", "span", "summary", "watched"]
 
 INTERVAL: Final = 10.0
 """Seconds between two lines where there is no terminal, unless another interval is asked for."""
@@ -74,31 +73,30 @@ class Progress:
     kept: str = ""
     started: float = field(default_factory=time.monotonic)
     stopping: threading.Event = field(default_factory=threading.Event)
-    _seen: int = 0
-    _on_stage: Callable[[], None] | None = None
-    _say: Callable[[str], None] | None = None
+    _screen: _Screen | None = None
 
     def enter(self, stage: str, *, total: int | None = None, count: Callable[[], int] | None = None) -> None:
         """A new stage begins, counted by `count` or from zero by Spark, towards this total (None keeps the last)."""
         self.stage = stage
-        self.count = None
         if total is not None:
             self.total = total
-        if self._on_stage is not None:
-            self._on_stage()
-        self.count = count
+        self._restart(count)
 
     def add(self, messages: int) -> None:
         """So many more are handled for certain; what Spark counted of them so far is replaced by this."""
         self.messages += messages
-        self.count = None
-        if self._on_stage is not None:
-            self._on_stage()
+        self._restart(None)
 
     def say(self, text: str) -> None:
         """A line of its own on stderr; nothing where the job is to be quiet."""
-        if self._say is not None:
-            self._say(text)
+        if self._screen is not None:
+            self._screen.say(text)
+
+    def _restart(self, count: Callable[[], int] | None) -> None:
+        self.count = None
+        if self._screen is not None:
+            self._screen.restart()
+        self.count = count
 
 
 @contextmanager
@@ -125,7 +123,7 @@ def watched(
     """
     progress = Progress(job, total)
     stops: list[Stop] = []
-    watcher = _Watcher(spark, _Screen(progress, spark, shown))
+    screen = progress._screen = _Screen(progress, spark, shown)
 
     def on_stop(stop: Stop) -> None:
         stops.append(stop)
@@ -133,27 +131,27 @@ def watched(
         asked = len(stops) - drains
         if asked < 1:
             return
-        watcher.cancel()
+        screen.cancel()
         # Where Java is asked, its answer (that the job was cancelled) ends the block, unless somebody insists.
         if asked > 1 or not in_java(stop.frame):
             raise _stopped(progress, stop)
 
     with listening(on_stop):
-        watcher.start()
+        screen.start()
         try:
             yield progress
         except JobStoppedError:
             raise
         except Exception as error:
-            if watcher.cancels:
+            if screen.cancels:
                 raise _stopped(progress, stops[0]) from error
             raise
         else:
-            if watcher.cancels:
+            if screen.cancels:
                 raise _stopped(progress, stops[0])
-            watcher.screen.end()
+            screen.sum_up()
         finally:
-            watcher.end()
+            screen.end()
 
 
 def _stopped(progress: Progress, stop: Stop) -> JobStoppedError:
@@ -161,28 +159,27 @@ def _stopped(progress: Progress, stop: Stop) -> JobStoppedError:
     return JobStoppedError(f"{progress.job}: stopped by {stop.number.name}{kept}", exit_code=stop.exit_code)
 
 
-class _Watcher(threading.Thread):
-    """Keeps the screen up to date, and cancels when told to."""
+class _Screen(threading.Thread):
+    """Keeps stderr up to date while Spark works, and cancels its work when told to."""
 
-    def __init__(self, spark: SparkSession, screen: _Screen) -> None:
+    def __init__(self, progress: Progress, spark: SparkSession, shown: Shown) -> None:
         super().__init__(name="nats-bridge-progress", daemon=True)
-        self.screen = screen
         self.cancels = False
+        self._progress = progress
         self._spark = spark
+        self._shown = shown
+        self._is_terminal = sys.stderr.isatty()
+        self._counts: SparkCounts | None = None
+        # Hosts of notebooks may forbid to ask Spark's stores: then there are stages and exact counts, but no rows.
+        with suppress(Exception):
+            self._counts = SparkCounts(spark)
+        self._lock = threading.Lock()
         self._over = False
         self._wake = threading.Event()
-
-    def cancel(self) -> None:
-        """From now on Spark's jobs and queries are cancelled, those as well that the block still starts."""
-        self.cancels = True
-        self._wake.set()
-
-    def end(self) -> None:
-        """Nothing is written any more."""
-        self._over = True
-        self._wake.set()
-        self.join()
-        self.screen.clear()
+        self._said = time.monotonic()
+        self._history: deque[tuple[float, int]] = deque()
+        self._rows = 0
+        self._open = False
 
     def run(self) -> None:
         """Until the end: look, or cancel."""
@@ -193,60 +190,24 @@ class _Watcher(threading.Thread):
                     for query in self._spark.streams.active:
                         query.stop()
                     self._spark.sparkContext.cancelAllJobs()
-            else:
-                self.screen.look()
+            elif not self._shown.quiet:
+                self._look()
             self._wake.wait(_LOOK)
             self._wake.clear()
 
+    def cancel(self) -> None:
+        """From now on Spark's jobs and queries are cancelled, those as well that the block still starts."""
+        self.cancels = True
+        self._wake.set()
 
-class _Screen:
-    """What is written to stderr, and when."""
-
-    def __init__(self, progress: Progress, spark: SparkSession, shown: Shown) -> None:
-        self._progress = progress
-        self._shown = shown
-        self._is_terminal = sys.stderr.isatty()
-        self._counts: SparkCounts | None = None
-        # Hosts of notebooks may forbid to ask Spark's stores: then there are stages and exact counts, but no rows.
-        with suppress(Exception):
-            self._counts = SparkCounts(spark)
-        self._lock = threading.Lock()
-        self._said = time.monotonic()
-        self._history: deque[tuple[float, int]] = deque()
-        self._rows = 0
-        self._open = False
-        progress._on_stage = self._restart
-        progress._say = self.say
-
-    def look(self) -> None:
-        """Ask Spark, and write if it is time."""
-        if self._shown.quiet:
-            return
-        now = time.monotonic()
+    def end(self) -> None:
+        """Nothing is written any more; a terminal is left at an empty line."""
+        self._over = True
+        self._wake.set()
+        self.join()
         with self._lock:
-            tasks = self._ask()
-            progress = self._progress
-            messages = progress.messages + self._rows
-            if progress.total is not None:
-                messages = min(messages, progress.total)
-            self._history.append((now, messages))
-            while len(self._history) > 2 and now - self._history[0][0] > _REMEMBERED:
-                self._history.popleft()
-            if not self._is_terminal and now - self._said < self._shown.every:
-                return
-            then, before = self._history[0]
-            state = State(
-                job=progress.job,
-                stage=progress.stage,
-                messages=messages,
-                total=progress.total,
-                rate=max(0, messages - before) / (now - then) if now > then else 0.0,
-                tasks_done=tasks[0],
-                tasks=tasks[1],
-                seconds=now - progress.started,
-            )
-            self._said = now
-            self._write(line(state), stays=not self._is_terminal)
+            if self._open:
+                self._write("", stays=False)
 
     def say(self, text: str) -> None:
         """A line that stays."""
@@ -254,7 +215,7 @@ class _Screen:
             with self._lock:
                 self._write(text, stays=True)
 
-    def end(self) -> None:
+    def sum_up(self) -> None:
         """The summary."""
         progress = self._progress
         took = time.monotonic() - progress.started
@@ -266,21 +227,34 @@ class _Screen:
             counted = progress.messages or self._rows
         self.say(summary(progress.job, counted, took))
 
-    def clear(self) -> None:
-        """Leave the terminal at an empty line."""
-        with self._lock:
-            if self._open:
-                sys.stderr.write("\r\x1b[K")
-                sys.stderr.flush()
-                self._open = False
-
-    def _restart(self) -> None:
+    def restart(self) -> None:
+        """Count from zero."""
         with self._lock:
             self._rows = 0
             self._history.clear()
             if self._counts is not None:
                 with suppress(Exception):
                     self._counts.restart()
+
+    def _look(self) -> None:
+        """Ask Spark, and write if it is time."""
+        with self._lock:
+            now, progress = time.monotonic(), self._progress
+            tasks_done, tasks = self._ask()
+            messages = progress.messages + self._rows
+            if progress.total is not None:
+                messages = min(messages, progress.total)
+            self._history.append((now, messages))
+            while len(self._history) > 2 and now - self._history[0][0] > _REMEMBERED:
+                self._history.popleft()
+            if not self._is_terminal and now - self._said < self._shown.every:
+                return
+            then, before = self._history[0]
+            rate = max(0, messages - before) / (now - then) if now > then else 0.0
+            seconds = now - progress.started
+            self._said = now
+            state = State(progress.job, progress.stage, messages, progress.total, rate, tasks_done, tasks, seconds)
+            self._write(line(state), stays=not self._is_terminal)
 
     def _ask(self) -> tuple[int, int]:
         """Rows and tasks from Spark; a count that cannot be had is no reason to disturb the job."""
@@ -297,3 +271,61 @@ class _Screen:
             sys.stderr.write(f"{begin}{text}{chr(10) if stays else ''}")
             sys.stderr.flush()
         self._open = not stays
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A job at one moment.
+
+    Attributes:
+        job: what it is called.
+        stage: what it does, for a person; empty if it does not say.
+        messages: handled in this stage so far.
+        total: how many there are to handle in this stage; None if that is not known.
+        rate: messages per second of late; 0 while that is not known.
+        tasks_done: Spark's tasks of this stage that are over.
+        tasks: Spark's tasks of this stage, as far as Spark has planned them.
+        seconds: since the job began.
+    """
+
+    job: str
+    stage: str = ""
+    messages: int = 0
+    total: int | None = None
+    rate: float = 0.0
+    tasks_done: int = 0
+    tasks: int = 0
+    seconds: float = 0.0
+
+
+def line(state: State) -> str:
+    """One line: `capture ORDERS: reading, 1,200,000 of 5,000,000 (24 %), 118,000/s, 0:32 left, task 3 of 8`."""
+    parts = [state.stage] if state.stage else []
+    if state.messages or state.total:
+        counted = f"{state.messages:,}"
+        if state.total is not None:
+            share = f" ({min(100, state.messages * 100 // state.total)} %)" if state.total else ""
+            counted += f" of {state.total:,}{share}"
+        parts.append(counted + ("" if state.total is not None else " messages"))
+    if state.rate >= 1:
+        parts.append(f"{state.rate:,.0f}/s")
+        if state.total is not None and state.total > state.messages:
+            parts.append(f"{span((state.total - state.messages) / state.rate)} left")
+    if state.tasks:
+        parts.append(f"{state.tasks_done} of {state.tasks} tasks")
+    parts.append(f"{span(state.seconds)} so far")
+    return f"{state.job}: {', '.join(parts)}"
+
+
+def summary(job: str, messages: int, seconds: float) -> str:
+    """The line at the end: `capture ORDERS: 5,000,000 messages in 42.1 s (118,765/s)`."""
+    rate = f" ({messages / seconds:,.0f}/s)" if messages and seconds > 0 else ""
+    took = f"{seconds:.1f} s" if seconds < 600 else span(seconds)
+    return f"{job}: {messages:,} message{'' if messages == 1 else 's'} in {took}{rate}"
+
+
+def span(seconds: float) -> str:
+    """A duration for a person: `0:07`, `12:30`, `3:05:00`."""
+    minutes, rest = divmod(int(seconds + 0.5), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -11,21 +11,27 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
-from nats_bridge.bridge.client.connection import Link
-from nats_bridge.bridge.client.jetstream_api import Json
-from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.errors import RuleRefusedError
-from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
-from nats_bridge.bridge.kinds.copying.filter_choice import consumer_filters
-from nats_bridge.bridge.kinds.copying.last_sequence_probe import last_sequence_behind
-from nats_bridge.bridge.kinds.copying.message_ids import entry_key
-from nats_bridge.bridge.kinds.copying.parallel_backfill import UnfinishedCopies
-from nats_bridge.bridge.kinds.copying.resume_point import identity_changed
-from nats_bridge.bridge.kinds.copying.resuming import NEWEST, Resuming
-from nats_bridge.bridge.kinds.copying.run import CopyRun
-from nats_bridge.bridge.kinds.copying.tail_reader import own_record, read_tail
-from nats_bridge.bridge.kinds.copying.target import Target
-from nats_bridge.bridge.rules.context import RuleContext
+from nats_bridge.bridge.replication import (
+    NEWEST,
+    EntryPlan,
+    Json,
+    Link,
+    Replay,
+    Target,
+    last_sequence_behind,
+    own_record,
+    read_tail,
+)
+from nats_bridge.bridge.replication.rules import (
+    CopyRun,
+    Resuming,
+    RuleContext,
+    UnfinishedCopies,
+    consumer_filters,
+    entry_key,
+    identity_changed,
+)
 from nats_bridge.bridge.settings import KvSourcesRule, MirrorRule, Settings, Source, SourcesRule
 from nats_bridge.pipeline.backfill.copy_task import CopyTask
 from nats_bridge.pipeline.backfill.fence import refuse_at_work

@@ -16,18 +16,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from nats_bridge.bridge.client.connection import Link
-from nats_bridge.bridge.client.permission_violations import refused_publication
-from nats_bridge.bridge.client.tasks import end_tasks
-from nats_bridge.bridge.consuming.lag import Standpoint
 from nats_bridge.bridge.errors import RuleRefusedError
-from nats_bridge.bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.bridge.kinds.copying.dead_letters import Rejections
-from nats_bridge.bridge.kinds.copying.entry import CopyEntry
-from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
-from nats_bridge.bridge.kinds.copying.publisher import Publisher
-from nats_bridge.bridge.kinds.copying.source import Reading
-from nats_bridge.bridge.observability.rule_metrics import Measures
+from nats_bridge.bridge.replication import (
+    CopyCounters,
+    CopyEntry,
+    EntryPlan,
+    Link,
+    Measures,
+    Publisher,
+    Reading,
+    Rejections,
+    Standpoint,
+    end_tasks,
+    refused_publication,
+)
 from nats_bridge.bridge.settings import Connection
 from nats_bridge.pipeline.backfill.column_copies import copies_of
 from nats_bridge.pipeline.backfill.rows import Batches, KeptRows, Piece
@@ -77,6 +79,31 @@ class CopyTask:
         """
         return counts_of(self._copied(batches))
 
+    def check(self, handled: int, created: str, forgotten: int) -> None:
+        """Whether the rows are those that the target lacks.
+
+        Args:
+            handled: the origin's sequence up to which the target holds everything.
+            created: when the origin was created, as it is now.
+            forgotten: the last row's sequence that was confirmed, and is not kept any more; 0 for none.
+
+        Raises:
+            RuleRefusedError: the origin is another one by now.
+            DataLostError: the target lost messages since the job was planned, or since it has confirmed them.
+        """
+        plan = self.plan
+        if created != self.created:
+            raise RuleRefusedError(
+                f"rule '{plan.rule}': stream '{plan.source.name}' was recreated while its history was copied: run the"
+                " backfill again"
+            )
+        held = max(self.first - 1, forgotten)
+        if handled < held:
+            raise DataLostError(
+                f"rule '{plan.rule}': stream '{plan.stream}' holds what comes from '{plan.source.name}' up to sequence"
+                f" {handled}, and has held it up to {held} since the job was planned: run the backfill again"
+            )
+
     async def _copied(self, batches: Batches) -> dict[str, int]:
         failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -88,19 +115,7 @@ class CopyTask:
         async with AsyncExitStack() as open_links:
             target = await open_links.enter_async_context(connected(self.target, client_name=self.client, no_echo=True))
             origin = await open_links.enter_async_context(connected(self.origin, client_name=self.client))
-            entry = RowEntry(
-                rows,
-                self.first,
-                self.created,
-                fail,
-                plan=self.plan,
-                origin=origin,
-                target=target,
-                rejections=Rejections(self.plan.rule, self.plan.stream, self.skip, target, counters),
-                counters=counters,
-                measures=Measures(),
-                tracing=None,
-            )
+            entry = _RowEntry(self, rows, origin, target, counters, fail)
             target.on_end(lambda reason: fail(UnreachableError(f"the target's server ended the connection: {reason}")))
             target.on_refusal(lambda text: self._refused(text, fail))
             waiting: list[asyncio.Task[Any]] = [
@@ -131,7 +146,7 @@ class CopyTask:
                 )
             )
 
-    async def _without_obstacle(self, entry: CopyEntry, target: Link) -> None:
+    async def _without_obstacle(self, entry: _RowEntry, target: Link) -> None:
         """Wait until something has been in the way for too long.
 
         Raises:
@@ -154,77 +169,54 @@ class CopyTask:
                 raise PipelineError(f"{place}: waited {self.patience:g} s for {obstacle}: run the backfill again then")
 
 
-class RowEntry(CopyEntry):
-    """Copies rows; see `CopyEntry`.
+class _RowEntry(CopyEntry):
+    """Copies rows: everything is the sidecar's own work, but that its messages come from a task's input.
 
     Args:
+        task: what is done.
         rows: what is to be copied.
-        first: the sequence at which the rows begin: the target is known to hold everything before it.
-        created: when the origin was created, as `STREAM.INFO` told it when the job was planned.
+        origin: the connection that holds the origin.
+        target: the connection that holds the target.
+        counters: where to count.
         failed: called with the error that ends it.
-        given: the other arguments of `CopyEntry`, by name.
 
     Attributes:
+        task, rows, counted, fail: the same.
         finished: set when every row is stored, or skipped.
     """
 
     def __init__(
-        self, rows: KeptRows, first: int, created: str, failed: Callable[[BaseException], None], **given: Any
+        self,
+        task: CopyTask,
+        rows: KeptRows,
+        origin: Link,
+        target: Link,
+        counters: CopyCounters,
+        failed: Callable[[BaseException], None],
     ) -> None:
-        super().__init__(failed=failed, **given)
+        rejections = Rejections(task.plan.rule, task.plan.stream, task.skip, target, counters)
+        super().__init__(
+            plan=task.plan,
+            origin=origin,
+            target=target,
+            rejections=rejections,
+            counters=counters,
+            measures=Measures(),
+            failed=failed,
+            tracing=None,
+        )
+        self.task = task
+        self.rows = rows
+        self.counted = counters
+        self.fail = failed
         self.finished = asyncio.Event()
-        self._rows = rows
-        self._first = first
-        self._created = created
-        self._told = failed
 
     def reading(self, publisher: Publisher, filters: tuple[str, ...]) -> Reading:
         """Who hands the rows on; see `CopyEntry`."""
-        return _RowReading(self, publisher, self._rows, filters)
-
-    def accept_rows(self, publisher: Publisher, piece: Piece) -> Awaitable[None] | None:
-        """Copy rows that were read for the round of a publisher: in columns, if nothing asks for more care.
-
-        Columns are not measured, nor traced: nobody looks at either in a task.
-        """
-        loop = self.loop_of(publisher)
-        if loop is None:
-            return None
-        copies = copies_of(piece, loop) if self._keeper is None else None
-        if copies is None:
-            return self.accept(publisher, piece.messages())
-        self._counters.received += len(piece)
-        self._counters.unselected += len(piece) - len(copies)
-        if copies:
-            publisher.expect(b"%d" % copies.names[-1], 0)
-        return publisher.send(copies)
+        return _RowReading(self, publisher, filters)
 
     async def watch(self) -> None:
         """Nothing waits in a history."""
-
-    def check(self, handled: int, created: str) -> None:
-        """Whether the rows are those that the target lacks.
-
-        Raises:
-            RuleRefusedError: the origin is another one by now.
-            DataLostError: the target lost messages since the job was planned, or since it has confirmed them.
-        """
-        if created != self._created:
-            raise RuleRefusedError(
-                f"rule '{self.plan.rule}': stream '{self.plan.source.name}' was recreated while its history was"
-                " copied: run the backfill again"
-            )
-        held = max(self._first - 1, self._rows.forgotten)
-        if handled < held:
-            raise DataLostError(
-                f"rule '{self.plan.rule}': stream '{self.plan.stream}' holds what comes from"
-                f" '{self.plan.source.name}' up to sequence {handled}, and has held it up to {held} since the job was"
-                " planned: run the backfill again"
-            )
-
-    def fail(self, error: BaseException) -> None:
-        """End with an error."""
-        self._told(error)
 
 
 class _RowReading:
@@ -233,11 +225,10 @@ class _RowReading:
     attached = True
     waits_for = ""
 
-    def __init__(self, entry: RowEntry, publisher: Publisher, rows: KeptRows, filters: tuple[str, ...]) -> None:
+    def __init__(self, entry: _RowEntry, publisher: Publisher, filters: tuple[str, ...]) -> None:
         self.handled = 0
         self._entry = entry
         self._publisher = publisher
-        self._rows = rows
         self._filters = filters
         self._created = ""
         self._feeding: asyncio.Task[None] | None = None
@@ -254,7 +245,7 @@ class _RowReading:
 
     async def open(self, handled: int, created: str) -> None:
         """Begin behind a sequence."""
-        self._entry.check(handled, created)
+        self._entry.task.check(handled, created, self._entry.rows.forgotten)
         self.handled, self._created = handled, created
         self._feeding = asyncio.create_task(self._feed())
 
@@ -271,16 +262,34 @@ class _RowReading:
         await end_tasks(self._feeding)
 
     async def _feed(self) -> None:
-        entry, publisher, rows = self._entry, self._publisher, self._rows
+        entry, publisher = self._entry, self._publisher
         try:
-            async for piece in rows.behind(self.handled):
-                if waiting := entry.accept_rows(publisher, piece):
+            async for piece in entry.rows.behind(self.handled):
+                if waiting := self._accepted(piece):
                     await waiting
                 if publisher.over:
                     return  # the next round begins, or an error ended it all
-                rows.stored(publisher.confirmed[0])
+                entry.rows.stored(publisher.confirmed[0])
             await publisher.settled()
             if not publisher.over:
                 entry.finished.set()
         except Exception as error:
             entry.fail(error)
+
+    def _accepted(self, piece: Piece) -> Awaitable[None] | None:
+        """Copy rows: in columns, if nothing asks for more care.
+
+        Columns are not measured, nor traced: nobody looks at either in a task.
+        """
+        entry, publisher = self._entry, self._publisher
+        loop = entry.loop_of(publisher)
+        if loop is None:
+            return None
+        copies = None if entry.plan.keep_sequence else copies_of(piece, loop)
+        if copies is None:
+            return entry.accept(publisher, piece.messages())
+        entry.counted.received += len(piece)
+        entry.counted.unselected += len(piece) - len(copies)
+        if copies:
+            publisher.expect(b"%d" % copies.names[-1], 0)
+        return publisher.send(copies)

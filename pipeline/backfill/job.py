@@ -8,9 +8,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from nats_bridge.bridge.client.connection import Link
-from nats_bridge.bridge.client.connection_pool import close_links, open_links
-from nats_bridge.bridge.kinds.registry import kind_of
+from nats_bridge.bridge.replication import Link
+from nats_bridge.bridge.replication.rules import close_links, kind_of, open_links
 from nats_bridge.bridge.settings import CopyingRule, RepublishRule, Rule, Settings
 from nats_bridge.pipeline.backfill.copy_planning import CopyRule, entry_backfill, entry_plans
 from nats_bridge.pipeline.backfill.fence import fenced

@@ -6,13 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from nats_bridge.bridge.client.wire import Delivered
-from nats_bridge.bridge.consuming.ack_reply import AckReply
-from nats_bridge.bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.bridge.kinds.copying.encoder import CopyLoop, Operation, message_sequence
-from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
-from nats_bridge.bridge.kinds.copying.target import Target
-from nats_bridge.bridge.kinds.republish.encoder import RepublishLoop
+from nats_bridge.bridge.replication import (
+    AckReply,
+    CopyCounters,
+    CopyLoop,
+    Delivered,
+    EntryPlan,
+    Operation,
+    RepublishLoop,
+    Target,
+    message_sequence,
+)
 from nats_bridge.transforms import header_block
 
 __all__ = ["CopyOutcomes", "Made", "Outcomes", "RepublishOutcomes", "taken_apart"]

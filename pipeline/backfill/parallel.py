@@ -11,37 +11,42 @@ are left to one task that begins when all others are done.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Container, Iterable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from nats_bridge.bridge.client.connection import Link
-from nats_bridge.bridge.client.jetstream_api import JetStreamApi
-from nats_bridge.bridge.client.wire import Delivered
-from nats_bridge.bridge.consuming.ack_reply import AckReply
-from nats_bridge.bridge.consuming.replay import Replay
-from nats_bridge.bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.bridge.kinds.copying.dead_letters import Rejected, Rejections
-from nats_bridge.bridge.kinds.copying.encoder import CopyLoop, Operation, Special
-from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
-from nats_bridge.bridge.kinds.copying.parallel_backfill import UnfinishedCopies
-from nats_bridge.bridge.kinds.copying.pub_ack import Verdict
-from nats_bridge.bridge.kinds.copying.resume_point import of_this_origin
-from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, own_record
-from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.bridge.replication import (
+    AckReply,
+    CopyCounters,
+    CopyLoop,
+    Delivered,
+    EntryPlan,
+    JetStreamApi,
+    Link,
+    Operation,
+    Rejected,
+    Rejections,
+    Replay,
+    StoredCopy,
+    Verdict,
+    of_this_origin,
+    own_record,
+)
+from nats_bridge.bridge.replication.rules import UnfinishedCopies
 from nats_bridge.bridge.settings import Connection
 from nats_bridge.pipeline.backfill.copy_task import CopyTask
 from nats_bridge.pipeline.backfill.history import History
 from nats_bridge.pipeline.backfill.outcomes import CopyOutcomes, taken_apart
-from nats_bridge.pipeline.backfill.rounds import Place, Rounds
-from nats_bridge.pipeline.backfill.rows import COLUMNS, KeptRows, sequence_of
+from nats_bridge.pipeline.backfill.row_rounds import published
+from nats_bridge.pipeline.backfill.rows import COLUMNS, sequence_of
 from nats_bridge.pipeline.backfill.spark_work import TOLD, StoredPosition, counts_of, told_of
 from nats_bridge.pipeline.columns import ddl
 from nats_bridge.pipeline.connections import connected, options_of
-from nats_bridge.pipeline.errors import DataLostError, OptionError, marking
+from nats_bridge.pipeline.errors import OptionError, marking
 from nats_bridge.pipeline.progress import Progress
+from nats_bridge.pipeline.rounds import Place, Standing
 from nats_bridge.pipeline.source.loop_thread import LoopThread
 from nats_bridge.transforms import header_block
 
@@ -213,46 +218,52 @@ class ShareTask:
         return counts_of(self._copied(batches))
 
     async def _copied(self, batches: Iterator[pa.RecordBatch]) -> dict[str, int]:
-        plan = self.outcomes.plan
-        async with contextlib.AsyncExitStack() as open_links:
-            target = await open_links.enter_async_context(connected(self.target, client_name=self.client))
-            counters, rows = CopyCounters(), KeptRows(batches)
-            rejections = Rejections(plan.rule, plan.stream, self.skip, target, counters)
-            maker = _Maker(self, counters, rejections)
-            place = Place(plan.rule, plan.stream, plan.probe, self.patience)
-            await Rounds(place, target, rows, maker, counters).run()
-        return {**asdict(counters), "rows": rows.read, "last": rows.last}
+        plan, counters = self.outcomes.plan, CopyCounters()
+        place = Place.of_rule(
+            plan.rule,
+            plan.stream,
+            "while its history was copied, and what other tasks had stored is gone",
+        )
+        async with connected(self.target, client_name=self.client) as target:
+            maker = _Maker(self, target, counters)
+            return await published(
+                batches,
+                maker,
+                target,
+                place,
+                plan.probe,
+                counters,
+                patience=self.patience,
+                created=self.outcomes.target.created,
+            )
 
 
 class _Maker:
     """Makes copies (see `Maker`)."""
 
-    def __init__(self, task: ShareTask, counters: CopyCounters, rejections: Rejections) -> None:
+    def __init__(self, task: ShareTask, link: Link, counters: CopyCounters) -> None:
+        plan = task.outcomes.plan
         self._task = task
+        self._link = link
         self._loop: CopyLoop = task.outcomes.loop(counters)
         self._counters = counters
-        self._rejections = rejections
-        self._specials: list[Special] = []
-        self._there: Container[int] = frozenset()
+        self._rejections = Rejections(plan.rule, plan.stream, task.skip, link, counters)
+        self._there: set[int] = set()
+        self._read = task.since  # the target's last sequence that was looked at
 
-    async def begin(self, link: Link, target: Target, last: int, confirmed: int) -> Container[int]:
-        """See what is there of what was stored since the job began.
+    async def look(self, standing: Standing, in_flight: Sequence[list[Operation]]) -> None:
+        """See what was stored since the job began (see `Sender`)."""
+        self._there |= await self._task.present.since(self._link.api, self._read + 1, standing.last)
+        self._read = standing.last
 
-        Raises:
-            DataLostError: the target is another stream than then.
-        """
-        task = self._task
-        if target.created != task.outcomes.target.created:
-            plan = task.outcomes.plan
-            raise DataLostError(
-                f"rule '{plan.rule}': stream '{plan.stream}' was recreated while its history was copied, and what"
-                " other tasks had stored is gone: run the backfill again"
-            )
-        self._there = await task.present.since(link.api, task.since + 1, last)
-        return self._there
+    def left(self, messages: list[Operation]) -> list[Operation]:
+        """What is not there."""
+        left = [operation for operation in messages if int(operation[0]) not in self._there]
+        self._counters.already_there += len(messages) - len(left)
+        return left
 
-    def operations(self, batch: list[Delivered]) -> list[Operation]:
-        """What is to be published."""
+    async def made_of(self, batch: list[Delivered]) -> list[Operation]:
+        """What is to be published; the rule's policy decides about what cannot be."""
         wanted = [message for message in batch if int(sequence_of(message)) not in self._there]
         self._counters.already_there += len(batch) - len(wanted)
         made: list[Operation] = []
@@ -262,17 +273,10 @@ class _Maker:
             if special is not None and special.operation is not None:
                 made.append(special.operation)
             elif special is not None:
-                self._specials.append(special)
+                subject, _, _, payload = special.message
+                sequence = int(sequence_of(special.message))
+                await self._reject(sequence, subject, special.header_block, payload, special.reason)
         return made
-
-    async def rejected(self) -> None:
-        """The rule's policy decides."""
-        specials, self._specials = self._specials, []
-        for special in specials:
-            subject, _, _, payload = special.message
-            await self._reject(
-                int(sequence_of(special.message)), subject, special.header_block, payload, special.reason
-            )
 
     async def refused(self, operation: Operation, verdict: Verdict) -> None:
         """The rule's policy decides."""

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from nats_bridge.bridge.client.connection import Link
-from nats_bridge.bridge.consuming.rule_consumer import consumer_owner, durable_name
 from nats_bridge.bridge.errors import RuleRefusedError
-from nats_bridge.bridge.kinds.copying.last_sequence_probe import last_sequence_behind
-from nats_bridge.bridge.kinds.copying.target import Target
-from nats_bridge.bridge.kinds.copying.target_subjects import common_subject
-from nats_bridge.bridge.kinds.republish.retention import Retention, StreamLimits
-from nats_bridge.bridge.kinds.republish.run import RepublishRun
-from nats_bridge.bridge.rules.context import RuleContext
-from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter
+from nats_bridge.bridge.replication import Link, Target, last_sequence_behind
+from nats_bridge.bridge.replication.rules import (
+    RepublishRun,
+    Retention,
+    RuleContext,
+    StreamLimits,
+    common_subject,
+    consumer_owner,
+    covering_filter,
+    durable_name,
+)
 from nats_bridge.bridge.settings import RepublishRule, Settings
 from nats_bridge.pipeline.backfill.fence import refuse_at_work
 from nats_bridge.pipeline.backfill.outcomes import RepublishOutcomes

@@ -6,29 +6,33 @@ a failure is read from the stream alone: `Nats-Stream` and `Nats-Sequence` say w
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
-from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import structlog
 
-from nats_bridge.bridge.client.connection import Link
-from nats_bridge.bridge.client.wire import Delivered
-from nats_bridge.bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.bridge.kinds.copying.encoder import Operation
-from nats_bridge.bridge.kinds.copying.pub_ack import Verdict
-from nats_bridge.bridge.kinds.copying.resume_point import Resume
-from nats_bridge.bridge.kinds.copying.resuming import NEWEST, compared
-from nats_bridge.bridge.kinds.copying.tail_reader import TargetTail, read_tail
-from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.bridge.replication import (
+    NEWEST,
+    CopyCounters,
+    Delivered,
+    Link,
+    Operation,
+    Resume,
+    Target,
+    TargetTail,
+    Verdict,
+    compared,
+    read_tail,
+)
 from nats_bridge.bridge.settings import Connection
 from nats_bridge.pipeline.backfill.outcomes import RepublishOutcomes
-from nats_bridge.pipeline.backfill.rounds import Place, Rounds
-from nats_bridge.pipeline.backfill.rows import Batches, KeptRows, sequence_of
+from nats_bridge.pipeline.backfill.row_rounds import published
+from nats_bridge.pipeline.backfill.rows import Batches, sequence_of
 from nats_bridge.pipeline.backfill.spark_work import counts_of
 from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.errors import DataLostError
+from nats_bridge.pipeline.rounds import Place, Standing
 from nats_bridge.transforms.republish import Republish
 from nats_bridge.transforms.source_record import SourceRecord
 
@@ -92,65 +96,59 @@ class RepublishTask:
         return SourceRecord(self.stream.encode(), int(number), subject=subject)
 
     async def _republished(self, batches: Batches) -> dict[str, int]:
-        async with AsyncExitStack() as open_links:
-            target = await open_links.enter_async_context(connected(self.target, client_name=self.client))
-            origin = await open_links.enter_async_context(connected(self.origin, client_name=self.client))
-            counters, rows = CopyCounters(), KeptRows(batches)
-            rounds = Rounds(
-                Place(self.rule, self.captured_by, self.probe, self.patience),
-                target,
-                rows,
-                _Maker(self, origin, counters),
-                counters,
-            )
-            await rounds.run()
-        return {**asdict(counters), "rows": rows.read, "last": rows.last}
-
-
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """The sequences that are there."""
-
-    resume: Resume
-
-    def __contains__(self, sequence: object) -> bool:
-        return isinstance(sequence, int) and (sequence <= self.resume.handled or sequence in self.resume.there)
+        counters = CopyCounters()
+        place = Place.of_rule(self.rule, self.captured_by, "since the job began")
+        async with (
+            connected(self.target, client_name=self.client) as target,
+            connected(self.origin, client_name=self.client) as origin,
+        ):
+            maker = _Maker(self, origin, target, counters)
+            return await published(batches, maker, target, place, self.probe, counters, patience=self.patience)
 
 
 class _Maker:
     """Makes what is republished (see `Maker`)."""
 
-    def __init__(self, task: RepublishTask, origin: Link, counters: CopyCounters) -> None:
+    def __init__(self, task: RepublishTask, origin: Link, target: Link, counters: CopyCounters) -> None:
         self._task = task
         self._origin = origin
+        self._target = target
         self._counters = counters
-        self._position: Resume | None = None
+        self._begun: Resume | None = None  # what was there at the beginning
+        self._there: Resume | None = None  # and when the present round began
 
-    async def begin(self, link: Link, target: Target, last: int, confirmed: int) -> Container[int]:
-        """See what is there."""
+    async def look(self, standing: Standing, in_flight: Sequence[list[Operation]]) -> None:
+        """See what is there (see `Sender`)."""
         task = self._task
-        found = await republished_position(task, self._origin, link, target, last, confirmed)
-        if self._position is None:
-            self._position = found
-            if found.handled < task.outcomes.first - 1:
+        there = self._there = await republished_position(
+            task, self._origin, self._target, standing.target, standing.last, standing.confirmed
+        )
+        if self._begun is None:
+            self._begun = there
+            if there.handled < task.outcomes.first - 1:
                 raise DataLostError(
-                    f"rule '{task.rule}': stream '{task.captured_by}' lost messages since the job began:"
-                    " run the backfill again"
+                    f"rule '{task.rule}': stream '{task.captured_by}' lost messages since the job began: run the"
+                    " backfill again"
                 )
-        return _Held(found)
 
-    def operations(self, batch: list[Delivered]) -> list[Operation]:
+    def left(self, messages: list[Operation]) -> list[Operation]:
+        """What is not there."""
+        assert self._there is not None
+        left = [operation for operation in messages if not _holds(self._there, int(operation[0]))]
+        self._counters.already_there += len(messages) - len(left)
+        return left
+
+    async def made_of(self, batch: list[Delivered]) -> list[Operation]:
         """What is to be published."""
-        outcomes, position = self._task.outcomes, self._position
-        assert position is not None
-        held = _Held(position)
+        outcomes, begun = self._task.outcomes, self._begun
+        assert begun is not None
         made: list[Operation] = []
         for message in batch:
             sequence = sequence_of(message)
             number = int(sequence)
-            if number in held:
+            if _holds(begun, number):
                 outcomes.seen(message)
-                self._counters.already_there += number in position.there
+                self._counters.already_there += number in begun.there
                 continue
             operation, reason = outcomes.operation_of(message)
             if operation is not None:
@@ -161,15 +159,16 @@ class _Maker:
                 self._counters.rejected += 1
         return made
 
-    async def rejected(self) -> None:
-        """Those were counted when they were made."""
-
     async def refused(self, operation: Operation, verdict: Verdict) -> None:
         """The stream does not take a message: it would not have taken it from the sidecar, or a server, either."""
         self._counters.rejected += 1
         _log.warning(
             "backfill.refused", rule=self._task.rule, sequence=int(operation[0]), server_says=verdict.description
         )
+
+
+def _holds(there: Resume, sequence: int) -> bool:
+    return sequence <= there.handled or sequence in there.there
 
 
 async def republished_position(

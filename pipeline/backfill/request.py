@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nats_bridge.bridge.kinds.copying.window import LOOKED_AT
+from nats_bridge.bridge.replication import LOOKED_AT
 
 __all__ = ["Request"]
 

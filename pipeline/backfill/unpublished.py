@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from nats_bridge.bridge.consuming.ack_reply import AckReply
+from nats_bridge.bridge.replication import AckReply
 from nats_bridge.pipeline.backfill.outcomes import Made, Outcomes
 from nats_bridge.pipeline.backfill.rows import deliveries_of
 from nats_bridge.pipeline.backfill.summary import Count, DryRun

@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from nats_bridge.bridge.errors import BridgeError
-from nats_bridge.pipeline.capture.chunk_writing import Written, write_chunk, writing_session
-from nats_bridge.pipeline.capture.cutting import end_of_chunk, tasks_for
+from nats_bridge.pipeline.capture.chunk_writing import Written, end_of_chunk, tasks_for, write_chunk, writing_session
 from nats_bridge.pipeline.capture.facts import Facts, facts_of, sequence_before
 from nats_bridge.pipeline.capture.ledger import Ledger, folder_of
 from nats_bridge.pipeline.capture.lock import locked

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from nats_bridge.pipeline.capture.wanted import Wanted
 from nats_bridge.pipeline.columns import CAPTURED, ddl
@@ -12,7 +12,7 @@ from nats_bridge.pipeline.connections import options_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Written", "write_chunk", "writing_session"]
+__all__ = ["Written", "end_of_chunk", "tasks_for", "write_chunk", "writing_session"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +83,36 @@ def write_chunk(
         .parquet(address)
     )
     return Written(int(seen.get["messages"]), seen.get["first"], seen.get["last"])
+
+
+_BYTES: Final = 2 * 1024**3
+"""In a chunk, about, before compression."""
+_ROWS_PER_TASK: Final = 100_000
+_BYTES_PER_TASK: Final = 32 * 1024**2
+"""Below both, another task, and so another file, is not worth its while."""
+
+
+def end_of_chunk(first: int, last: int, *, remaining: int | None, average: int, chunk: int) -> int:
+    """The last sequence of the next chunk.
+
+    Args:
+        first: its first sequence.
+        last: the last sequence that is wanted.
+        remaining: how many messages there are from first to last; None if that is not known.
+        average: bytes of a message.
+        chunk: messages wanted in a chunk.
+    """
+    rows = max(1, min(chunk, _BYTES // max(1, average)))
+    span = last - first + 1
+    if remaining is None or remaining > span:
+        remaining = span
+    if remaining <= rows:
+        return last
+    # Where messages are gone in between, more sequences hold as many messages.
+    return min(last, first + rows * span // remaining - 1)
+
+
+def tasks_for(rows: int, *, average: int, most: int) -> int:
+    """Tasks for a chunk with so many messages of so many bytes, `most` at most."""
+    wanted = max(-(-rows // _ROWS_PER_TASK), -(-rows * average // _BYTES_PER_TASK))
+    return max(1, min(most, wanted))

@@ -14,19 +14,18 @@ instead, and that is said.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
-
-from nats_bridge.pipeline.diff.longest_increasing import displaced
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame
 
-__all__ = ["MOST", "out_of_order"]
+__all__ = ["MOST", "displaced", "out_of_order"]
 
 MOST: Final = 1_000_000
 """Messages that are between displaced ones, of which the fewest to be moved are still determined."""
@@ -193,3 +192,32 @@ def _fewest(groups: list[int], lefts: list[int], rights: list[int]) -> list[tupl
             found.append((lefts[start + at], rights[start + at], is_late))
         start = end
     return found
+
+
+def displaced(values: Sequence[int]) -> list[int]:
+    """The indexes of all values that are not in a longest increasing subsequence; of several, the one that ends lowest.
+
+    Takes time as n log n, and memory for three integers per value.
+
+    Args:
+        values: all different.
+    """
+    ends: list[int] = []  # the lowest value with which an increasing subsequence of each length ends
+    places: list[int] = []  # where that value is
+    before = [-1] * len(values)
+    for at, value in enumerate(values):
+        length = bisect_left(ends, value)
+        if length:
+            before[at] = places[length - 1]
+        if length == len(ends):
+            ends.append(value)
+            places.append(at)
+        else:
+            ends[length] = value
+            places[length] = at
+    kept = set()
+    at = places[-1] if places else -1
+    while at >= 0:
+        kept.add(at)
+        at = before[at]
+    return [at for at in range(len(values)) if at not in kept]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from nats_bridge.bridge.errors import ConfigError
-from nats_bridge.bridge.settings import MirrorRule, RepublishRule, Settings, Source
-from nats_bridge.bridge.settings.rules import CopyingRule
+from nats_bridge.bridge.settings import CopyingRule, MirrorRule, RepublishRule, Settings, Source
 from nats_bridge.transforms.dialect import NEWEST, Dialect, dialect
 from nats_bridge.transforms.errors import EngineError
 from nats_bridge.transforms.republish import Republish, compile_republish

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from nats_bridge.bridge.observability.printable import printable
+from nats_bridge.bridge.replication import printable
 from nats_bridge.pipeline.diff.findings import KINDS
 from nats_bridge.pipeline.diff.overview import Example
 from nats_bridge.pipeline.diff.run import Result

@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nats_bridge.bridge.kinds.copying.encoder import Operation
+from nats_bridge.bridge.replication import Operation
 
 __all__ = ["RowBundle", "as_text", "constant", "first_with", "joined", "rows_together"]
 

@@ -11,10 +11,8 @@ import contextlib
 from array import array
 from dataclasses import dataclass, field
 
-from nats_bridge.bridge.client.jetstream_api import JetStreamApi, Json
-from nats_bridge.bridge.consuming.ack_reply import AckReply
-from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.errors import ApiError
+from nats_bridge.bridge.replication import AckReply, JetStreamApi, Json, Replay
 from nats_bridge.pipeline.sink.row_ids import RowId, RowPlace
 from nats_bridge.transforms import header_block
 

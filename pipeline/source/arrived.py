@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nats_bridge.bridge.client.wire import Delivered
-from nats_bridge.bridge.consuming.ack_reply import AckReply
+from nats_bridge.bridge.replication import AckReply, Delivered
 
 __all__ = ["Arrived"]
 

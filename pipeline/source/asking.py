@@ -11,8 +11,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Final
 
-from nats_bridge.bridge.client.connection import Link
-from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.replication import Delivered, Link
 from nats_bridge.pipeline.errors import PipelineError
 from nats_bridge.pipeline.source.arrived import Arrived
 from nats_bridge.transforms.republish import StoredMessage

@@ -9,12 +9,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from nats_bridge.pipeline.errors import marking
-from nats_bridge.pipeline.source.planning import planned
+from nats_bridge.pipeline.source.planning import SequenceRange, planned
 from nats_bridge.pipeline.source.pushdown import narrowed
 from nats_bridge.pipeline.source.range_reader import read_range
 from nats_bridge.pipeline.source.read_options import ReadOptions
 from nats_bridge.pipeline.source.schema import ReadSchema
-from nats_bridge.pipeline.source.sequence_range import SequenceRange
 
 __all__ = ["BatchReader"]
 

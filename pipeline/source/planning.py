@@ -13,18 +13,36 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from nats_bridge.bridge.client.connection import Link
-from nats_bridge.bridge.consuming.replay import Replay
+from pyspark.sql.datasource import InputPartition
+
 from nats_bridge.bridge.errors import ApiError
+from nats_bridge.bridge.replication import Link, Replay
 from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.errors import OptionError
 from nats_bridge.pipeline.source.cores import cores
 from nats_bridge.pipeline.source.read_options import ReadOptions
-from nats_bridge.pipeline.source.sequence_range import SequenceRange
 from nats_bridge.pipeline.source.stream_state import StreamState, state_of
 from nats_bridge.transforms.timestamp import rfc3339_nano
 
-__all__ = ["check_filters", "cut", "plan", "planned", "stored_before"]
+__all__ = ["SequenceRange", "check_filters", "cut", "plan", "planned", "stored_before"]
+
+
+@dataclass(frozen=True)
+class SequenceRange(InputPartition):
+    """Messages with first <= sequence <= last, of the stream that was created at a certain time.
+
+    Attributes:
+        created: when the stream was created, as the server tells it.
+        first: the first sequence.
+        last: the last sequence.
+        subjects: the filters; none for all messages.
+    """
+
+    created: str
+    first: int
+    last: int
+    subjects: tuple[str, ...] = ()
+
 
 _NOT_AMONG_THE_STREAMS: Final = 10093
 """What servers before 2.10 say of a consumer's filter for subjects that the stream does not listen to."""

@@ -11,18 +11,18 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from nats_bridge.bridge.client.connection import Link
 from nats_bridge.bridge.errors import ApiError, NotPermittedError
+from nats_bridge.bridge.replication import Link
 from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.errors import DataLostError, UnreachableError, marking
 from nats_bridge.pipeline.source.arrived import Arrived
 from nats_bridge.pipeline.source.asking import Asking
 from nats_bridge.pipeline.source.loop_thread import LoopThread
+from nats_bridge.pipeline.source.planning import SequenceRange
 from nats_bridge.pipeline.source.pulling import Pull
 from nats_bridge.pipeline.source.read_options import ReadOptions
 from nats_bridge.pipeline.source.record_batches import record_batch
 from nats_bridge.pipeline.source.schema import ReadSchema
-from nats_bridge.pipeline.source.sequence_range import SequenceRange
 from nats_bridge.pipeline.source.stream_state import StreamState, state_of
 
 __all__ = ["arriving", "read_range"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from nats_bridge.pipeline.errors import SchemaError
 from nats_bridge.pipeline.source.arrived import Arrived
-from nats_bridge.pipeline.source.header_fields import header_fields
 from nats_bridge.pipeline.source.schema import ReadSchema
 
-__all__ = ["record_batch"]
+__all__ = ["header_fields", "record_batch"]
 
 
 def record_batch(messages: Arrived, stream: str, schema: ReadSchema) -> pa.RecordBatch:
@@ -61,3 +61,42 @@ def _is_text(value: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def header_fields(blocks: pa.BinaryArray, sequences: np.ndarray, kind: pa.DataType, stream: str) -> pa.Array:
+    """The headers of each block, in order, repetitions and case kept; white space around a value left out.
+
+    The first line of a block is never a header, and a line without a colon is none; no block has no headers.
+
+    Args:
+        blocks: raw blocks; empty for none.
+        sequences: of the messages, for the error.
+        kind: Arrow's type of the column: a list of (name, value).
+        stream: the stream's name, for the error.
+
+    Raises:
+        SchemaError: a name or value is not UTF-8.
+    """
+    header = kind.value_type
+    if not blocks.nbytes or not pc.any(pc.greater(pc.binary_length(blocks), 0)).as_py():
+        none = pa.array([], header)
+        return pa.ListArray.from_arrays(pa.array(np.zeros(len(blocks) + 1, np.int32)), none, type=kind)
+    try:
+        text = blocks.cast(pa.string())
+    except pa.ArrowInvalid:
+        at = next(i for i, block in enumerate(blocks.to_pylist()) if not _is_text(block))
+        raise SchemaError(
+            f"stream '{stream}': a header of message {sequences[at]} is not UTF-8;"
+            " read header_block, which has the bytes, instead of headers"
+        ) from None
+    lines = pc.split_pattern(text, "\r\n")
+    flat = lines.flatten()
+    starts = lines.offsets.to_numpy()
+    is_header = pc.match_substring(flat, ":").to_numpy(zero_copy_only=False)
+    is_header[starts[:-1] - starts[0]] = False
+    counted = np.append(0, np.cumsum(is_header, dtype=np.int32))
+    parts = pc.split_pattern(flat.filter(pa.array(is_header)), ":", max_splits=1)
+    values = pc.ascii_trim(pc.list_element(parts, 1), " \t") if len(parts) else pa.array([], pa.string())
+    names = pc.list_element(parts, 0) if len(parts) else pa.array([], pa.string())
+    fields = pa.StructArray.from_arrays([names, values], fields=[header.field(0), header.field(1)])
+    return pa.ListArray.from_arrays(pa.array(counted[starts - starts[0]]), fields, type=kind)

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from nats_bridge.bridge.client.connection import Link
-from nats_bridge.bridge.consuming.replay import Replay
+from nats_bridge.bridge.replication import Link, Replay
 from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.errors import DataLostError, OptionError, marking
 from nats_bridge.pipeline.source.loop_thread import LoopThread
-from nats_bridge.pipeline.source.planning import check_filters, cut, stored_before
+from nats_bridge.pipeline.source.planning import SequenceRange, check_filters, cut, stored_before
 from nats_bridge.pipeline.source.range_reader import read_range
 from nats_bridge.pipeline.source.read_options import ReadOptions
 from nats_bridge.pipeline.source.schema import ReadSchema
-from nats_bridge.pipeline.source.sequence_range import SequenceRange
 from nats_bridge.pipeline.source.stream_state import StreamState, state_of
 
 if TYPE_CHECKING:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nats_bridge.bridge.client.connection import Link
-from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.bridge.errors import ApiError
+from nats_bridge.bridge.replication import STREAM_NOT_FOUND, Json, Link
 from nats_bridge.pipeline.errors import PipelineError
 
 __all__ = ["StreamState", "state_of"]

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from nats_bridge.bridge.settings import Settings
+from nats_bridge.bridge.errors import RuleRefusedError
+from nats_bridge.bridge.settings import Connection, Settings
 from nats_bridge.native_servers import SharedServers
-from nats_bridge.pipeline.backfill.copy_task import RowEntry
-from nats_bridge.pipeline.backfill.rows import KeptRows
+from nats_bridge.pipeline.backfill.copy_task import CopyTask
 from nats_bridge.pipeline.errors import DataLostError, JobFailedError
 from tests.live.copies import Copies
 from tests.live.cut_wire import CutWire
@@ -214,15 +214,13 @@ async def test_a_target_that_is_made_anew_under_several_tasks_takes_nothing_of_t
 
 
 def test_a_target_that_has_less_than_it_had_confirmed_ends_the_task() -> None:
-    rows = KeptRows(iter(()))
-    rows.forgotten = 4096
-    entry = object.__new__(RowEntry)
-    entry.plan = SimpleNamespace(rule="rule", stream="T", source=SimpleNamespace(name="S"))
-    entry._rows, entry._first, entry._created = rows, 11, "then"
-    entry.check(4096, "then")
+    plan: Any = SimpleNamespace(rule="rule", stream="T", source=SimpleNamespace(name="S"))
+    task = CopyTask(plan, Connection(), Connection(), None, "client", created="then", first=11)
+    task.check(4096, "then", 4096)
     with pytest.raises(DataLostError, match="comes from 'S' up to sequence 10, and has held it up to 4096 since"):
-        entry.check(10, "then")
-    rows.forgotten = 0
-    entry.check(10, "then")
+        task.check(10, "then", 4096)
+    task.check(10, "then", 0)
     with pytest.raises(DataLostError, match="comes from 'S' up to sequence 9, and has held it up to 10 since"):
-        entry.check(9, "then")
+        task.check(9, "then", 0)
+    with pytest.raises(RuleRefusedError, match="stream 'S' was recreated while its history was copied"):
+        task.check(10, "now", 0)

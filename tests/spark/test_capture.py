@@ -20,11 +20,10 @@ import pytest
 from nats_bridge.bridge.settings import Connection
 from nats_bridge.pipeline.capture import capturing
 from nats_bridge.pipeline.capture.capturing import capture
-from nats_bridge.pipeline.capture.hadoop_place import HadoopPlace
 from nats_bridge.pipeline.capture.ledger import Ledger
 from nats_bridge.pipeline.capture.lock import LOCK, locked
 from nats_bridge.pipeline.capture.manifest import MANIFEST, Capture
-from nats_bridge.pipeline.capture.place import LocalPlace
+from nats_bridge.pipeline.capture.place import HadoopPlace, LocalPlace
 from nats_bridge.pipeline.capture.reading import capture_at, is_capture, read_capture
 from nats_bridge.pipeline.capture.wanted import Result, Wanted
 from nats_bridge.pipeline.errors import DataLostError, OptionError, PipelineError

@@ -12,7 +12,7 @@ from nats_bridge.pipeline.diff.batch_reading import batch_reader
 from nats_bridge.pipeline.diff.comparing import By, Comparison, State, bits_of, ignored_of, reader
 from nats_bridge.pipeline.diff.findings import KINDS, Finding, Side, found
 from nats_bridge.pipeline.diff.header_lines import differences
-from nats_bridge.pipeline.diff.longest_increasing import displaced
+from nats_bridge.pipeline.diff.ordering import displaced
 from nats_bridge.pipeline.diff.provenance import Provenance, provenance, same_origin, without_republished_lines
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.dialect import dialect

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nats_bridge.pipeline.errors import JobStoppedError
-from nats_bridge.pipeline.progress import Progress, Shown, watched
-from nats_bridge.pipeline.progress_line import State, line, span, summary
+from nats_bridge.pipeline.progress import Progress, Shown, State, line, span, summary, watched
 from nats_bridge.pipeline.spark_counts import SparkCounts
 from tests.spark.waiting import PATIENCE
 

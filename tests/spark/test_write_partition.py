@@ -358,7 +358,7 @@ async def test_a_server_that_does_not_come_back_is_an_error(
             await peer.close()
             server.stop()
             await until(lambda: not writing._link.client.is_connected)
-            writing._patience = 0.5
+            writing._rounds.patience = 0.5
             with pytest.raises(UnreachableError, match=r"was lost and is not back after 0\.5 s"):
                 await ended(writing, rows("GONE", 10, 20))
         finally:
@@ -395,7 +395,7 @@ async def test_a_stream_that_stays_full_is_an_error(url: str, peer: RawPeer, uni
     try:
         adding = asyncio.create_task(ended(writing, rows(stream, 0, 1200)))
         await until(lambda: writing.waits)
-        writing._patience = 0.5
+        writing._rounds.patience = 0.5
         with pytest.raises(PipelineError, match=rf"stream '{stream}' takes no messages: it is full, for 0\.5 s; make"):
             await adding
     finally:
@@ -410,9 +410,9 @@ async def test_a_task_that_waits_for_rows_is_patient(url: str, peer: RawPeer, st
             await writing.add(rows(stream, 0, 10))
             wire.cut()
             await until(lambda: writing._link.reconnects > 0)
-            writing._patience = 0.1
+            writing._rounds.patience = 0.1
             await asyncio.sleep(0.5)  # nothing is to be seen meanwhile
-            writing._patience = 60
+            writing._rounds.patience = 60
             await ended(writing, rows(stream, 10, 20))
         finally:
             await writing.close()

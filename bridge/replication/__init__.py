@@ -1,0 +1,85 @@
+"""What a job outside of the sidecar may use of it: connections, reading a stream, and copies with their publisher.
+
+`nats_bridge.bridge.replication.rules` has what it needs to look at a rule as a start of the sidecar does. A test holds
+`pipeline` to these two, to errors, to settings, and to what all commands share.
+"""
+
+from __future__ import annotations
+
+from nats_bridge.bridge.client.connection import Link, open_link
+from nats_bridge.bridge.client.jetstream_api import NOT_ENABLED, STREAM_NOT_FOUND, JetStreamApi, Json
+from nats_bridge.bridge.client.permission_violations import refused_publication
+from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.consuming.ack_reply import AckReply
+from nats_bridge.bridge.consuming.lag import Standpoint
+from nats_bridge.bridge.consuming.replay import Replay, filter_members
+from nats_bridge.bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.bridge.kinds.copying.dead_letters import Rejected, Rejections
+from nats_bridge.bridge.kinds.copying.encoder import OUR_ID, CopyLoop, Operation, message_sequence
+from nats_bridge.bridge.kinds.copying.entry import CopyEntry
+from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
+from nats_bridge.bridge.kinds.copying.last_sequence_probe import last_sequence_behind
+from nats_bridge.bridge.kinds.copying.message_ids import without_earlier
+from nats_bridge.bridge.kinds.copying.pub_ack import Verdict
+from nats_bridge.bridge.kinds.copying.publisher import Publisher
+from nats_bridge.bridge.kinds.copying.resume_point import Resume, of_this_origin
+from nats_bridge.bridge.kinds.copying.resuming import NEWEST, compared
+from nats_bridge.bridge.kinds.copying.source import Reading
+from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, TargetTail, own_record, read_tail
+from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.bridge.kinds.copying.window import LEAST, LOOKED_AT, Window
+from nats_bridge.bridge.kinds.republish.encoder import RepublishLoop
+from nats_bridge.bridge.observability.logs import configure_logs
+from nats_bridge.bridge.observability.printable import printable
+from nats_bridge.bridge.observability.rule_metrics import Measures
+from nats_bridge.bridge.rules.loops.subject_patterns import Pattern
+from nats_bridge.bridge.settings.connect_options import connect_options
+
+__all__ = [
+    "LEAST",
+    "LOOKED_AT",
+    "NEWEST",
+    "NOT_ENABLED",
+    "OUR_ID",
+    "STREAM_NOT_FOUND",
+    "AckReply",
+    "CopyCounters",
+    "CopyEntry",
+    "CopyLoop",
+    "Delivered",
+    "EntryPlan",
+    "JetStreamApi",
+    "Json",
+    "Link",
+    "Measures",
+    "Operation",
+    "Pattern",
+    "Publisher",
+    "Reading",
+    "Rejected",
+    "Rejections",
+    "Replay",
+    "RepublishLoop",
+    "Resume",
+    "Standpoint",
+    "StoredCopy",
+    "Target",
+    "TargetTail",
+    "Verdict",
+    "Window",
+    "compared",
+    "configure_logs",
+    "connect_options",
+    "end_tasks",
+    "filter_members",
+    "last_sequence_behind",
+    "message_sequence",
+    "of_this_origin",
+    "open_link",
+    "own_record",
+    "printable",
+    "read_tail",
+    "refused_publication",
+    "without_earlier",
+]

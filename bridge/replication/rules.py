@@ -1,0 +1,43 @@
+"""What a job needs that does a rule's work: to look at it as a start of the sidecar does, and to keep others away."""
+
+from __future__ import annotations
+
+from nats_bridge.bridge.client.connection_pool import close_links, open_links
+from nats_bridge.bridge.consuming.rule_consumer import TAKEOVER, consumer_owner, durable_name
+from nats_bridge.bridge.handoff.running import copying_consumer
+from nats_bridge.bridge.kinds.copying.filter_choice import consumer_filters
+from nats_bridge.bridge.kinds.copying.message_ids import entry_key
+from nats_bridge.bridge.kinds.copying.parallel_backfill import UnfinishedCopies
+from nats_bridge.bridge.kinds.copying.resume_point import identity_changed
+from nats_bridge.bridge.kinds.copying.resuming import Resuming
+from nats_bridge.bridge.kinds.copying.run import CopyRun
+from nats_bridge.bridge.kinds.copying.target_subjects import common_subject
+from nats_bridge.bridge.kinds.registry import kind_of
+from nats_bridge.bridge.kinds.republish.retention import Retention, StreamLimits
+from nats_bridge.bridge.kinds.republish.run import RepublishRun
+from nats_bridge.bridge.rules.context import RuleContext
+from nats_bridge.bridge.rules.leadership.leases import open_leases
+from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter
+
+__all__ = [
+    "TAKEOVER",
+    "CopyRun",
+    "RepublishRun",
+    "Resuming",
+    "Retention",
+    "RuleContext",
+    "StreamLimits",
+    "UnfinishedCopies",
+    "close_links",
+    "common_subject",
+    "consumer_filters",
+    "consumer_owner",
+    "copying_consumer",
+    "covering_filter",
+    "durable_name",
+    "entry_key",
+    "identity_changed",
+    "kind_of",
+    "open_leases",
+    "open_links",
+]

@@ -1,0 +1,93 @@
+"""Messages without ids on their way into a stream: only a look at what it holds keeps them from being stored twice."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from nats_bridge.bridge.replication import CopyCounters, Link, Operation, Replay, Verdict
+from nats_bridge.bridge.settings import Connection
+from nats_bridge.pipeline.connections import connected
+from nats_bridge.pipeline.errors import DataLostError
+from nats_bridge.pipeline.rounds import Place, Rounds, Standing
+from tests.live.cut_wire import cut_wire
+from tests.live.raw_messages import RawPeer
+from tests.live.stored_messages import stored_messages
+
+
+class Numbers:
+    """Has numbers, and looks which of them the stream holds (see `Sender`)."""
+
+    def __init__(self, link: Link, stream: str) -> None:
+        self.link = link
+        self.stream = stream
+        self.there: set[int] = set()
+
+    async def look(self, standing: Standing, in_flight: Sequence[list[Operation]]) -> None:
+        async for batch in Replay(self.link.api, self.stream).between(1, standing.last):
+            self.there |= {int(payload) for _, _, _, payload in batch}
+
+    def left(self, messages: list[Operation]) -> list[Operation]:
+        return [operation for operation in messages if int(operation[0]) not in self.there]
+
+    async def refused(self, operation: Operation, verdict: Verdict) -> None:
+        raise AssertionError(verdict)
+
+    def operations(self, first: int, last: int) -> list[Operation]:
+        """First to last, without the last one."""
+        made = [(b"%d" % number, self.stream.encode()) for number in range(first, last)]
+        return [
+            (data, b"HPUB %b 12 %d\r\nNATS/1.0\r\n\r\n%b\r\n" % (subject, 12 + len(data), data))
+            for data, subject in made
+        ]
+
+
+@asynccontextmanager
+async def rounds_on(url: str, stream: str) -> AsyncIterator[tuple[Rounds[list[Operation]], Numbers]]:
+    async with connected(Connection(servers=(url,))) as link:
+        numbers = Numbers(link, stream)
+        place = Place.of_rule("rule", stream, "since the job began")
+        rounds: Rounds[list[Operation]] = Rounds(place, link, numbers, CopyCounters(), patience=60.0)
+        try:
+            await rounds.open(stream.encode())
+            yield rounds, numbers
+        finally:
+            await rounds.close()
+
+
+async def ended(rounds: Rounds[list[Operation]], operations: list[Operation]) -> None:
+    """The last messages, and the end."""
+    await rounds.send(operations)
+    await rounds.settled()
+
+
+@pytest.mark.parametrize("version", ["2.9.10", "2.10.27", "2.15.1"])
+async def test_connections_that_break_lose_and_double_nothing(
+    url: str, peer: RawPeer, unique_name: Callable[[str], str]
+) -> None:
+    stream = unique_name("ROUNDS")
+    await peer.create_stream(name=stream, subjects=[stream])
+    async with cut_wire(url) as wire, rounds_on(wire.url, stream) as (rounds, numbers):
+        for first in range(1, 30_001, 10_000):
+            await rounds.send(numbers.operations(first, first + 10_000))
+            wire.cut()
+        await rounds.settled()
+        assert rounds.interruptions > 0
+    stored = [int(message.payload) for message in await stored_messages(peer, stream, 30_000)]
+    assert sorted(stored) == list(range(1, 30_001))
+
+
+async def test_a_stream_that_was_created_anew_lacks_what_the_old_one_had_confirmed(
+    url: str, peer: RawPeer, unique_name: Callable[[str], str]
+) -> None:
+    stream = unique_name("ROUNDS")
+    await peer.create_stream(name=stream, subjects=[stream])
+    async with cut_wire(url) as wire, rounds_on(wire.url, stream) as (rounds, numbers):
+        await rounds.send(numbers.operations(1, 100))
+        await rounds.settled()
+        await peer.make_stream_anew(stream)
+        wire.cut()
+        with pytest.raises(DataLostError, match=f"stream '{stream}' was recreated since the job began: run the"):
+            await ended(rounds, numbers.operations(100, 10_000))
