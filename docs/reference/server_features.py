@@ -37,7 +37,7 @@ yours.
 | Spark, read | a row for each stored message, markers and schedules included, headers as stored |
 | Spark, write | a row is published; the stream decides, as for any publisher, and a refusal fails the job |
 | `backfill` | what the rule makes of a message |
-| `diff` | headers are compared as they are, except for the source record, the identity and the message id of a copy |
+| `diff` | headers of counters and schedules equal ours in a copy, unless `--as exact` |
 """
 
 
