@@ -165,7 +165,7 @@ class TransformText(_Strict):
 class CaseText(_Strict):
     """One case."""
 
-    id: Annotated[str, StringConstraints(pattern=r"^(adr28|adr30|adr36|native|diff)(/[a-z0-9-]+){1,4}/[0-9]+$")]
+    id: Annotated[str, StringConstraints(pattern=r"^(adr[0-9]{2}|native|diff)(/[a-z0-9-]+){1,4}/[0-9]+$")]
     title: str = Field(min_length=8, max_length=140)
     level: Level
     clause: str | None = Field(None, description="document and section; the file's, where it is not given")

@@ -131,7 +131,7 @@ class _WrongError(Exception):
 
 
 _RIGHT = {
-    "id": "an id is adr28, adr30, adr36 or native, one to four words and a number, such as adr28/headers/order/1",
+    "id": "an id is adr and a number, or native, one to four words and a number, such as adr28/headers/order/1",
     "since": 'a version is such as "2.10" or "2.10.27", in quotes',
     "until": 'a version is such as "2.10" or "2.10.27", in quotes',
     "kd": "an id of a known divergence is such as kd/republish/order",

@@ -26,6 +26,7 @@ _OWN_ID: Final = re.compile(rb"(?<=\r\n)Nats-Msg-Id: bridge-[0-9a-f]{12}-[0-9]+-
 _RECORD: Final = re.compile(rb"(?<=\r\n)Nats-(?:Stream|Bridge)-Source: [^\r]*\r\n")
 _IDENTITY: Final = re.compile(rb"(\r\nNats-(?:Stream|Bridge)-Source: [^\r]*) (?:<identity>|[0-9A-Za-z]{8})\r\n")
 _WITHHELD: Final = re.compile(rb"(?<=\r\n)Nats-(?:Rollup|TTL|Expected-[^:]*|Batch-[^:]*): ?[^\r]*\r\n")
+_RENAMED: Final = re.compile(rb"(?<=\nNats-)Bridge-(?=Incr:|Schedule)")
 _EARLIER_RECORD: Final = re.compile(
     rb"(?<=\r\n)Nats-Stream-Source: [^\r]*\r\n(?=(?:.*\r\n)?Nats-Stream-Source: )", re.DOTALL
 )
@@ -80,6 +81,10 @@ def _withheld(pair: Pair) -> Pair:
     return expected_blocks(pair, lambda block: _WITHHELD.sub(b"", block), pair.copies)
 
 
+def _renamed(pair: Pair) -> Pair:
+    return seen_blocks(pair, lambda block: _RENAMED.sub(b"", block)) if pair.copies else pair
+
+
 def _mirror_sequence(pair: Pair) -> Pair:
     mirrors = pair.streams("mirror")
     stored = {
@@ -110,6 +115,7 @@ NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(
         "kd/copy/earlier-records": _earlier_records,
         "kd/copy/time-and-sequence": _mirror_sequence,
         "kd/copy/withheld": _withheld,
+        "kd/copy/renamed": _renamed,
         "kd/copy/unpublishable": _copy_unpublishable,
         "kd/copy/heard": heard("sources", "mirror"),
         "kd/copy/probe": _probe,

@@ -47,6 +47,7 @@ _WITHOUT_RULE: Final[Mapping[int | None, str]] = MappingProxyType(
 """Refusals of the server, by number, that are about what no rule has; why."""
 
 _NO_EDIT: Final = "stream configuration update can not change RePublish"
+_NO_MARKERS: Final = "subject delete markers forbidden on mirrors"
 
 _STREAM_MEMBERS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
     {
@@ -202,6 +203,8 @@ def _refuse(case: Case, expectation: Expectation, dialect: Dialect, server: Dial
         raise CannotPlay(_WITHOUT_RULE[refusal.err_code])
     if refusal is not None and refusal.description == _NO_EDIT:
         raise CannotPlay(_WITHOUT_RULE[10055])
+    if refusal is not None and refusal.description == _NO_MARKERS:
+        raise CannotPlay(_ORDINARY)
     if dialect.version[:2] != server.version[:2]:
         if "store" in case.needs:
             raise CannotPlay("what the stream keeps is the server's doing, which is of another version")

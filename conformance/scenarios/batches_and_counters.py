@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from nats_bridge.conformance.scenarios.account import Account, message
 from nats_bridge.conformance.scenarios.laboratory import Laboratory
 from nats_bridge.conformance.scenarios.registry import scenario
-from nats_bridge.conformance.scenarios.texts import header_of, headers_named, payloads_of, subjects_of
-from nats_bridge.conformance.scenarios.waiting import arrived
+from nats_bridge.conformance.scenarios.texts import header_of, headers_named, lines_of, payloads_of, subjects_of
+from nats_bridge.conformance.scenarios.waiting import arrived, first_that
 
 _REPUBLISH = {"src": "in.*", "dest": "out.$1"}
+_START, _APPEND, _COMMIT = 0, 1, 2
+"""What a message of a fast batch does."""
 
 
 def _member(number: int, *more: str) -> list[str]:
@@ -93,4 +96,101 @@ async def schedule_is_republished_twice(laboratory: Laboratory) -> Mapping[str, 
         "scheduler": header_of(produced, "Nats-Scheduler"),
         "next": header_of(produced, "Nats-Schedule-Next"),
         "payloads": payloads_of(heard),
+    }
+
+
+def _fast(account: Account, subject: str, payload: str, number: int, operation: int) -> None:
+    """Send a message of a fast batch; the reply subject says which, as the answers' subscriber sees it."""
+    account.client.publish(message(subject, payload), f"answer.b.10.fail.{number}.{operation}.$FI".encode())
+
+
+@scenario
+async def fast_batch_is_republished(laboratory: Laboratory) -> Mapping[str, Any]:
+    """Three messages of a fast batch (2.14): stored and republished as others, confirmed by one answer at the end."""
+    account = await laboratory.connect(await laboratory.server())
+    await account.create("S", subjects=["in.*"], allow_batched=True, republish=_REPUBLISH)
+    heard = await account.hear("out.>")
+    answers = await account.hear("answer.>")
+    for number, operation in ((1, _START), (2, _APPEND), (3, _COMMIT)):
+        _fast(account, "in.a", str(number), number, operation)
+    await arrived(heard, 3)
+    stored = await account.holding("S", 3)
+
+    async def committed() -> dict[str, Any] | None:
+        told = [json.loads(each.message.payload) for each in answers.deliveries]
+        return next((each for each in told if "stream" in each), None)
+
+    answer = await first_that(committed, "the answer to the commit")
+    return {
+        "republished": payloads_of(heard),
+        "stored": payloads_of(stored),
+        "headers": headers_named(stored[-1].message),
+        "batch": answer.get("batch"),
+        "count": answer.get("count"),
+        "seq": answer["seq"],
+    }
+
+
+@scenario
+async def fast_batch_of_a_stream_that_takes_none(laboratory: Laboratory) -> Mapping[str, Any]:
+    """Its first message is answered with an error, and not stored."""
+    account = await laboratory.connect(await laboratory.server())
+    await account.create("S", subjects=["in.*"])
+    answers = await account.hear("answer.>")
+    _fast(account, "in.a", "1", 1, _START)
+    (answer,) = await arrived(answers, 1)
+    return {
+        "err_code": json.loads(answer.message.payload)["error"]["err_code"],
+        "messages": (await account.state("S"))["messages"],
+    }
+
+
+@scenario
+async def counters_of_two_sources(laboratory: Laboratory) -> Mapping[str, Any]:
+    """Two counter streams are sourced under the subject of a counter that clients count, too."""
+    account = await laboratory.connect(await laboratory.server())
+    for name, increments in (("A", ("5", "4")), ("B", ("6",))):
+        await account.create(name, subjects=[f"{name}.*"], allow_msg_counter=True)
+        for increment in increments:
+            await account.publish(f"{name}.hits", "", [f"Nats-Incr: {increment}"])
+    await account.create("T", subjects=["all.*"], allow_msg_counter=True)
+    before = await account.publish("all.hits", "", ["Nats-Incr: 3"])
+    sources = [{"name": each, "subject_transforms": [{"src": f"{each}.*", "dest": "all.$1"}]} for each in ("A", "B")]
+    await account.update("T", sources=sources)
+    stored = await account.holding("T", 4)
+    return {"before_the_sources": before["val"], "total": json.loads(stored[-1].message.payload)["val"]}
+
+
+async def _fired(account: Account, *more: str) -> None:
+    at = (datetime.now(UTC) - timedelta(seconds=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    await account.publish("in.plan", "x", [f"Nats-Schedule: @at {at}", "Nats-Schedule-Target: in.due", *more])
+    await account.reached("S", 2)
+
+
+@scenario
+async def what_a_schedule_fires(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A schedule that is due at once, with a header of its publisher's and a TTL for what it fires."""
+    account = await laboratory.connect(await laboratory.server())
+    await account.create("S", subjects=["in.*"], allow_msg_schedules=True, allow_msg_ttl=True)
+    await _fired(account, "Nats-Schedule-TTL: 1h", "A: 1")
+    (fired,) = [each.message for each in await account.stored("S") if each.sequence > 1]
+    return {
+        "lines": lines_of(fired),
+        "payload": fired.payload.decode(),
+        "left": subjects_of(await account.stored("S")),
+    }
+
+
+@scenario
+async def fired_message_in_a_copy(laboratory: Laboratory) -> Mapping[str, Any]:
+    """What a schedule has fired comes into a stream with sources, which can have no schedules."""
+    account = await laboratory.connect(await laboratory.server())
+    await account.create("S", subjects=["in.*"], allow_msg_schedules=True)
+    await _fired(account)
+    await account.create("T", sources=[{"name": "S", "opt_start_seq": 2}])
+    (copy,) = await account.holding("T", 1)
+    return {
+        "subject": copy.message.subject.decode(),
+        "headers": headers_named(copy.message),
+        "payload": copy.message.payload.decode(),
     }

@@ -39,6 +39,23 @@ async def source_of_a_work_queue(laboratory: Laboratory) -> Mapping[str, Any]:
 
 
 @scenario
+async def consumer_of_a_sourced_work_queue(laboratory: Laboratory) -> Mapping[str, Any]:
+    """Which consumers a work queue shows that another stream sources."""
+    account = await laboratory.connect(await laboratory.server())
+    await account.create("Q", subjects=["in.*"], retention="workqueue")
+    await account.publish_all("in.a", ["1"])
+    await account.create("T", sources=[{"name": "Q"}])
+    await account.holding("T", 1)
+    await _emptied(account, "Q")
+    found = (await account.request("CONSUMER.LIST.Q")).get("consumers") or []
+    return {
+        "names": [each["name"].partition("_SRC_")[0] + "_SRC_" for each in found],
+        "ack_policy": [each["config"]["ack_policy"] for each in found],
+        "left": (await account.state("Q"))["messages"],
+    }
+
+
+@scenario
 async def source_of_an_interest_stream(laboratory: Laboratory) -> Mapping[str, Any]:
     """A sourcing stream is interest: what it wants is stored, republished, copied, and gone."""
     account = await laboratory.connect(await laboratory.server())

@@ -24,6 +24,12 @@ _ROOMS: Final = {
     "adr28": "ADR-28: republish",
     "adr30": "ADR-30: subject transforms",
     "adr36": "ADR-36: transforms in streams, sources, mirrors",
+    "adr43": "ADR-43: message TTLs, delete markers",
+    "adr48": "ADR-48: limit markers of buckets",
+    "adr49": "ADR-49: counters",
+    "adr50": "ADR-50: atomic and fast batches",
+    "adr51": "ADR-51: schedules",
+    "adr60": "ADR-60: sources of work queues",
     "native": "What servers do beside the documents",
 }
 

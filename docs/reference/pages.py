@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from docs.reference import cases, commands, configuration, counters, dialects, errors, metrics
+from docs.reference import cases, commands, configuration, counters, dialects, errors, metrics, server_features
 
 __all__ = ["FOLDER", "PAGES"]
 
@@ -22,6 +22,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = MappingProxyType(
         "metrics.md": metrics.page,
         "counters.md": counters.page,
         "cases.md": cases.page,
+        "../server-features.md": server_features.page,
     }
 )
 """The text of each page, by its file's name."""

@@ -64,8 +64,9 @@ IDENTITY: Final = Ignored("the origin's identity in the source record (field 6)"
 MESSAGE_ID: Final = Ignored("Nats-Msg-Id: bridge-…", "kd/copy/message-id")
 RECORD: Final = Ignored("where a message says that it comes from")
 STAYING: Final = Ignored("headers that do not travel with a copy (Nats-Expected-*, Nats-Batch-*, Nats-Request-Info)")
+RENAMED: Final = Ignored("headers of counters and schedules under names of ours (Nats-Bridge-Incr)", "kd/copy/renamed")
 
-ALLOWANCES: Final = (RECORD_NAME, IDENTITY, MESSAGE_ID, RECORD, STAYING)
+ALLOWANCES: Final = (RECORD_NAME, IDENTITY, MESSAGE_ID, RECORD, STAYING, RENAMED)
 """What can be ignored without being named by the user; the bits of `Read.ignored` in this order, then the names."""
 
 
@@ -106,7 +107,7 @@ def ignored_of(comparison: Comparison) -> tuple[Ignored, ...]:
 
 def bits_of(comparison: Comparison) -> tuple[int, ...]:
     """The bits of `Read.ignored` that this comparison can set."""
-    kinds: tuple[Ignored, ...] = (MESSAGE_ID,) if comparison.bridged else ()
+    kinds: tuple[Ignored, ...] = (MESSAGE_ID, RENAMED) if comparison.bridged else ()
     if is_unrecorded(comparison):
         kinds += (RECORD,) if comparison.rule else (RECORD, STAYING)
     elif comparison.bridged:
@@ -221,6 +222,7 @@ def _comparable(comparison: Comparison, *, right: bool) -> Callable[[bytes], tup
         change(IDENTITY, b"\nNats-Stream-Source:", _without_identity)
     if comparison.bridged:
         change(MESSAGE_ID, b"\nNats-Msg-Id: bridge-", without_earlier)
+        change(RENAMED, b"\nNats-Bridge-", _with_own_names)
     for at, name in enumerate(comparison.ignored_headers, len(ALLOWANCES)):
         changes.append((1 << at, b"\n" + name + b":", _remover(name)))
 
@@ -239,6 +241,7 @@ def _comparable(comparison: Comparison, *, right: bool) -> Callable[[bytes], tup
 
 _EMPTY: Final = header_block.START + b"\r\n"
 _STAYING: Final = (b"Nats-Expected-", b"Nats-Batch-", b"Nats-Request-Info:")
+_RENAMED: Final = re.compile(rb"(?<=\nNats-)Bridge-(?=Incr:|Schedule)")
 _SIXTH_FIELD: Final = re.compile(rb"(\nNats-Stream-Source:[ \t]*[^ \r\n]+(?: [^ \r\n]+){4}) [^ \r\n]+(?=\r\n)")
 
 
@@ -252,6 +255,10 @@ def _prefix_remover(prefix: bytes) -> _Change:
 
 def _renamed(block: bytes) -> bytes:
     return block.replace(b"\n" + TWIN_HEADER + b":", b"\n" + HEADER + b":")
+
+
+def _with_own_names(block: bytes) -> bytes:
+    return _RENAMED.sub(b"", block)
 
 
 def _without_identity(block: bytes) -> bytes:

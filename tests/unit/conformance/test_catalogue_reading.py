@@ -69,7 +69,7 @@ def test_a_good_file_is_read() -> None:
         ("A rule as a sentence", "Rule", ["cases.yaml:4: cases.0.title: ", "at least 8 characters (it is 'Rule')"]),
         ("A rule as a sentence", "x" * 141, ["cases.yaml:4: cases.0.title: ", "at most 140 characters"]),
         ("adr28/topic/thing/1", "adr28/topic/thing", ["cases.yaml:3: cases.0.id: ", "such as adr28/headers/order/1"]),
-        ("adr28/topic/thing/1", "adr29/topic/1", ["cases.yaml:3: cases.0.id: an id is adr28, adr30, adr36 or native"]),
+        ("adr28/topic/thing/1", "adr/topic/1", ["cases.yaml:3: cases.0.id: an id is adr and a number, or native"]),
         ("adr28/topic/thing/1", "adr28/Topic/1", ["cases.yaml:3: cases.0.id: ", "(it is 'adr28/Topic/1')"]),
         (
             "level: must",
@@ -297,7 +297,7 @@ def test_every_file_of_the_catalogue_has_cases_of_one_document(cases: tuple[Case
 
 def test_ids_follow_the_form_and_are_there_once(cases: tuple[Case, ...]) -> None:
     assert [
-        case.id for case in cases if not re.fullmatch(r"(adr28|adr30|adr36|native)(/[a-z0-9-]+){1,4}/[0-9]+", case.id)
+        case.id for case in cases if not re.fullmatch(r"(adr[0-9]{2}|native)(/[a-z0-9-]+){1,4}/[0-9]+", case.id)
     ] == []
     assert [each for each, times in Counter(case.id for case in cases).items() if times > 1] == []
 

@@ -1,0 +1,80 @@
+"""What 2.11 added to consumers, as far as somebody who watches a stream meets it: pausing, priority groups."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from nats_bridge.conformance.catalogue.case import Json
+from nats_bridge.conformance.scenarios.laboratory import Laboratory
+from nats_bridge.conformance.scenarios.registry import scenario
+from nats_bridge.conformance.scenarios.texts import payloads_of
+from nats_bridge.conformance.scenarios.waiting import arrived
+
+_LATER = "2099-01-01T00:00:00Z"
+
+
+def _request(stream: str, **config: Json) -> Json:
+    return {"stream_name": stream, "config": config}
+
+
+@scenario
+async def paused_consumer(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A push consumer is paused before two messages, and resumed before a third; advisories report both."""
+    account = await laboratory.connect(await laboratory.server())
+    await account.create("S", subjects=["in.*"])
+    work = await account.hear("work")
+    advisories = await account.hear("$JS.EVENT.ADVISORY.CONSUMER.PAUSE.S.D")
+    config = _request("S", durable_name="D", deliver_subject="work", ack_policy="none")
+    await account.request("CONSUMER.DURABLE.CREATE.S.D", config)
+    paused = await account.request("CONSUMER.PAUSE.S.D", {"pause_until": _LATER})
+    await account.publish_all("in.a", ["1", "2"])
+    pending = (await account.request("CONSUMER.INFO.S.D"))["num_pending"]
+    await account.request("CONSUMER.PAUSE.S.D", {})
+    # Up to 2.15.1 a resumed consumer looks at the stream when the next message is stored.
+    await account.publish_all("in.a", ["3"])
+    delivered = await arrived(work, 3)
+    told = await arrived(advisories, 2)
+    return {
+        "paused": paused["paused"],
+        "pending_while_paused": pending,
+        "delivered": payloads_of([each.message for each in delivered]),
+        "advisories": [json.loads(each.message.payload)["paused"] for each in told],
+    }
+
+
+@scenario
+async def priority_group_of_a_push_consumer(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A consumer that delivers to a subject asks for a priority group."""
+    account = await laboratory.connect(await laboratory.server())
+    await account.create("S", subjects=["in.*"])
+    config = _request(
+        "S",
+        durable_name="D",
+        deliver_subject="work",
+        ack_policy="explicit",
+        priority_policy="overflow",
+        priority_groups=["g"],
+    )
+    return {"err_code": await account.refusal("CONSUMER.DURABLE.CREATE.S.D", config)}
+
+
+@scenario
+async def watching_beside_a_priority_group(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A watching consumer beside one with a priority group: on a work queue, and on a stream with limits."""
+    account = await laboratory.connect(await laboratory.server())
+    answers: dict[str, int | None] = {}
+    group: dict[str, Json] = {"ack_policy": "explicit", "priority_policy": "overflow", "priority_groups": ["g"]}
+    plain: dict[str, Json] = {"deliver_subject": "seen", "ack_policy": "none"}
+    await account.create("Q", subjects=["in.*"], retention="workqueue")
+    await account.request("CONSUMER.DURABLE.CREATE.Q.D", _request("Q", durable_name="D", **group))
+    answers["second_consumer_err_code"] = await account.refusal(
+        "CONSUMER.CREATE.Q", _request("Q", deliver_subject="seen", ack_policy="explicit")
+    )
+    observer = _request("Q", **plain, direct=True)
+    answers["observer_err_code"] = await account.refusal("CONSUMER.CREATE.Q", observer)
+    await account.create("S", subjects=["of.*"])
+    await account.request("CONSUMER.DURABLE.CREATE.S.D", _request("S", durable_name="D", **group))
+    answers["limits_stream_err_code"] = await account.refusal("CONSUMER.CREATE.S", _request("S", **plain))
+    return answers

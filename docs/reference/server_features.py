@@ -1,0 +1,413 @@
+"""The page on what 2.11 to 2.15 added to streams: what native does, what the bridge does, which cases show it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from docs.reference.markdown import code, table
+from nats_bridge.conformance.catalogue import Case, read_catalogue
+
+__all__ = ["FEATURES", "Feature", "Row", "page"]
+
+_DIVERGENCES: Final = Path(__file__).parents[1] / "known-divergences.md"
+_HEAD: Final = """\
+# What 2.11 to 2.15 added to streams
+
+This page is generated: `python -m docs.reference --write`.
+
+What native does with each new thing in republish, sources, mirrors and buckets, and what a rule does in its place.
+*The same* means equal to the byte. Each row names the cases that show it: `nats-bridge conform --select ID --versions
+V,V` plays one again, `nats-bridge conform list ID` shows its title. Ids that begin with `kd/` are explained in [known
+divergences](known-divergences.md). *Versions* lists what changed, from the same cases; [versions](versions.md) has
+every change of the suite, and `nats-bridge conform --config stream.json --versions 2.10,2.15` those of a stream of
+yours.
+
+## For all of them
+
+| where | what happens |
+|---|---|
+| `explain` | no feature changes what a subject becomes |
+| `validate` | accepts, refuses and completes a configuration as servers of the dialect do, also `--previous` |
+| `check --server` | prints a remark for a rule whose copies differ from native ones; the rule runs |
+| advisories | a rule takes new ones as well; headers that would act in a dead letter have names of ours |
+| Spark, read | a row for each stored message, markers and schedules included, headers as stored |
+| Spark, write | a row is published; the stream decides, as for any publisher, and a refusal fails the job |
+| `backfill` | what the rule makes of a message |
+| `diff` | headers of counters and schedules equal ours in a copy, unless `--as exact` |
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a feature's table.
+
+    Attributes:
+        where: which part of the server, or kind of rule.
+        native: what servers do that have the feature.
+        ours: what a rule does.
+        shown_by: ids of cases.
+        divergences: ids of known divergences.
+    """
+
+    where: str
+    native: str
+    ours: str
+    shown_by: tuple[str, ...]
+    divergences: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """Something that a server version added.
+
+    Attributes:
+        title: what it is.
+        since: the first minor line that has it.
+        names: members of the configuration, headers.
+        families: how the ids of its own cases begin.
+        rows: what happens to it where.
+    """
+
+    title: str
+    since: str
+    names: tuple[str, ...]
+    families: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+_SAME: Final = "the same"
+_KEPT: Final = "kept"
+
+FEATURES: Final[tuple[Feature, ...]] = (
+    Feature(
+        "Message TTLs",
+        "2.11",
+        ("allow_msg_ttl", "Nats-TTL"),
+        ("adr43/configuration/ttl", "adr43/messages", "adr43/expiry"),
+        (
+            Row(
+                "republish",
+                "kept; raised to the marker's time",
+                _SAME,
+                ("adr28/headers/known/6", "adr28/headers/known/9"),
+            ),
+            Row(
+                "republish",
+                "an expired predecessor is none",
+                "may be named",
+                ("adr28/expiry/message-ttl/1",),
+                ("kd/last-sequence/expiry",),
+            ),
+            Row(
+                "sources",
+                "kept; ends the copy where the target allows TTLs",
+                "the same; taken out where the target allows none",
+                ("adr36/headers/ttl/1", "adr36/headers/ttl/3", "adr43/expiry/copy/1"),
+                ("kd/copy/withheld",),
+            ),
+            Row(
+                "mirror",
+                "kept; ends the copy where the target allows TTLs",
+                "the same; taken out where the target allows none",
+                ("adr36/headers/ttl/2", "adr36/headers/ttl/4", "adr43/messages/copies/1"),
+                ("kd/copy/withheld",),
+            ),
+            Row("ingress", _KEPT, _SAME, ("adr43/messages/ingress/1",)),
+        ),
+    ),
+    Feature(
+        "Delete markers",
+        "2.11",
+        ("subject_delete_marker_ttl", "Nats-Marker-Reason"),
+        ("adr43/configuration/marker", "adr43/marker"),
+        (
+            Row(
+                "republish",
+                "the marker is republished when it is stored",
+                "the same; its last sequence may differ",
+                ("adr28/expiry/delete-marker/1",),
+                ("kd/last-sequence/expiry",),
+            ),
+            Row(
+                "sources, mirror",
+                "the marker is copied, and rolls up its subject",
+                "the same; no rollup where the target allows none",
+                ("adr43/marker/copies/1",),
+                ("kd/copy/withheld",),
+            ),
+            Row(
+                "mirror",
+                "has no markers of its own",
+                "an ordinary stream, which may have some",
+                ("adr43/configuration/marker/6",),
+                ("kd/copy/mirror-is-a-stream",),
+            ),
+        ),
+    ),
+    Feature(
+        "Limit markers of buckets",
+        "2.11",
+        ("subject_delete_marker_ttl", "KV-Operation"),
+        ("adr48",),
+        (
+            Row("republish", "a key's TTL is kept", _SAME, ("adr28/kv/ttl/1",)),
+            Row("buckets", "a purge keeps its TTL under the new key", _SAME, ("adr48/copies/purge/1",)),
+            Row("buckets", "the marker rolls up its key", _SAME, ("adr48/marker/key/1",)),
+        ),
+    ),
+    Feature(
+        "Counters",
+        "2.12",
+        ("allow_msg_counter", "Nats-Incr"),
+        ("adr49",),
+        (
+            Row("republish", "the new total, with the increment", _SAME, ("adr28/ingested/counter/1",)),
+            Row(
+                "sources",
+                "into an ordinary stream: totals, as stored",
+                "totals; the increment under a name of ours",
+                ("adr49/copies/plain/1",),
+                ("kd/copy/renamed",),
+            ),
+            Row(
+                "sources",
+                "into a counter stream: several sources add up",
+                "the same sums; the record under a name of ours",
+                ("adr49/copies/sum/1",),
+                ("kd/copy/counter-record", "kd/copy/counter-forgotten", "kd/copy/counter-race"),
+            ),
+            Row(
+                "mirror",
+                "totals, as stored; counts nothing",
+                "totals; the increment under a name of ours",
+                ("adr49/copies/mirror/1", "adr49/configuration/counter/6"),
+                ("kd/copy/renamed",),
+            ),
+            Row("ingress", "the counter is that of the new subject", _SAME, ("adr49/messages/renamed/1",)),
+        ),
+    ),
+    Feature(
+        "Atomic and fast batches",
+        "2.12; fast: 2.14",
+        ("allow_atomic", "allow_batched", "Nats-Batch-Id"),
+        ("adr50",),
+        (
+            Row("republish", "at the commit, with the batch's headers", _SAME, ("adr28/ingested/atomic-batch/1",)),
+            Row("republish", "fast: each message when it is stored", _SAME, ("adr50/messages/fast/1",)),
+            Row(
+                "sources, mirror",
+                "the batch's headers are taken out",
+                _SAME,
+                ("adr36/headers/batch/1", "adr36/headers/batch/2"),
+                ("kd/copy/withheld",),
+            ),
+            Row(
+                "mirror",
+                "takes none",
+                "an ordinary stream",
+                ("adr36/mirror-validation/batch/1",),
+                ("kd/copy/mirror-is-a-stream",),
+            ),
+            Row(
+                "ingress",
+                "subjects change at the commit",
+                "the same, with one replica",
+                ("adr50/messages/ingress/1",),
+                ("kd/ingress/order",),
+            ),
+        ),
+    ),
+    Feature(
+        "Schedules",
+        "2.12; repeated: 2.14",
+        ("allow_msg_schedules", "Nats-Schedule", "Nats-Scheduler"),
+        ("adr51",),
+        (
+            Row("republish", "the schedule, and what it fires", _SAME, ("adr28/ingested/schedule/1",)),
+            Row(
+                "sources, mirror",
+                "2.12 stalls; since 2.14 copied, does not act",
+                "copied under names of ours, does not act",
+                ("adr51/copies/source/1", "adr51/copies/mirror/1", "adr51/copies/fired/1"),
+                ("kd/copy/renamed", "kd/copy/stalls"),
+            ),
+            Row(
+                "sources, mirror",
+                "the target has no schedules of its own",
+                "an ordinary stream, which may have some",
+                ("adr51/configuration/schedules/3", "adr51/configuration/schedules/4"),
+                ("kd/copy/mirror-is-a-stream",),
+            ),
+        ),
+    ),
+    Feature(
+        "Asynchronous persistence",
+        "2.12",
+        ("persist_mode",),
+        ("native/persistence",),
+        (
+            Row("republish", "as of other streams", _SAME, ("native/persistence/republish/1",)),
+            Row(
+                "sources, mirror",
+                "as of other streams",
+                _SAME,
+                ("native/persistence/copies/1", "native/persistence/async/5"),
+            ),
+        ),
+    ),
+    Feature(
+        "Promoting a mirror",
+        "2.12",
+        ("mirror",),
+        ("adr36/mirror/promotion",),
+        (
+            Row(
+                "mirror",
+                "an update takes `mirror` away; sequences continue",
+                "remove the rule: the target is a stream already",
+                ("adr36/mirror/promotion/1",),
+                ("kd/copy/mirror-is-a-stream",),
+            ),
+        ),
+    ),
+    Feature(
+        "First sequence",
+        "2.10",
+        ("first_seq",),
+        ("native/first-sequence", "adr36/configuration/first-seq"),
+        (
+            Row("republish", "`Nats-Sequence` begins there", _SAME, ("adr28/headers/sequence/4",)),
+            Row(
+                "sources",
+                "the record has the origin's numbers",
+                _SAME,
+                ("native/first-sequence/copies/1", "native/first-sequence/target/1"),
+            ),
+            Row(
+                "mirror",
+                "begins where its origin does",
+                "with `keep_sequence`",
+                ("adr36/mirror/first-seq/1",),
+                ("kd/copy/time-and-sequence",),
+            ),
+        ),
+    ),
+    Feature(
+        "Pausing a consumer",
+        "2.11",
+        ("pause_until",),
+        ("native/consumers/pause",),
+        (
+            Row(
+                "republish",
+                "no consumer, so nothing to pause",
+                "waits while somebody pauses the rule's consumer",
+                ("native/consumers/pause/1",),
+                ("kd/messages/paused",),
+            ),
+        ),
+    ),
+    Feature(
+        "Priority groups",
+        "2.11",
+        ("priority_groups",),
+        ("native/consumers/priority",),
+        (
+            Row(
+                "republish",
+                "no consumer",
+                "a watching consumer is accepted beside a group; on a work queue it needs `allow_side_effects`",
+                ("native/consumers/priority/2",),
+                ("kd/refused/side-effects",),
+            ),
+        ),
+    ),
+    Feature(
+        "Sources of work queues",
+        "2.14",
+        ("retention",),
+        ("adr60",),
+        (
+            Row(
+                "sources",
+                "before 2.14 a lost message is gone; then a durable consumer",
+                "see [copying](copying.md)",
+                ("adr36/copies/work-queue/1", "adr36/copies/interest/1", "adr60/consumer/visible/1"),
+            ),
+        ),
+    ),
+    Feature(
+        "Identity of sources",
+        "2.15",
+        ("Nats-Stream-Source",),
+        ("native/record", "adr36/source-record/client"),
+        (
+            Row(
+                "sources",
+                "the record names the origin by an identity, too",
+                "under `Nats-Bridge-Source`, without it",
+                ("adr36/source-record/plain/1", "native/record/identity/1"),
+                ("kd/copy/record-name", "kd/copy/identity"),
+            ),
+            Row(
+                "sources",
+                "a recreated origin is copied from its beginning",
+                "the rule stops, or begins again: `on_recreated`",
+                ("adr36/restart/recreated-origin/1",),
+                ("kd/copy/recreated",),
+            ),
+            Row(
+                "any stream",
+                "refuses a record from a client",
+                "never sends one there",
+                ("native/ingest/source-record/1",),
+            ),
+        ),
+    ),
+)
+"""In the order of the page."""
+
+
+def page() -> str:
+    """The page's text."""
+    cases = {case.id: case for case in read_catalogue()}
+    known = set(re.findall(r"^\| `(kd/[^`]+)`", _DIVERGENCES.read_text("utf-8"), re.MULTILINE))
+    parts = [_HEAD]
+    for feature in FEATURES:
+        parts.append(f"## {feature.title}\n")
+        parts.append(f"Since {feature.since}: {', '.join(map(code, feature.names))}.\n")
+        parts.append(
+            table(("where", "native", "nats-bridge", "shown by"), (_cells(row, cases, known) for row in feature.rows))
+        )
+        if changed := list(_changes(feature, cases)):
+            parts += ["Versions:\n", "\n".join(f"- {each}" for each in changed) + "\n"]
+        own = [case for case in cases.values() if _is_of(case, feature)]
+        parts.append(f"Cases: {', '.join(f'{code(each)}' for each in feature.families)} ({len(own)}).\n")
+    return "\n".join(parts)
+
+
+def _cells(row: Row, cases: dict[str, Case], known: set[str]) -> tuple[str, ...]:
+    unknown = [each for each in row.shown_by if each not in cases] + [
+        each for each in row.divergences if each not in known
+    ]
+    if unknown:
+        raise ValueError(f"docs/reference/server_features.py: nothing is called {', '.join(unknown)}")
+    return row.where, row.native, row.ours, ", ".join(map(code, (*row.shown_by, *row.divergences)))
+
+
+def _is_of(case: Case, feature: Feature) -> bool:
+    return any(case.id.startswith(f"{family}/") for family in feature.families)
+
+
+def _changes(feature: Feature, cases: dict[str, Case]) -> Iterator[str]:
+    """What versions do otherwise, each once, with the first case that shows it."""
+    shown: set[str] = set()
+    for case in cases.values():
+        for difference in case.differences if _is_of(case, feature) else ():
+            if difference.reason not in shown:
+                shown.add(difference.reason)
+                yield f"{difference.reason} ({code(case.id)})"
