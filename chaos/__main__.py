@@ -28,7 +28,9 @@ __all__ = ["main"]
 @click.option(
     "--seed", default="", help="Any text; the same one gives the same faults and messages. Drawn if left out."
 )
-@click.option("--minutes", type=float, default=10.0, show_default=True, help="How long faults go on; 0 for no limit.")
+@click.option(
+    "--minutes", type=float, default=10.0, show_default=True, help="How long faults continue; 0 for no limit."
+)
 @click.option("--faults", type=int, default=0, help="End after so many faults upon sidecars, and as many upon servers.")
 @click.option("--messages", type=int, default=0, help="At most so many messages of each producer.")
 @click.option(
@@ -39,7 +41,7 @@ __all__ = ["main"]
 @click.option("--rules", default="all", show_default=True, help="Names or kinds, with commas between them.")
 @click.option("--replicas", type=int, default=1, show_default=True, help="Sidecars; several need leadership.")
 @click.option(
-    "--judge", "old", type=click.Path(exists=True, path_type=Path), help="Judge the history of an earlier run anew."
+    "--judge", "old", type=click.Path(exists=True, path_type=Path), help="Judge the history of an earlier run again."
 )
 @click.option("--report", "directory", type=click.Path(path_type=Path), default=Path("build/chaos"), show_default=True)
 def main(
@@ -97,7 +99,7 @@ def main(
 
 
 def _judged_again(history: Path, directory: Path) -> int:
-    """Judge a history that is there; the exit code."""
+    """Judge an existing history; return the exit code."""
     try:
         story = Story.of(read_history(history))
     except (ValueError, KeyError, TypeError) as error:

@@ -12,18 +12,18 @@ What: TypeAlias = Literal[
     "lost", "doubled", "reordered", "wrong subject", "wrong headers", "wrong bytes", "invented", "stuck", "ended"
 ]
 Verdict: TypeAlias = Literal["violation", "unknown", "allowed"]
-"""`allowed`: the promise allows it, here and now; `unknown`: nobody can tell whose doing it was."""
+"""`allowed`: the promise allows it in this case; `unknown`: the cause cannot be determined."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as a faultless world would have it.
+    """One deviation from a faultless run.
 
     Attributes:
         what: what is wrong.
         verdict: whether it breaks the rule's promise.
         detail: which message, and what was expected.
-        at: when, in seconds since the start; None where nobody knows.
+        at: when, in seconds since the start; None where it is unknown.
     """
 
     what: What

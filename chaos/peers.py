@@ -32,7 +32,7 @@ class Peer:
         self._client: RawClient | None = None
 
     async def client(self) -> RawClient:
-        """The connection, made anew if there is none; waits for a server for ever."""
+        """Return the connection; reconnect if there is none, waiting for a server without limit."""
         while self._client is None:
             url = self._urls[self._turn % len(self._urls)]
             self._turn += 1
@@ -44,13 +44,13 @@ class Peer:
         return self._client
 
     async def drop(self) -> None:
-        """Leave this server: the next use connects anew."""
+        """Disconnect: the next use connects again."""
         client, self._client = self._client, None
         if client is not None:
             await client.close()
 
     async def ask_all(self, messages: Sequence[Message]) -> list[Delivered | None]:
-        """Publish all at once, and the answers in their order; None: no answer, nobody knows what became of it."""
+        """Publish all at once; return the answers in order; None: no answer, the outcome is unknown."""
         client = await self.client()
         tasks = [asyncio.create_task(client.ask(message)) for message in messages]
         await asyncio.wait(tasks, timeout=_PATIENCE)

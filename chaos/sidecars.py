@@ -28,9 +28,9 @@ class Sidecar:
 
     Args:
         number: which replica.
-        configure: makes the configuration, from the port to answer on and whether it is the edited one.
+        configure: returns the configuration, for a port and for the edited one or not.
         directory: for configuration and logs.
-        historian: where to tell.
+        historian: writes the history.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Sidecar:
         return process.pid if process is not None and process.returncode is None else 0
 
     def send(self, number: signal.Signals, meaning: str) -> int:
-        """Send a signal to the process, if there is one, and tell of it; which process."""
+        """Send a signal to the process, if there is one, and record it; return the process id."""
         pid = self.pid
         if pid and self._process is not None:
             if meaning in ("killed", "asked to stop"):
@@ -72,7 +72,7 @@ class Sidecar:
         return pid
 
     async def gone(self, pid: int) -> None:
-        """Wait until that process is no more."""
+        """Wait until that process has ended."""
         while self.pid == pid:
             await asyncio.sleep(0.01)
 
@@ -86,7 +86,7 @@ class Sidecar:
         return await asyncio.to_thread(_get, f"http://127.0.0.1:{self._port}{path}")
 
     async def status(self) -> dict[str, Any] | None:
-        """What `/status` tells."""
+        """Return `/status`."""
         code, body = await self.ask("/status")
         if code != 200:
             return None
@@ -151,13 +151,13 @@ class Sidecar:
                 await asyncio.sleep(_PAUSE)
 
     async def _watch(self, pid: int) -> None:
-        """Tell once when it is ready."""
+        """Record when it is ready, once."""
         while (await self.ask("/readyz"))[0] != 200:
             await asyncio.sleep(0.1)
         self._historian.tell("sidecar", replica=self.number, pid=pid, what="ready")
 
     def _last(self, log: str) -> dict[str, Any]:
-        """What the process told at its end: the last error, and each rule's counters."""
+        """Return the process's last error, and each rule's counters, from its log."""
         counters: dict[str, Any] = {}
         error = ""
         for line in Path(log).read_text("utf-8", "replace").splitlines():

@@ -36,7 +36,7 @@ class Wire:
         self.url = f"nats://127.0.0.1:{self._listener.sockets[0].getsockname()[1]}"
 
     def cut(self) -> None:
-        """Break every connection, what is on its way is lost; and take no new one until `mend`."""
+        """Break every connection, losing what is in flight, and refuse new ones until `mend`."""
         self._refusing = True
         self.reset()
 

@@ -1,4 +1,4 @@
-"""The workload: producers that know what was stored, a worker that gives jobs up, and whoever listens."""
+"""The workload: producers that know what was stored, a worker that terminates jobs, and subscribers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Producer:
     Args:
         place: the stream, or `events`.
         peer: the connection.
-        historian: where to tell what was sent and stored.
+        historian: records what was sent and stored.
         seed: of the messages.
         rate: messages a second, at most; 0 for as fast as answers come.
     """
@@ -137,14 +137,14 @@ class Worker:
 
 
 class Listener:
-    """Hears a subject and tells of everything on it, in order.
+    """Subscribes to a subject and records every message, in order.
 
     Args:
         peer: the connection.
-        subject: what to hear; may hold wildcards.
+        subject: to subscribe to; may hold wildcards.
         name: for the history.
-        historian: where to tell.
-        keeps_bodies: tell the payload as well (advisories), not only its digest.
+        historian: writes the history.
+        keeps_bodies: record the payload as well (advisories), not only its digest.
     """
 
     def __init__(
