@@ -42,7 +42,7 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report:
 
 
 def _distinct(count: int) -> list[bytes]:
-    # Made anew for each round: a bytes object remembers its hash, which a cold subject has not.
+    # Recreated for each round: a bytes object caches its hash, which a cold subject has not.
     return [b"one.ab-%d.%d" % (number // 1000, number % 1000) for number in range(count)]
 
 

@@ -28,14 +28,15 @@ SUBJECTS = 1_000
 PAYLOAD = 128  # bytes
 
 FILLING = 8
-"""Chunks of a thousand messages under way at most, where a queue may form before the stream.
+"""The most chunks of a thousand messages in flight, where a queue may form before the stream.
 
-From 2.11 on, a stream with more than 10,000 messages queued drops what comes, and tells only who asked for an answer.
+From 2.11 on, a stream with more than 10,000 messages queued drops new ones, and reports that only to publishers that
+wait for an answer.
 """
 
 _CHUNK = 1_000  # messages written at once at most; the last of them is acknowledged by the stream
 _CHUNK_BYTES = 1 << 20  # payload written at once at most
-_WINDOW = 20  # chunks under way without an acknowledgement
+_WINDOW = 20  # chunks in flight without an acknowledgement
 _SIGN = b"\r\nNats-Stream: "
 _READ = 1 << 20  # bytes
 _ACKNOWLEDGEMENT = b"MSG _stored "
@@ -62,7 +63,7 @@ def publish_all(
         subjects: how many different ones.
         headers: whether each message has two headers of an application and a `Nats-Msg-Id` of its own.
         block: a raw header block for each message, where `headers` does not say another.
-        window: how many thousand messages may be under way without an acknowledgement.
+        window: how many thousand messages may be in flight without an acknowledgement.
 
     Raises:
         BenchmarkError: the stream refuses one.
@@ -79,7 +80,7 @@ def publish_chunks(port: int, made: Iterable[bytes], *, window: int = _WINDOW) -
     Args:
         port: of the server.
         made: protocol operations, written piece by piece; `_stored` is the last one's reply subject in each.
-        window: how many pieces may be under way without an acknowledgement.
+        window: how many pieces may be in flight without an acknowledgement.
 
     Raises:
         BenchmarkError: the stream refuses one.
@@ -199,7 +200,7 @@ class Arrivals:
 
 @contextmanager
 def arrivals(port: int, subject: str, messages: int) -> Iterator[Worker]:
-    """A subscriber that waits for so many republished messages and then tells their `Arrivals`.
+    """A subscriber that waits for so many republished messages and then returns their `Arrivals`.
 
     It is subscribed when this is entered.
     """

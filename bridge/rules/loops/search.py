@@ -175,7 +175,7 @@ def _way_back(first: _Step, leaving: Mapping[_State, Sequence[_Step]]) -> list[_
 
 
 def _once(way: list[_Step]) -> list[_Step]:
-    """One turn, where the same moves are made again and again until the subjects are the same as well."""
+    """Return one turn of a path that repeats its moves until the subjects are the same as well."""
     moves = [step.move for step in way]
     for length in range(1, len(way)):
         if len(way) % length == 0 and moves == moves[:length] * (len(way) // length):
