@@ -15,7 +15,7 @@ from benchmarks.stream_growth import watch_growth
 __all__ = ["OLDER", "run"]
 
 OLDER = ("2.10.27", "2.9.10")
-"""Measured beside the newest: a version whose file streams read filtered subjects slowly, and the oldest one."""
+"""Measured next to the newest: a version whose file streams read filtered subjects slowly, and the oldest one."""
 
 _MESSAGES = 200_000
 _ROUNDS, _OLDER_ROUNDS, _QUICK_ROUNDS = 5, 3, 2
@@ -73,7 +73,7 @@ def _cases(version: str) -> list[_Case]:
     cases += [_Case(version, "memory", headers=True), _Case(version, "memory", across=True)]
     for older in OLDER:
         if older != version:
-            # Only where native does the same work is there something to reach.
+            # Only where native does the same work is there a target.
             targets = _TARGETS if transforms_sources(older) else dict.fromkeys(_TARGETS)
             cases += [_Case(older, storage, target, older=True) for storage, target in targets.items()]
     return cases

@@ -30,7 +30,7 @@ class Arm(Rounds):
     Attributes:
         name: for the table.
         copy: begins and ends it.
-        steady: messages per second from the first copy to the last; stays empty where that says nothing.
+        steady: messages per second from the first copy to the last; empty where that is meaningless.
         launch: seconds from the launch of the sidecar to the beginning.
     """
 
@@ -40,7 +40,7 @@ class Arm(Rounds):
     launch: list[float] = field(default_factory=list)
 
     def row(self) -> tuple[str, ...]:
-        """As `HEADER` says."""
+        """One row of the table, see `HEADER`."""
         steady = f"{median_of(self.steady):,.0f}" if self.steady else "-"
         return self.name, *self.rate_cells, steady, *self.cpu_cells
 

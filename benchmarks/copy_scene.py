@@ -141,7 +141,7 @@ def program_copy(place: Scene, running: Callable[[str], AbstractContextManager[P
 
     Args:
         place: where, on one server.
-        running: starts the program, given the server's URL; what it says it is ready with begins the copy.
+        running: starts the program, given the server's URL; the copy begins when it reports that it is ready.
     """
     with (
         _stream(place, {"name": TARGET, "storage": place.storage, "subjects": ["copy.>"]}),
@@ -159,7 +159,7 @@ def bridge_config(origin: str, target: str, stream: str = TARGET) -> str:
         stream: the target's name; the copies have it in small letters before their last token.
     """
     transform = {"src": "bench.*", "dest": f"{stream.lower()}.{{{{wildcard(1)}}}}"}
-    # On one server both ways lead over one connection, as somebody with one server would configure it.
+    # On one server, both directions use one connection, as a user with one server would configure it.
     connections: dict[str, object] = {"default": {"servers": [target]}}
     source: dict[str, object] = {"name": ORIGIN, "subject_transforms": [transform]}
     if origin != target:

@@ -1,4 +1,4 @@
-"""A wire as long as wanted: what goes in comes out later, in order, and nothing waits for anything but time.
+"""A wire with a chosen delay: bytes arrive later, in order, and wait for nothing but time.
 
 `python -m benchmarks.far_wire URL SECONDS` passes bytes between a server and the client of the URL that it
 prints, each way in so many seconds, until its standard input ends.
@@ -88,7 +88,7 @@ class _End(asyncio.Protocol):
         self.other: _End | None = None
         self._ends = ends
         self._one_way = one_way
-        self._line: deque[tuple[float, bytes]] = deque()  # when it is there; no bytes for the end
+        self._line: deque[tuple[float, bytes]] = deque()  # when it arrives; no bytes for the end
         self._timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
         self._lost = False
@@ -119,7 +119,7 @@ class _End(asyncio.Protocol):
             self._transport.abort()
 
     def look(self) -> None:
-        """Write at the other end what is there by now."""
+        """Write at the other end what has arrived by now."""
         if self.other is None or (self._timer is not None and not self._timer.cancelled()):
             return
         self._pass_on()

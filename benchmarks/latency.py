@@ -41,7 +41,7 @@ def run(version: str, *, quick: bool, say: Callable[[str], None]) -> Report:
     header = "milliseconds from publication", *(f"p{percent:g}" for percent in _PERCENTS)
     note = (
         "Added is the sidecar's percentile minus the native one of the same run and the same messages;"
-        " beside it, the percentiles of how much later each single message's second copy came."
+        " next to it, the percentiles of the delay of each message's second copy."
     )
     return Report(header, rows, ratios, (note,))
 

@@ -44,7 +44,7 @@ def run(version: str, *, quick: bool, say: Callable[[str], None]) -> Report:
 def _measure(arm: Arm, place: Scene, messages: int) -> float:
     """Add a round to the arm; the part of the time that publishing took."""
     with arm.copy(place) as copying:
-        # A message has made the whole way: whatever is set up at the first one is there.
+        # A message has arrived: everything that the first one sets up exists.
         publish_all(place.origin.port, 1)
         watch_growth(place.target.port, copying.stream, 1)
         program = copying.program

@@ -199,7 +199,7 @@ class Arrivals:
 
 @contextmanager
 def arrivals(port: int, subject: str, messages: int) -> Iterator[Worker]:
-    """A subscriber that waits for so many republished messages and then tells their `Arrivals`.
+    """A subscriber that waits for so many republished messages and then returns their `Arrivals`.
 
     It is subscribed when this is entered.
     """

@@ -1,4 +1,4 @@
-"""The comparison: republishing and copying with nats-py, put together from what its documentation shows.
+"""The comparison: republishing and copying with nats-py, as its documentation shows.
 
 `python -m benchmarks.nats_py_copier URL WAY`, where WAY is one of
 
@@ -8,7 +8,7 @@
 
 These republish to `bridge.bench.>`. The others copy into the stream COPY, each message with an id:
 
-- `pipelined`: `subscribe` with a callback and an ordered consumer, `publish_async`; nobody looks at the answers.
+- `pipelined`: `subscribe` with a callback and an ordered consumer, `publish_async`; the answers are ignored.
 - `one-at-a-time`: `subscribe` with a durable consumer, `publish`, which waits for the answer, `ack`.
 """
 

@@ -1,7 +1,7 @@
-"""Beside peers: the server itself, nats-bridge, and programs with nats.go and nats-py.
+"""Compared with peers: the server itself, nats-bridge, and programs with nats.go and nats-py.
 
-Republishing live, and copying a stream: 200,000 stored messages, and live. What stores one message at a time gets
-fewer, as it takes a hundred times as long.
+Republishing live, and copying a stream: 200,000 stored messages, and live. Programs that store one message at
+a time get fewer, as they take a hundred times as long.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _measure(arm: CopyArm, version: str, messages: int, *, is_stored: bool) -> N
 
 
 def _first_has_come(place: Scene, copying: Copying) -> int:
-    """A message has made the whole way: whatever is set up at the first one is there."""
+    """Wait until a message has arrived: everything that the first one sets up exists then."""
     publish_all(place.origin.port, 1)
     growth: Growth = watch_growth(place.target.port, copying.stream, 1)
     return growth.messages

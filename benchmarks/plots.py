@@ -49,7 +49,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Draw; 0, or 2 where there is nothing to draw from."""
+    """Draw; return 0, or 2 without figures."""
     options = arguments(given)
     try:
         found = merged(json.loads(file.read_text("utf-8")) for file in options.files)
@@ -149,7 +149,7 @@ def _short(count: float) -> str:
 
 
 def _legend(where: Axes, axes: Axes) -> None:
-    """What the colours of `axes` mean, in the panel that has room."""
+    """Add the legend of `axes` to the panel that has space."""
     where.legend(*axes.get_legend_handles_labels(), loc="best", fontsize=8.5, framealpha=0.8, edgecolor="none")
 
 

@@ -47,7 +47,7 @@ rules:
     {options}
 """
 PATIENT = "max_pending: 1GB\n"
-"""For servers: by default they send a subscriber away that is 64 MB behind, which is not what is measured."""
+"""For servers: by default they disconnect a subscriber that lags by 64 MB, which is not what is measured."""
 
 _READY_LIMIT = 120.0  # seconds until ready; generous: a million subjects may be learnt before
 _STOP_LIMIT = 60.0
@@ -72,7 +72,7 @@ class Program:
     Attributes:
         pid: its process.
         launched: when, in seconds of the monotonic clock.
-        ready: when it said that it was, or 0.
+        ready: when it reported that it was, or 0.
         said: the lines of its stderr so far.
     """
 
@@ -82,7 +82,7 @@ class Program:
     said: list[str] = field(default_factory=list)
 
     def logged(self, event: str) -> dict[str, Any]:
-        """The fields of the first line of its log that tells this event.
+        """Return the fields of the first line of its log with this event.
 
         Raises:
             BenchmarkError: there is none.
@@ -123,7 +123,7 @@ def running_bridge(
         config: the text of its configuration file, whose log format must be JSON.
         until: the event in its log that is waited for, whose time is the program's `ready`.
         entry: the module whose `main` is the command.
-        environment: variables beside those that are there.
+        environment: variables in addition to the present ones.
 
     Raises:
         BenchmarkError: it ended before that, or did not get there.

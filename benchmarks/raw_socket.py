@@ -55,7 +55,7 @@ class RawSocket:
         return data
 
     def receive_into(self, buffer: bytearray, start: int) -> int:
-        """One read into a buffer that is used again and again, behind `start`; PINGs are answered.
+        """Read once into a reused buffer, after `start`; answer PINGs.
 
         Returns:
             Where what was read ends.
@@ -87,7 +87,7 @@ class RawSocket:
         data = b"" if body is None else json.dumps(body).encode()
         self.send(b"SUB _answer 900\r\nPUB %b _answer %d\r\n%b\r\n" % (subject.encode(), len(data), data))
         text = b""
-        # By its length: a PING of the server may come behind it in the same read.
+        # By its length: a PING of the server may come after it in the same read.
         while (found := _ANSWER.search(text)) is None or len(text) < found.end() + int(found[1]):
             text += self.receive()
         self.send(b"UNSUB 900\r\n")

@@ -41,7 +41,7 @@ class Arm(Rounds):
 
     Attributes:
         name: for the table.
-        launch: starts the program beside a server, given its URL; None where the server itself republishes.
+        launch: starts the program for a server, given its URL; None where the server itself republishes.
         stored_first: whether the messages are stored before the program starts.
         share: of the messages, for what is slow.
         whole: of each round, seconds from the launch of the program to the last message.
@@ -64,7 +64,7 @@ class Arm(Rounds):
         return median_of(self.cpu)
 
     def row(self) -> tuple[str, ...]:
-        """As `HEADER` says."""
+        """One row of the table, see `HEADER`."""
         return self.name, *self.rate_cells, *self.cpu_cells
 
 

@@ -15,7 +15,7 @@ class Rounds:
 
     Attributes:
         rates: messages per second.
-        cpu: microseconds of the program per message; stays empty where there is none.
+        cpu: microseconds of the program per message; empty where there is none.
         server_cpu: microseconds of the servers per message.
         peak: the most bytes of memory that the program held.
     """

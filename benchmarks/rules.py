@@ -3,10 +3,10 @@
 The load is the same in all; its subjects are divided into as many groups as there are rules, `bench.GROUP.N`, and the
 group changes with every message.
 
-* *A stream each*: the usual way to have many rules. Each group has a stream and a rule of its own. The target is held
-  against one stream with one rule. Native republish of the same streams shows what streams cost the server.
-* *One stream*: one rule per group, which the server selects by the consumer's filter. Beside it stands a subscriber
-  that has the same consumers and republishes nothing: what they cost the server alone.
+* *A stream each*: the usual way to have many rules. Each group has a stream and a rule of its own. The target is
+  compared with one stream with one rule. Native republish of the same streams shows what streams cost the server.
+* *One stream*: one rule per group, which the server selects by the consumer's filter. A subscriber with the same
+  consumers that republishes nothing shows what they cost the server alone.
 """
 
 from __future__ import annotations

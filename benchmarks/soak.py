@@ -2,7 +2,7 @@
 
 One sidecar has both rules. The streams are limited (`max_msgs`), as streams that live long are, so the server's store
 stays small and the bridge has to follow what the limit removes. The publisher waits for the rules every 25,000
-messages: none may fall out of the stream before it was read.
+messages: the limit must not remove unread ones.
 
 The first 200,000 are published while the sidecar is stopped. So it meets the largest backlog at once, and the memory
 that it takes for one is there before the first figure: what grows later, grows.
@@ -56,7 +56,7 @@ def run(version: str, *, quick: bool, say: Callable[[str], None]) -> Report:
     """Measure, with a tenth of the messages when quick.
 
     Raises:
-        BenchmarkError: a rule does not go on, or did not handle every message.
+        BenchmarkError: a rule is stalled, or did not handle every message.
     """
     messages = _MESSAGES // 10 if quick else _MESSAGES
     step = messages // _MILESTONES

@@ -1,6 +1,6 @@
-"""What starting costs: CPU seconds of whole processes, beside a Python that does nothing; the least of several.
+"""The cost of starting: CPU seconds of whole processes, next to an empty Python; the least of several.
 
-`run` is measured until it connects: to a socket that accepts and says nothing, at which the process is killed.
+`run` is measured until it connects: to a silent socket, at which the process is killed.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def stored_times(port: int, stream: str, messages: int) -> Sequence[int]:
         messages: how many.
 
     Raises:
-        BenchmarkError: a message is there twice, or is missing.
+        BenchmarkError: a message is duplicated or missing.
     """
     config = {"deliver_subject": "_times", "ack_policy": "none", "deliver_policy": "all"}
     body = json.dumps({"stream_name": stream, "config": config}).encode()
@@ -48,10 +48,10 @@ def stored_times(port: int, stream: str, messages: int) -> Sequence[int]:
 
 
 def take_times(data: bytes, times: MutableSequence[int]) -> tuple[int, bytes]:
-    """Read deliveries.
+    """Read the times of deliveries.
 
     Args:
-        data: what came over the connection, and was not used before.
+        data: received bytes that were not used before.
         times: gets the times, by the messages' numbers; 0 where there is none yet.
 
     Returns:

@@ -1,7 +1,8 @@
-"""How fast a stream grew: its state is asked for until all is there, and tells when the first and the last were stored.
+"""How fast a stream grew: its state is polled until it holds everything, and holds when the first and the last were
+stored.
 
-The times are the server's own stamps. How often the state is asked for only decides how soon the end is noticed: a busy
-server can be a second late with its answer.
+The times are the server's own stamps. The polling interval only decides how soon the end is noticed: a busy server can
+be a second late with its answer.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from benchmarks.raw_socket import RawSocket
 
 __all__ = ["Growth", "unix_seconds", "watch_growth"]
 
-_INTERVAL = 0.02  # seconds between two looks
+_INTERVAL = 0.02  # seconds between two requests
 _PATIENCE = 60.0  # seconds without growth after which nothing more is expected
 
 

@@ -164,7 +164,7 @@ class _Taker(BaseHTTPRequestHandler):
 
 @contextmanager
 def _collector() -> Iterator[Mapping[str, str]]:
-    """Somebody who takes OTLP; the environment that names it."""
+    """Run an OTLP collector; return the environment that names it."""
     with ThreadingHTTPServer(("127.0.0.1", 0), _Taker) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()

@@ -1,6 +1,6 @@
-"""Processes of our own, such as subscribers, that tell when they are ready and what they found.
+"""Processes of our own, such as subscribers, that report when they are ready and what they found.
 
-Theory of operation: a worker has one pipe to the benchmark. When it dies, the pipe closes: nobody waits in vain.
+Theory of operation: a worker has one pipe to the benchmark. When it dies, the pipe closes, which ends every wait.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class Worker:
         self._pipe = pipe
 
     def receive(self, limit: float = _LIMIT) -> Any:
-        """What the worker tells next.
+        """Return the worker's next report.
 
         Args:
             limit: seconds to wait for it.
 
         Raises:
-            BenchmarkError: it failed, ended, or tells nothing in time.
+            BenchmarkError: it failed, ended, or reports nothing in time.
         """
         if not self._pipe.poll(limit):
             raise BenchmarkError(f"{self._name}: nothing for {limit:g} s")

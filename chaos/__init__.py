@@ -2,8 +2,9 @@
 
 Theory of operation: `run` starts servers (`surroundings`), sidecars as processes that reach them through wires which
 can be cut (`sidecars`, `wires`), a `workload` with numbered messages, and a `nemesis` that carries out `faults`, which
-are data made from a seed. Everybody writes to one `history`. At the end the streams are read, and `checker` judges from
-the history alone what was lost, doubled, reordered or changed, against the promise of each rule. `timeline` draws it.
+are data derived from a seed. All write to one `history`. At the end the streams are read, and `checker` judges from
+the history alone what was lost, duplicated, reordered or changed, against the promise of each rule. `timeline` draws
+it.
 
-The bridge is a black box here: a command line, signals, and what it answers over HTTP.
+The bridge is a black box here: a command line, signals, and answers over HTTP.
 """

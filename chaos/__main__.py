@@ -28,7 +28,9 @@ __all__ = ["main"]
 @click.option(
     "--seed", default="", help="Any text; the same one gives the same faults and messages. Drawn if left out."
 )
-@click.option("--minutes", type=float, default=10.0, show_default=True, help="How long faults go on; 0 for no limit.")
+@click.option(
+    "--minutes", type=float, default=10.0, show_default=True, help="How long faults continue; 0 for no limit."
+)
 @click.option("--faults", type=int, default=0, help="End after so many faults upon sidecars, and as many upon servers.")
 @click.option("--messages", type=int, default=0, help="At most so many messages of each producer.")
 @click.option(
@@ -97,7 +99,7 @@ def main(
 
 
 def _judged_again(history: Path, directory: Path) -> int:
-    """Judge a history that is there; the exit code."""
+    """Judge an existing history; return the exit code."""
     try:
         story = Story.of(read_history(history))
     except (ValueError, KeyError, TypeError) as error:

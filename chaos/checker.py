@@ -1,11 +1,11 @@
-"""The judge: from the story alone, what each rule did to the messages, against what it promises.
+"""The judge: compares, from the story alone, what each rule did with what it promises.
 
 Theory of operation: a republished message names its original (`Nats-Sequence`), a copy does so in its source record, a
-twin has its sequence. So every message that came out is compared with the one that went in, and what did not come out
-is known by its sequence. What a promise allows is allowed only where the story has a reason for it. A message that came
+twin has its sequence. So every published message is compared with its original, and a missing one is known by its
+sequence. What a promise allows is allowed only where the story has a reason for it. A message that came
 twice with `at_least_once` needs something broken between the two; one that was lost with `at_most_once` needs a crash
-between its neighbours, or a count by which the rule itself said so. What the run itself removed, or what a server lost,
-is nobody's fault: `unknown`.
+between its neighbours, or a counter by which the rule itself reported it. What the run itself removed, or a server
+lost, is no rule's fault: `unknown`.
 """
 
 from __future__ import annotations
@@ -292,7 +292,8 @@ def _bucket(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
         if len(set(sequences)) < len(sequences):
             judgement.add("doubled", "violation", detail)
         elif late:
-            # What was left out at first is stored behind later ones, and takes the place of others in the history.
+            # A copy that was left out at first is stored after later ones, and takes the place of others in the
+            # history.
             judgement.add("reordered", "allowed", detail)
         elif set(expected) - set(sequences):
             judgement.add("lost", "violation", detail)

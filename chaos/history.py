@@ -23,7 +23,7 @@ class Historian:
     """Writes the history of one run.
 
     Args:
-        path: the file; what it held is gone.
+        path: the file, which is overwritten.
     """
 
     def __init__(self, path: Path) -> None:
@@ -44,7 +44,7 @@ class Historian:
         return now
 
     def flush(self) -> None:
-        """Everything told so far is in the file."""
+        """Flush everything written so far to the file."""
         self._file.flush()
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ def numbered(prefix: bytes, number: int, chance: random.Random) -> Message:
 
 
 def event(number: int, chance: random.Random) -> Message:
-    """A message for an ingress rule; the subject says which."""
+    """A message for an ingress rule; the subject names the rule."""
     subject = b"events.k%d.n%d" % (chance.randrange(5), number)
     return Message(subject, _block(b"events", number, chance), _payload(b"events", number, chance))
 

@@ -1,4 +1,4 @@
-"""The nemesis carries out faults and tells when each began, what it hit, and when it was over."""
+"""The nemesis carries out faults and records when each began, what it hit, and when it was over."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class Nemesis:
             return f"{stream}: there is none"
         name = _drawn(names, fault.draw * len(streams) % 1)
         deleted = _said(await self._peer.try_api(f"CONSUMER.DELETE.{stream}.{name}"))
-        # A durable one is the position: until it is there again, a sidecar that is killed has none.
+        # A durable one is the position: until it is recreated, a killed sidecar has none.
         if name.startswith("chaos_"):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_PATIENCE):
@@ -210,7 +210,7 @@ class Nemesis:
     async def _purge(self, fault: Fault) -> str:
         stream = _drawn(["ORDERS", "LEGACY"], fault.draw)
         state = await self._peer.state(stream)
-        # Its older half: a purge of what nobody has read yet is a loss that nobody could prevent.
+        # Its older half: a purge of unread messages is a loss that no rule could prevent.
         through = (int(state["first_seq"]) + int(state["last_seq"])) // 2
         self._historian.tell("removing", stream=stream, through=through)
         await self._peer.try_api(f"STREAM.PURGE.{stream}", {"seq": through + 1})

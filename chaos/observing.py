@@ -1,4 +1,4 @@
-"""Looking on: the sidecars' status, the streams' ends, and everything that the streams hold when all is over."""
+"""Observes the run: the sidecars' status, the streams' ends, and all messages in the streams at the end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TRIES = 20
 
 
 async def watch(sidecars: Sequence[Sidecar], historian: Historian) -> None:
-    """Tell each sidecar's status again and again, until cancelled."""
+    """Record each sidecar's status repeatedly, until cancelled."""
     while True:
         for sidecar in sidecars:
             await look(sidecar, historian)
@@ -28,7 +28,7 @@ async def watch(sidecars: Sequence[Sidecar], historian: Historian) -> None:
 
 
 async def look(sidecar: Sidecar, historian: Historian) -> dict[str, Any] | None:
-    """Tell a sidecar's status once; what it said, None if nothing."""
+    """Record a sidecar's status once, and return it; None without an answer."""
     pid = sidecar.pid
     status = await sidecar.status()
     if status is None or not pid or pid != sidecar.pid:
@@ -49,7 +49,7 @@ def _plain(counters: Mapping[str, Any]) -> dict[str, int]:
 
 
 async def sample(peer: Peer, listeners: Mapping[str, Listener], historian: Historian) -> None:
-    """Tell how far streams and listeners are, again and again, until cancelled."""
+    """Record the progress of streams and listeners repeatedly, until cancelled."""
     while True:
         ends = {}
         for stream in STREAMS:

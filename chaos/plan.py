@@ -12,8 +12,8 @@ from typing import Any, Literal, TypeAlias
 __all__ = ["BUCKET", "BUCKET_COPY", "HISTORY", "QUEUES", "RULES", "STREAMS", "RuleUnderTest", "chosen", "configuration"]
 
 Promise: TypeAlias = Literal["at_most_once", "at_least_once", "exactly_once", "acknowledged", "heard"]
-"""What a rule promises: `acknowledged`, that what a publisher got an answer for is stored once; `heard`, that an
-advisory which is heard is stored once."""
+"""What a rule promises: `acknowledged`, that an acknowledged message is stored once; `heard`, that a received
+advisory is stored once."""
 
 BUCKET = "KV_SETTINGS"
 BUCKET_COPY = "KV_SETTINGS_COPY"
@@ -34,7 +34,7 @@ STREAMS: dict[str, dict[str, Any]] = {
     BUCKET: {"subjects": ["$KV.SETTINGS.>"], "max_msgs_per_subject": HISTORY, "allow_rollup_hdrs": True},
     BUCKET_COPY: {"subjects": ["$KV.SETTINGS_COPY.>"], "max_msgs_per_subject": HISTORY, "allow_rollup_hdrs": True},
 }
-"""All streams of the servers that suffer, with what their configuration has beside name and replicas."""
+"""All streams of the servers under test, with their configuration except name and replicas."""
 
 QUEUES = frozenset(name for name, config in STREAMS.items() if config.get("retention") == "workqueue")
 """Those that hold nothing any more when all is copied."""
@@ -42,14 +42,14 @@ QUEUES = frozenset(name for name, config in STREAMS.items() if config.get("reten
 
 @dataclass(frozen=True, slots=True)
 class RuleUnderTest:
-    """A rule, and what must be true of what it did.
+    """A rule, and its promise.
 
     Attributes:
         name: the rule's name.
         promise: what it promises.
         origins: the streams that it reads; for an ingress rule, what publishers publish to.
-        target: the stream that it writes to; empty where subscribers hear it.
-        document: the rule as it stands in the configuration.
+        target: the stream that it writes to; empty where subscribers receive its messages.
+        document: the rule as in the configuration.
         destination: from the subject of an original to that of its copy.
     """
 
@@ -234,8 +234,8 @@ def configuration(
 
     Args:
         rules: the rules under test.
-        servers: addresses of the servers that suffer.
-        witness: address of the server on which subscribers hear what is republished.
+        servers: addresses of the servers under test.
+        witness: address of the server on which subscribers receive republished messages.
         http_port: where the sidecar answers.
         replicas: how many sidecars run; more than one share the rules by leases.
         edited: with one more rule, the difference of a reload.

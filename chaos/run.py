@@ -176,7 +176,7 @@ class _Run:
         return await self._judge()
 
     def _lane_wanted(self, lane: str, wanted: Callable[[int, int], bool]) -> bool:
-        # Asked twice for each fault, before its pause and behind it.
+        # Requested twice for each fault, before and after its pause.
         self._lanes[lane] += 1
         return wanted((self._lanes[lane] - 1) // 2, self._settings.faults)
 
@@ -270,8 +270,8 @@ class _Run:
             judgements = judge(story, rules)
             if second_look or not any(judgement.count("lost", "violation") for judgement in judgements):
                 break
-            # What was left out at first may be on its way still: nothing is called lost at the first look.
-            self._report("something is missing: looking again in 20 s")
+            # Copies that were left out at first may still be in flight: nothing counts as lost at the first check.
+            self._report("something is missing: checking again in 20 s")
             await asyncio.sleep(20)
         for sidecar in self._sidecars:
             code = await sidecar.stop()

@@ -28,9 +28,9 @@ class Sidecar:
 
     Args:
         number: which replica.
-        configure: makes the configuration, from the port to answer on and whether it is the edited one.
+        configure: returns the configuration, for a port and for the edited one or not.
         directory: for configuration and logs.
-        historian: where to tell.
+        historian: writes the history.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Sidecar:
         return await asyncio.to_thread(_get, f"http://127.0.0.1:{self._port}{path}")
 
     async def status(self) -> dict[str, Any] | None:
-        """What `/status` tells."""
+        """Return `/status`."""
         code, body = await self.ask("/status")
         if code != 200:
             return None
@@ -151,13 +151,13 @@ class Sidecar:
                 await asyncio.sleep(_PAUSE)
 
     async def _watch(self, pid: int) -> None:
-        """Tell once when it is ready."""
+        """Record when it is ready, once."""
         while (await self.ask("/readyz"))[0] != 200:
             await asyncio.sleep(0.1)
         self._historian.tell("sidecar", replica=self.number, pid=pid, what="ready")
 
     def _last(self, log: str) -> dict[str, Any]:
-        """What the process told at its end: the last error, and each rule's counters."""
+        """Return the process's last error, and each rule's counters, from its log."""
         counters: dict[str, Any] = {}
         error = ""
         for line in Path(log).read_text("utf-8", "replace").splitlines():

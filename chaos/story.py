@@ -1,4 +1,4 @@
-"""What happened, put together from a history: what was sent, stored, heard, removed, and what disturbed it."""
+"""The events of a run, from its history: what was sent, stored, received, removed, and the disturbances."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A message that a subscriber heard, and when (seconds)."""
+    """A message that a subscriber received, and when (seconds)."""
 
     at: float
     message: Original
@@ -42,7 +42,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Advised:
-    """An advisory that the run itself heard."""
+    """An advisory that the run itself received."""
 
     at: float
     id: str
@@ -71,10 +71,10 @@ class Disturbance:
 
 @dataclass(slots=True)
 class Story:
-    """All of it.
+    """The whole story.
 
     Attributes:
-        run: seed, version, topology and what else the first line tells.
+        run: seed, version, topology and the rest of the first line.
         sent: per place, messages by number.
         sent_at: per place, when each number was sent and answered; no second time without an answer.
         acknowledged: per place, the stream's sequence by number.
@@ -83,11 +83,11 @@ class Story:
         trimmed: targets whose server removed copies when it got a limit.
         final: per stream, what it held at the end, by sequence.
         heard: per listener, in order of arrival.
-        advised: advisories heard by the run.
-        disturbances: what went wrong on purpose, and every end of a sidecar.
-        in_doubt: per rule, the sum of the counters by which it says that it may have lost something.
+        advised: advisories received by the run.
+        disturbances: faults, and every end of a sidecar.
+        in_doubt: per rule, the sum of the counters of messages that it may have lost.
         out_of_order: per rule, the sum of the counter of that name.
-        ended_badly: ends of a sidecar that nobody asked for, with the reason.
+        ended_badly: unrequested ends of a sidecar, with the reason.
         unsettled: what was still waited for at the end; empty if the run came to rest.
     """
 
@@ -126,7 +126,7 @@ class Story:
         return later and any(each.kind in _REMOVALS and each.meets(begin, end) for each in self.disturbances)
 
     def originals(self, stream: str) -> dict[int, Original]:
-        """Every message that a stream is known to have held, by sequence; also those that are gone by now."""
+        """Every message that a stream is known to have held, by sequence; also removed ones."""
         known = {sequence: stored.message for sequence, stored in self.final[stream].items()}
         sent = self.sent[stream]
         for number, sequence in self.acknowledged[stream].items():

@@ -69,8 +69,8 @@ def timeline(history: Path, story: Story, judgements: Sequence[Judgement]) -> st
 
     Args:
         history: the run's history.
-        story: what was read from it.
-        judgements: what the checker said.
+        story: the story in it.
+        judgements: the checker's.
     """
     lines = _lines(history)
     rules = [judgement for judgement in judgements if judgement.rule in lines]
@@ -165,7 +165,7 @@ def _lines(history: Path) -> dict[str, _Line]:
         if event["event"] == "stored" and event["to"] == "events":
             stored += len(event["rows"])
         elif event["event"] == "sample":
-            # A stream that has no leader at this moment is as far as it was.
+            # A stream without a leader at this moment keeps its last state.
             known |= {name: end for name, (_, end) in event["streams"].items()}
             for rule in RULES:
                 line = lines[rule.name]

@@ -46,7 +46,7 @@ class Producer:
     Args:
         place: the stream, or `events`.
         peer: the connection.
-        historian: where to tell what was sent and stored.
+        historian: records what was sent and stored.
         seed: of the messages.
         rate: messages a second, at most; 0 for as fast as answers come.
     """
@@ -144,8 +144,8 @@ class Listener:
         peer: the connection.
         subject: may hold wildcards.
         name: for the history.
-        historian: where to tell.
-        keeps_bodies: tell the payload as well (advisories), not only its digest.
+        historian: writes the history.
+        keeps_bodies: record the payload as well (advisories), not only its digest.
     """
 
     def __init__(

@@ -24,6 +24,6 @@ class HistoryError(ConformanceError):
 
 
 class SubjectError(ConformanceError):
-    """A subject of test cannot be reached, or does not answer as its protocol says."""
+    """A subject of test cannot be reached, or violates its protocol."""
 
     exit_code = 3

@@ -1,7 +1,7 @@
 """A run's history: JSON lines that hold everything that was seen, and nothing of what was expected.
 
-The first line says what ran, the last one that it ran to its end. Every line between them is one case for one subject
-of test: what was seen of it, or why it was not played. Subjects, header blocks and payloads are in base64.
+The first line names what ran, the last one marks a complete run. Every line between them is one case for one subject
+of test: its observation, or why it was not played. Subjects, header blocks and payloads are in base64.
 
 ```
 {"record": "start", "history": 1, "suite": "0.1.0", "catalogue": "…", "subjects": [{"kind": "native", …}], …}
@@ -51,13 +51,13 @@ class Unplayed:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A history as it was read.
+    """A history that was read.
 
     Attributes:
         start: the first line, whole: ``suite``, ``catalogue``, ``time``, ``seed``, ``selection``, ``certified``, ….
         subjects: by label, in the order of the run.
         records: in the order of the run.
-        missing: what was to be tested and could not be had, with the reason.
+        missing: subjects of test that were not available, with the reason.
         is_complete: whether its last line is there, and nothing is missing.
     """
 
@@ -123,10 +123,10 @@ class HistoryWriter:
 
 
 def read_history(file: Path) -> History:
-    """Read a history; one that was cut short is read as far as it goes, and says so.
+    """Read a history; one that was cut short is read to its end, and is not complete.
 
     Raises:
-        HistoryError: it is no history, of a newer format, or a line in the midst of it is damaged.
+        HistoryError: it is no history, has a newer format, or a line within it is damaged.
     """
     try:
         lines = file.read_text("utf-8").splitlines()
@@ -148,7 +148,7 @@ def read_history(file: Path) -> History:
                 is_complete = int(value["records"]) == len(records)
             else:
                 records.append(_record(value))
-                is_complete = False  # what stands behind the end was not written by a run
+                is_complete = False  # lines after the end were not written by a run
         except (KeyError, TypeError, ValueError) as error:
             raise HistoryError(f"{file}:{number}: not a record of a history: {error!r}") from None
     try:
@@ -166,7 +166,7 @@ def _values(file: Path, lines: list[str]) -> Iterator[dict[str, Any]]:
             value = json.loads(line)
         except ValueError as error:
             if number == len(lines):
-                return  # cut short in the midst of its last line: not complete, and told as such
+                return  # cut short within its last line: not complete, and reported as such
             raise HistoryError(f"{file}:{number}: not JSON: {error}") from None
         if not isinstance(value, dict):
             raise HistoryError(f"{file}:{number}: a record is a JSON object")

@@ -1,8 +1,8 @@
-"""The judge: an observation against what is expected of the version, offline.
+"""The judge: compares an observation with the expectation for the version, offline.
 
-Theory of operation: the case says what a version must show, known differences included. What does not match is
-listed, member by member. Of the bridge, what no outside process can know or do is taken out of both sides before they
-are compared again (``divergences``); the verdict then names what was taken out.
+Theory of operation: the case defines what a version must show, known differences included. Mismatches are listed,
+member by member. For the bridge, what no outside process can know or do is removed from both sides before they are
+compared again (``divergences``); the verdict then names what was removed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LINES_OF_A_STREAM = re.compile(
 
 
 def judge(case: Case, subject: Identity, observation: Observation) -> Verdict:
-    """What is to be said of this observation."""
+    """Return the verdict on this observation."""
     expectation = case.expected(subject.version)
 
     def compare(expectation: Expectation, observation: Observation) -> Iterator[Mismatch]:
@@ -54,7 +54,7 @@ def judge(case: Case, subject: Identity, observation: Observation) -> Verdict:
 
 
 def mismatches(expectation: Expectation, observation: Observation) -> Iterator[Mismatch]:
-    """Everything that is not as expected, in the order in which a person would look."""
+    """Yield everything that is not as expected, the most telling first."""
     yield from _decision_mismatches(expectation, observation.decisions)
     if expectation.acks is not None:
         yield from _ack_mismatches(expectation.acks, observation.acks)
@@ -103,7 +103,7 @@ def _decision_mismatches(expectation: Expectation, decisions: Sequence[Decision]
 def _is_refused_like(wanted: Refusal | None, seen: Refusal | None) -> bool:
     if wanted is None or seen is None:
         return wanted is seen
-    # A library that only knows that it refuses gives no codes: what it does not say is not compared.
+    # A library that only reports a refusal gives no codes: missing codes are not compared.
     pairs = (
         (wanted.code, seen.code),
         (wanted.err_code, seen.err_code),
@@ -182,7 +182,7 @@ def _time_mismatches(observation: Observation) -> Iterator[Mismatch]:
 
 
 def _in_order_of(expected: Sequence[ExpectedMessage], stored: Sequence[Stored]) -> list[Stored]:
-    """The stored messages, put where a matching message is expected; the rest behind."""
+    """The stored messages, each where a matching one is expected; the rest at the end."""
     left = list(stored)
     ordered: list[Stored] = []
     for wanted in expected:

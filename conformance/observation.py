@@ -31,10 +31,10 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Everything that was seen.
+    """One observation.
 
     Attributes:
-        decisions: of the creates and updates among the steps, in their order; set-up streams are not told of.
+        decisions: on the creates and updates among the steps, in their order; without set-up streams.
         received: what subscribers got, in order.
         stored: what the streams hold at the end, those that the case expects something of.
         acks: the answers to the publishes; None: no stream answered.

@@ -18,7 +18,7 @@ class Outcome(StrEnum):
     DIVERGENCE = "known divergence"
     """What an outside process cannot know or do; the verdict names its id."""
     SKIPPED = "skipped"
-    """It applies and was not played; the verdict says why."""
+    """It applies and was not played; the verdict holds the reason."""
     ERRORED = "errored"
     """It could not be played, or the subject of test did not answer."""
     INAPPLICABLE = "not applicable"
@@ -44,9 +44,9 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The judge's word on one case and one subject of test.
+    """The judge's result for one case and one subject of test.
 
-    ``reason`` says why for every outcome but a pass; ``divergences`` holds ids of known divergences that were met.
+    ``reason`` explains every outcome but a pass; ``divergences`` holds ids of known divergences that were met.
     """
 
     outcome: Outcome

@@ -1,8 +1,8 @@
 """A NATS client that shows every byte: header blocks are neither parsed nor normalised, nothing is sent again.
 
 Theory of operation: one task reads the protocol and hands each message to the subscription it is for, in the order of
-the wire. A request has a subject of its own below one inbox. ``flush`` is a PING whose PONG comes behind everything
-that the server had for this connection, which is how the suite knows that nothing more is on its way.
+the wire. A request has a subject of its own below one inbox. ``flush`` is a PING whose PONG comes after everything
+that the server had for this connection: then nothing more is in flight.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NO_RESPONDERS = b"NATS/1.0 503"
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Credentials; what the URL says (``user:password@`` or ``token@``) counts where nothing is here."""
+    """Credentials; those of the URL (``user:password@`` or ``token@``) apply where these are empty."""
 
     user: str = ""
     password: str = field(default="", repr=False)
@@ -83,7 +83,7 @@ class RawClient:
 
     @property
     def server_version(self) -> str:
-        """As the server tells it."""
+        """As in the server's INFO."""
         return str(self.info.get("version", ""))
 
     @classmethod
@@ -99,7 +99,7 @@ class RawClient:
         except TimeoutError:
             raise SubjectError(f"{shown_address(url)}: no answer within {LIMIT:g} s") from None
         except ValueError:
-            # Not the error's own text: it quotes the address, and what lets somebody in with it.
+            # Not the error's own text: it quotes the address with its credentials.
             raise SubjectError(f"{shown_address(url)}: expected an address such as nats://127.0.0.1:4222") from None
         except (ConnectionRefusedError, socket.gaierror) as error:
             why = "connection refused" if isinstance(error, ConnectionRefusedError) else "the name is not known"
@@ -183,7 +183,7 @@ class RawClient:
                 self._write(b"UNSUB %b\r\n" % number)
 
     async def ask(self, message: Message) -> Delivered | None:
-        """Publish, and the answer; None when nobody is there to give one.
+        """Publish, and return the answer; None without responders.
 
         Raises:
             SubjectError: the connection ended, or no answer came.
@@ -317,7 +317,7 @@ class RawClient:
         for future in waiting:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # asked for: nobody may be waiting
+                future.exception()  # retrieved: there may be no waiter
         self._answers.clear()
         self._pongs.clear()
 
@@ -357,6 +357,6 @@ def _signed(file: Path, nonce: str) -> dict[str, Any]:
 
 
 def shown_address(url: str) -> str:
-    """The address without what lets somebody in."""
+    """Return the address without credentials."""
     scheme, separator, rest = url.rpartition("://")
     return f"{scheme}{separator}{rest.rpartition('@')[2]}"

@@ -1,7 +1,7 @@
 """The reference adapter: our engine behind the JSON-lines protocol of ``docs/conformance-protocol.md``.
 
 ``python -m nats_bridge.conformance.reference_adapter`` reads requests from stdin and writes answers to stdout, one line
-each; ``--offer transform,republish`` announces less than everything. It shows how an adapter is made, and is tested
+each; ``--offer transform,republish`` announces less than everything. It is an example of an adapter, and is tested
 with the catalogue like any other.
 """
 
@@ -93,7 +93,7 @@ class _Adapter:
         self._engines: dict[str, TransformsEngine] = {}
 
     async def answer(self, request: Request) -> Answer:
-        """The answer, without its id; whatever goes wrong is said in it."""
+        """Return the answer, without its id; errors are in it."""
         op = request["op"]
         if op == "hello":
             return {

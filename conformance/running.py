@@ -16,7 +16,7 @@ from nats_bridge.conformance.outcome import Outcome
 __all__ = ["Progress", "play_all"]
 
 Progress: TypeAlias = Callable[[str, int, int], None]
-"""Told of the subject's label, how many of its cases are done, and how many there are."""
+"""Called with the subject's label, the number of its finished cases, and their total."""
 
 
 async def play_all(
@@ -74,7 +74,7 @@ async def _play_together(
     begin = time.perf_counter()
     try:
         async for case, answer in subject.play_many(cases):
-            del left[case.id]  # an answer that nobody waits for is a mistake of the subject's
+            del left[case.id]  # an answer without a request is a mistake of the subject's
             add(_record(label, case, answer, time.perf_counter() - begin))
             begin = time.perf_counter()
     except SubjectError as error:

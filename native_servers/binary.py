@@ -1,4 +1,4 @@
-"""What a nats-server binary says about itself: the only proof of its version that is accepted."""
+"""The version that a nats-server binary prints: the only accepted proof of it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def version_of(binary: Path) -> str:
 
 
 def require_version(binary: Path, version: str) -> None:
-    """Raise WayFailedError unless ``binary`` says that it is exactly ``version``."""
+    """Raise WayFailedError unless ``binary`` prints exactly ``version``."""
     said = version_of(binary)
     if said != ".".join(map(str, parse(version))):
         raise WayFailedError(f"{binary} says it is {said}, wanted {version}")

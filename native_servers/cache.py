@@ -1,6 +1,6 @@
 """The folder that keeps native servers: ``servers/<version>/nats-server`` below the cache of this program.
 
-A binary appears there whole or not at all (written beside, then renamed), so a reader needs no lock. Writers
+A binary appears there whole or not at all (written next to it, then renamed), so a reader needs no lock. Writers
 of one version take turns by a file lock, which spares the second one the work.
 """
 

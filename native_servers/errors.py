@@ -31,7 +31,7 @@ class InvalidVersionError(ServersError):
 
 
 class WayFailedError(ServersError):
-    """One way of getting a server did not work; the text says why. The next way is tried."""
+    """One way of getting a server failed; the text holds the reason. The next way is tried."""
 
     code = "way_failed"
     retriable = True

@@ -26,8 +26,8 @@ _POLL = 0.05
 class NativeCluster(Lifetime):
     """``size`` servers of ``version`` in one cluster; ``config`` goes to each, as with NativeServer.
 
-    ``directory`` is kept; without it a temporary one is removed by ``close``. Without ``advertise``, clients
-    are not told of the other nodes' addresses. A context manager, plain and async.
+    ``directory`` is kept; without it a temporary one is removed by ``close``. Without ``advertise``, servers
+    do not send clients the other nodes' addresses. A context manager, plain and async.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """A running native server: on a free loopback port, watched through its log, stopped by its process id.
 
-Ready means that the server's log says so: the line comes after the port listens and JetStream has recovered,
+Ready means that the server has logged it: the line comes after the port listens and JetStream has recovered,
 in every version from 2.9 to 2.15, with or without TLS. Ports are taken below the range that the system hands
-to outgoing connections, so that a restart finds its port free: nobody is given it by chance.
+to outgoing connections, so that a restart finds its port free: the kernel gives it to no other process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["HOST", "NativeServer", "free_port"]
 
 HOST = "127.0.0.1"
 READY_LIMIT = 120.0
-"""Seconds until a server that says nothing counts as not starting; generous, as a busy machine is slow."""
+"""Seconds until a silent server counts as not starting; generous, as a busy machine is slow."""
 STOP_LIMIT = 60.0
 _ANSWER_LIMIT = 10.0
 _TRIES = 20
@@ -39,17 +39,17 @@ _POLL = 0.005
 _READY = b"Server is ready"
 _TAKEN = "address already in use"
 PORTS = range(20000, 30000)
-"""Of which one is taken at random.
+"""The ports, of which one is taken at random.
 
-Who starts servers from several processes gives each a part of its own: to the others the port of a server that is away
-for a moment looks free.
+A caller that starts servers from several processes gives each a range of its own: to the others, the port of a stopped
+server looks free.
 """
 
 _running: weakref.WeakSet[NativeServer] = weakref.WeakSet()
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on now. Another process may take it yet: be ready to try again."""
+    """Return a loopback port without a listener. Another process may take it at any moment: be ready to retry."""
     for port in random.sample(PORTS, 200):
         with socket.socket() as probe:
             try:
@@ -146,7 +146,7 @@ class NativeServer(Lifetime):
         return self._process is not None and self._process.poll() is not None
 
     def death(self) -> ServerStartError:
-        """The error that tells how a server that ``died`` did so."""
+        """Return the error that reports how a server ``died``."""
         code = self._process.poll() if self._process else None
         tail = self.log_tail()
         kind = PortTakenError if any(_TAKEN in line for line in tail) else ServerStartError
@@ -274,6 +274,6 @@ class NativeServer(Lifetime):
 
 @atexit.register
 def _close_all() -> None:
-    # A program that ends without leaving its context managers must not leave servers behind.
+    # A program that ends without leaving its context managers must not leave servers running.
     for server in list(_running):
         server.kill()

@@ -1,4 +1,4 @@
-"""Native servers from the project's releases on GitHub, checked against the checksums beside them."""
+"""Native servers from the project's releases on GitHub, checked against their published checksums."""
 
 from __future__ import annotations
 

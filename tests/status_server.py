@@ -24,7 +24,7 @@ class StatusServer:
     Attributes:
         document: the state.
         url: where.
-        is_wedged: whether its process does not get on.
+        is_wedged: whether its process is wedged.
     """
 
     def __init__(self, document: dict[str, Any]) -> None:

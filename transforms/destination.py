@@ -97,11 +97,11 @@ def parse_token(text: bytes, dialect: Dialect) -> DestinationToken:
 
 
 def check_mapping_destination(destination: bytes, dialect: Dialect) -> None:
-    """The check that the server makes of mapping destinations before it builds the transform.
+    """Check a mapping destination as the server does before it builds the transform.
 
     Account mappings (all versions), ``sources[].subject_transforms`` (2.10) and all stream transforms except
-    republish (2.11 and newer) go through it. It looks at names, not at arguments, and refuses white space
-    outside functions and anything after ``>``.
+    republish (2.11 and newer) go through it. It checks names, not arguments, and refuses white space outside
+    functions and anything after ``>``.
 
     Raises:
         TransformError: with the server's reason, ``invalid mapping destination: …``.

@@ -1,7 +1,7 @@
-"""Dialects: what holds since which server version.
+"""Dialects: the server version of each behaviour.
 
 Theory of operation: one table, ``FEATURES``, names every behaviour that changed between nats-server 2.9 and
-2.15 and says in which patch of which minor line it arrived (some changes were back-ported to older lines). A
+2.15, with the patch of each minor line that introduced it (some changes were back-ported to older lines). A
 ``Dialect`` is that table evaluated for one full version: a frozen record of booleans. Nothing else in the
 engine compares versions; code asks ``dialect.partition_of_subject`` and does not know where the answer came
 from.
@@ -49,7 +49,7 @@ def _reached(firsts: tuple[Version, ...], version: Version) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The behaviour of one server version; ``FEATURES`` says what each flag means."""
+    """The behaviour of one server version; ``FEATURES`` explains each flag."""
 
     version: Version
     # --- transforms
@@ -127,8 +127,7 @@ class Dialect:
         return self.name
 
 
-# The newest patch of each minor line that was looked at; a newer patch of a known line behaves as that line
-# does.
+# The newest tested patch of each minor line; a newer patch of a known line behaves as that line does.
 KNOWN_LINES: Mapping[tuple[int, int], int] = MappingProxyType(
     {(2, 9): 25, (2, 10): 27, (2, 11): 17, (2, 12): 15, (2, 14): 9, (2, 15): 1}
 )
@@ -151,8 +150,7 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
         "random_function": Feature(since=((2, 12, 0),)),
         # Modulus 0 gives `0`; before, the first matching message ends the server process.
         "partition_zero_is_safe": Feature(since=((2, 12, 0),)),
-        # A source without wildcards: the destination is not looked at and comes out verbatim, braces
-        # included.
+        # A source without wildcards: the destination is not parsed and is used verbatim, braces included.
         "literal_source_copies_destination": Feature(since=((2, 9, 0),), until=((2, 10, 0),)),
         # A source with `>` but no `*` takes no function at all, not even with index 0.
         "rest_source_refuses_functions": Feature(since=((2, 10, 0),), until=((2, 12, 0),)),
@@ -162,9 +160,9 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
         "empty_source_is_everything": Feature(since=((2, 10, 0),)),
         # The check of mapping destinations has a list of function names of its own.
         "mapping_check_knows_left_and_right": Feature(since=((2, 14, 7),)),
-        # What it says of a function that cannot be read: `invalid transform`; before, `invalid subject`.
+        # The error for a function that cannot be parsed: `invalid transform`; before, `invalid subject`.
         "mapping_check_says_invalid_transform": Feature(since=((2, 11, 0),)),
-        # What the errors say of an empty token: before, "in" followed by nothing.
+        # The error for an empty token: before, "in" followed by nothing.
         "mapping_check_leaves_out_empty_token": Feature(since=((2, 12, 5),)),
         # Ingress, source and mirror transforms go through that check; before, sources only (2.10).
         "stream_transforms_take_mapping_check": Feature(since=((2, 11, 0),)),
@@ -179,17 +177,17 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
         "republish_can_be_edited": Feature(since=((2, 10, 0),)),
         # The source need not overlap the stream's subjects, which may be absent (mirrors, sources only).
         "republish_source_may_miss_subjects": Feature(since=((2, 10, 0),)),
-        # `>` to `>` beside a subject_transform of the only subject becomes a republish of the transform's
+        # `>` to `>` with a subject_transform of the only subject becomes a republish of the transform's
         # result.
         "implicit_republish": Feature(since=((2, 11, 11), (2, 12, 2), (2, 14, 0))),
         # --- sources and mirrors
-        # Nats-Stream-Source tells filters and destinations behind the stream and its sequence.
+        # Nats-Stream-Source holds filters and destinations after the stream and its sequence.
         "source_record_names_filters": Feature(since=((2, 10, 0),)),
         # ... and the subject in the origin.
         "source_record_names_subject": Feature(since=((2, 12, 0),)),
         # ... and which origin of that name it was.
         "source_record_names_identity": Feature(since=((2, 15, 0),)),
-        # ... and, behind the origin's name, which consumer brought it, where the entry has a `consumer`.
+        # ... and, after the origin's name, the consumer that delivered it, where the entry has a `consumer`.
         "source_record_names_consumer": Feature(since=((2, 14, 0),)),
         # Nats-Expected-* of the origin's publishers; before, kept and checked, which ends the copying.
         "sourcing_strips_expectations": Feature(since=((2, 10, 14),)),
@@ -201,7 +199,7 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
         "copies_lose_every_earlier_record": Feature(since=((2, 11, 0),)),
         # A client's message with Nats-Stream-Source is refused on every stream (10227).
         "source_record_is_refused_from_clients": Feature(since=((2, 15, 0),)),
-        # Where a source begins is looked for on stored subjects that match its filter_subject; before, on all.
+        # The start of a source is searched on stored subjects that match its filter_subject; before, on all.
         "source_search_follows_filter": Feature(since=((2, 11, 12), (2, 12, 3), (2, 14, 0))),
         # --- stream configuration
         # Members that 2.10 added to the configuration; older servers ignore or refuse them.
@@ -216,7 +214,7 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
         "stream_templates": Feature(since=((2, 9, 0),), until=((2, 14, 0),)),
         # Unknown members are refused by default; before, they are ignored.
         "strict_json": Feature(since=((2, 12, 0),)),
-        # The error about JSON that cannot be read says what is wrong with it.
+        # The error for invalid JSON names the mistake.
         "json_errors_say_why": Feature(since=((2, 11, 0),)),
         # Names of streams may not hold slashes or backslashes, for origins too.
         "asset_names_refuse_slashes": Feature(since=((2, 12, 8), (2, 14, 0))),
@@ -234,7 +232,7 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
         "api_subjects_need_no_ack": Feature(since=((2, 10, 17),)),
         # ... also subjects that merely overlap them, such as `*.>`.
         "api_subjects_need_no_ack_when_overlapping": Feature(since=((2, 11, 2),)),
-        # Each subject is compared with those after it before the next one is looked at.
+        # Each subject is compared with those after it before the next one is checked.
         "subject_overlap_is_checked_per_subject": Feature(since=((2, 12, 5),)),
         # All transforms except republish pass the check of mappings, with error codes of their own.
         "stream_transforms_are_mappings": Feature(since=((2, 11, 0),)),
@@ -273,13 +271,13 @@ _VERSION = re.compile(r"v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6})(?:[-+][0-9A-Za-z.+-
 
 @lru_cache(maxsize=64)
 def dialect(text: str) -> Dialect:
-    """The dialect of a server version.
+    """Return the dialect of a server version.
 
     ``text`` is a minor line (``2.10``, its newest known patch) or a full version (``2.10.27``, also
     ``v2.10.27`` and previews such as ``2.12.0-RC.1``, which count as their release).
 
     Raises:
-        UnknownDialectError: not a version, or of a minor line that was never looked at.
+        UnknownDialectError: not a version, or of a minor line that was never tested.
     """
     parsed = _VERSION.fullmatch(text)
     line = (int(parsed[1]), int(parsed[2])) if parsed else (0, 0)

@@ -1,6 +1,6 @@
-"""Telling a person where each token of a result comes from, or why a subject does not match.
+"""Explains where each token of a result comes from, or why a subject does not match.
 
-Plain data only; how it looks on a screen is the command line's business.
+Plain data only; the command line renders it.
 """
 
 from __future__ import annotations

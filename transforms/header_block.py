@@ -2,8 +2,8 @@
 
 Theory of operation: a block is ``NATS/1.0``, perhaps a status, CRLF, lines ``Name: value`` each ended by
 CRLF, and an empty line; no headers is ``b""``. Clients may send something else and servers keep it, so
-nothing here parses a block as a whole: like the server, a header is looked for as its name right after a
-line feed and right before a colon (names are case-sensitive; the first line is never a header), and it ends
+nothing here parses a block as a whole: like the server, it searches a header as its name right after
+a line feed and right before a colon (names are case-sensitive; the first line is never a header), and it ends
 at the next CRLF.
 """
 
@@ -24,7 +24,7 @@ _EMPTY_LENGTH = len(START + _CRLF)
 def opened(block: bytes) -> bytes:
     """The block ready for more lines: without its final empty line, or a first line where there is none.
 
-    The last two bytes go whatever they are, as in the server (2.9 to 2.15; 2.9 takes two bytes for no block).
+    It removes the last two bytes whatever they are, as the server does (2.9 to 2.15; 2.9 treats two bytes as no block).
     """
     return block[:-2] if len(block) > 1 else START
 
@@ -32,7 +32,7 @@ def opened(block: bytes) -> bytes:
 def append(block: bytes, lines: Iterable[tuple[bytes, bytes]]) -> bytes:
     """The block with ``(name, value)`` lines added at its end, one space after each colon.
 
-    Nothing is replaced: a name that is there already is there twice afterwards. Without lines the block is
+    Nothing is replaced: an existing name is there twice afterwards. Without lines the block is
     returned as it is. A block of two bytes counts as none, as where servers append a source record (2.9 to 2.15).
     """
     added = b"".join([b"%b: %b\r\n" % line for line in lines])
@@ -42,7 +42,7 @@ def append(block: bytes, lines: Iterable[tuple[bytes, bytes]]) -> bytes:
 def read(block: bytes, name: bytes) -> bytes | None:
     """The last value under exactly this name, without white space around it; None if there is no line.
 
-    The last one is what the server wrote: it appends behind whatever the publisher sent under the same name.
+    The last one is the server's: it appends after anything that the publisher sent under the same name.
     """
     start = block.rfind(b"\n" + name + b":")
     if start < 0:
@@ -60,7 +60,7 @@ def remove(block: bytes, name: bytes) -> bytes:
 def remove_first(block: bytes, name: bytes) -> bytes:
     """The block without the first line of exactly this name; ``b""`` when no header is left.
 
-    As servers up to 2.11 do it, which look no further where the name comes earlier as a part of something else.
+    As servers up to 2.11: they stop searching where the name occurs earlier as a part of other text.
     """
     start = block.find(name)
     if start < 1 or block[start - 1 : start] != b"\n" or block[start + len(name) :][:1] != b":":

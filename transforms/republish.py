@@ -2,9 +2,9 @@
 
 Theory of operation: the destination comes from the rule's transform; the header block is the stored one with
 the server's lines appended (which lines, the dialect says); the payload is untouched or, with
-``headers_only``, empty. ``Nats-Request-Info`` needs no care: every server takes it out before it stores a
-message, and what an old one leaves in (2.9 to 2.11 remove only the first) is in the stored block and in the
-republished one alike.
+``headers_only``, empty. ``Nats-Request-Info`` needs no care: every server removes it before it stores
+a message, and what an old one leaves (2.9 to 2.11 remove only the first) is in both the stored and the republished
+block.
 
 Everything but sequence, time and last sequence is constant per subject, so a hot loop keeps ``destination``
 and ``prefix`` per subject (unless ``transform.is_random``) and calls ``block``, or writes the same bytes
@@ -50,8 +50,8 @@ class Republished:
 class Refusal:
     """Why a matching message is not republished.
 
-    ``code`` is ``empty_token``, ``wildcard_token`` or ``white_space``; ``destination`` the subject that came
-    out. ``native`` tells whether a server of the dialect withholds it as well; False is a known divergence:
+    ``code`` is ``empty_token``, ``wildcard_token`` or ``white_space``; ``destination`` the resulting subject.
+    ``native``: whether a server of the dialect withholds it as well; False is a known divergence:
     old servers deliver white space, which no client can publish.
     """
 
@@ -87,7 +87,7 @@ class Republish:
     destination: Callable[[bytes], bytes | None] = field(repr=False, compare=False)
 
     def apply(self, message: StoredMessage, last_sequence: int) -> Republished | None:
-        """The message to publish for a stored one; None where the rule says nothing is published.
+        """Return the message to publish for a stored one; None where the rule publishes nothing.
 
         ``last_sequence`` is that of the last message with the same subject before this one was stored, 0 for
         none.

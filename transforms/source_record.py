@@ -1,12 +1,12 @@
-"""Source records: the header by which a copied message says where it comes from.
+"""Source records: the header of a copied message that names its source message.
 
 Theory of operation: a server that copies a message from another stream appends one line, ``Nats-Stream-Source``, and
-finds its place again after a restart by reading the last such line in its own store. The value is a row of fields
+finds its position after a restart by reading the last such line in its own store. The value is a list of fields
 between single spaces; each minor line added some at the end:
 
 ====  ==========================================================  =========
  1    the origin stream's name, ``NAME:HASH`` for an external one   always
-      with ``:C=HASH`` behind it where the entry has a consumer   2.14.0
+      with ``:C=HASH`` after it where the entry has a consumer    2.14.0
  2    the origin's sequence                                         always
  3    the filters of the entry, as configured                       2.10.0
  4    its destinations, as configured, up to the first space        2.10.0
@@ -48,15 +48,15 @@ _ADDED_BEHIND = (b"Nats-Bridge-Counter-Sources:", b"Nats-Counter-Sources:", b"Na
 
 @dataclass(frozen=True, slots=True)
 class SourceRecord:
-    """What one header value says.
+    """The content of one header value.
 
     Attributes:
         origin: name of the stream that held the message, with ``:HASH`` if it is an external one.
         sequence: its sequence there.
         filters: the texts of field 3; None in the oldest forms, which do not have it.
         destinations: the texts of field 4, with ``>`` for an empty one; None in the oldest forms.
-        subject: its subject there; empty where the value does not tell.
-        identity: which stream of that name it was; empty where the value does not tell.
+        subject: its subject there; empty where the value does not hold it.
+        identity: which stream of that name it was; empty where the value does not hold it.
     """
 
     origin: bytes
@@ -137,11 +137,11 @@ def first_record(block: bytes, header: bytes = HEADER) -> SourceRecord | None:
 
 
 def last_record(block: bytes) -> SourceRecord | None:
-    """The record of the last writer of this message here: the last line of its header block, under either name.
+    """Return the record of the last writer of this message here: the last line of its header block, under either name.
 
-    Whatever a server makes of a copy has the copy's record, and lines of the server's own behind it: what a schedule
-    fires (`Nats-Scheduler`), what is republished (`Nats-Stream`), a copy of the copy (its own record). Such a record
-    tells nothing about this stream. Only what storing and delivering add may follow it.
+    Messages that a server derives from a copy keep the copy's record, followed by the server's own lines: those that
+    a schedule fires (`Nats-Scheduler`), republished ones (`Nats-Stream`), a copy of the copy (its own record). Such a
+    record says nothing about this stream. Only lines that storing and delivering add may follow it.
     """
     lines = block.split(b"\r\n")
     while lines and (not lines[-1] or lines[-1].startswith(_ADDED_BEHIND)):

@@ -50,8 +50,8 @@ class Sourcing:
 
     Attributes:
         origin: the origin's name as source records give it, with ``:HASH`` for an external one and ``:C=HASH`` for
-            one that is read by a consumer which is there before.
-        filters: what to ask a consumer of the origin for; empty for everything, and where that consumer decides.
+            one that is read by an existing consumer.
+        filters: the filters of a consumer of the origin; empty for everything, and where that consumer decides.
         record_filters: the texts of field 3 of the source record.
         record_destinations: the texts of field 4, which end at the first space, as the servers' do (2.10 to 2.15).
         mirrors: whether this is a mirror, whose copies keep more headers in some dialects.
@@ -149,8 +149,8 @@ def compile_sourcing(
     """Compile an entry of the native ``sources``, or the native ``mirror`` object.
 
     Reads ``name``, ``filter_subject``, ``subject_transforms``, ``external`` and, from 2.14 on, ``consumer``: what that
-    one delivers is copied, also where no transform matches (2.14.9, 2.15.1). Checks that look at more than one
-    transform (overlaps, duplicates) are those of ``stream_config``, which is asked before.
+    one delivers is copied, also where no transform matches (2.14.9, 2.15.1). ``stream_config`` checks what
+    concerns more than one transform (overlaps, duplicates), before this.
 
     Raises:
         TransformError: the server of the dialect would refuse a transform.

@@ -1,8 +1,8 @@
 """Subjects as the server sees them: tokens, validity, matching, subsets and collisions, all on bytes.
 
 Theory of operation: a subject is a row of tokens joined by dots. ``*`` and ``>`` are wildcards only when
-they are an entire token. The server has several checks that differ in what they look at, and one comparison
-(``is_subset``) that looks only at the *first byte* of a pattern's token, so that ``foo.*x`` accepts
+they are an entire token. The server has several checks that differ in what they examine, and one comparison
+(``is_subset``) that examines only the *first byte* of a pattern's token, so that ``foo.*x`` accepts
 ``foo.zzz``; subscriptions and consumer filters (``matches``) take the same token literally. Both are
 reproduced as they are.
 """
@@ -37,9 +37,9 @@ def tokens(subject: bytes) -> list[bytes]:
 
 
 def is_valid_pattern(subject: bytes) -> bool:
-    """Whether a transform takes the text as source or destination: no empty token, nothing after ``>``.
+    """Whether a transform accepts the text as source or destination: no empty token, nothing after ``>``.
 
-    White space is not looked at here (native: ``foo. `` is a fine transform source).
+    White space is not checked here (native: ``foo. `` is a valid transform source).
     """
     parts = subject.split(DOT)
     return b"" not in parts and REST not in parts[:-1]

@@ -1,9 +1,9 @@
-"""Subject transforms: a source pattern, a destination, and the bytes that come out for a subject.
+"""Subject transforms: a source pattern, a destination, and the resulting bytes for a subject.
 
 Theory of operation: ``compile_transform`` reads both texts with the checks of the chosen server version and
 turns them into a row of ``Part`` values, one per destination token, each knowing the positions of the
 subject's tokens that it needs. From that row ``program`` writes one specialised function
-(``Transform.apply``), ``explanation`` tells a person what happened, and ``reversal`` builds the way back.
+(``Transform.apply``), ``explanation`` explains the result to people, and ``reversal`` builds the inverse.
 All offsets are bytes.
 """
 
@@ -78,7 +78,7 @@ class Transform:
         return explain(self.pattern, self.destination, self.parts, subject)
 
     def reverse(self) -> Transform:
-        """The transform that undoes this one on every subject that it matches.
+        """Return the transform that reverses this one on every subject that it matches.
 
         Raises:
             TransformError: code ``not_reversible``, unless the destination is made of literals and of each

@@ -1,1 +1,1 @@
-"""Speed of the pipelines: reading, writing, transforming, backfilling and comparing, beside nats-py in a loop."""
+"""Speed of the pipelines: reading, writing, transforming, backfilling and comparing, next to nats-py in a loop."""

@@ -145,7 +145,7 @@ class Measuring:
 
 
 def report(figures: Sequence[Figure]) -> Report:
-    """The table, and what was promised on two cores beside what was reached."""
+    """The table, and the promised figures on two cores next to the measured ones."""
     rows = [
         (
             f.arm,
@@ -181,7 +181,7 @@ def main(given: Sequence[str] | None = None) -> int:
     """Run; 0 when every target was reached, 1 when one was not, 2 when something could not be measured."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.spark",
-        description="Measure the data source and the jobs on Spark, beside nats-py, in one run here.",
+        description="Measure the data source and the jobs on Spark, and nats-py, in one run here.",
         epilog="Example: python -m benchmarks.spark read write --sizes 100000,1000000 --plot cost.png",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {', '.join(_ARMS)}; all when left out")

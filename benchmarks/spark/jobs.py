@@ -1,4 +1,4 @@
-"""The jobs as a user starts them: the command in a process of its own, timed by what it tells itself."""
+"""The jobs as a user starts them: the command in a process of its own, with the times that it reports."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _UNDER_WAY = 4_000  # messages without an answer, nats-py's default
 
 
 def read_loop(send: Send, url: str, messages: int) -> None:
-    """Read the first messages of the stream; tells the seconds."""
+    """Read the first messages of the stream; return the seconds."""
     send(asyncio.run(_read_all(url, messages)))
 
 
@@ -83,7 +83,7 @@ def _batch(rows: list[tuple[str, int, bytes]], schema: pa.Schema) -> pa.RecordBa
 
 
 def publish_ready_made(send: Send, url: str, messages: int) -> None:
-    """Publish to `rows.N` what was made before, 128 bytes with ids, an answer for every thousand; tells the seconds."""
+    """Publish prepared messages to `rows.N`, 128 bytes with ids, an answer for every thousand; return the seconds."""
     port = urlsplit(url).port
     assert port is not None
     made = list(identified_chunks(messages, name=b"rows", block=b"NATS/1.0\r\nNats-Msg-Id: made-%(number)d\r\n\r\n"))
@@ -93,7 +93,7 @@ def publish_ready_made(send: Send, url: str, messages: int) -> None:
 
 
 def publish_loop(send: Send, url: str, messages: int, subject: str) -> None:
-    """Publish messages of 128 bytes with ids, answers gathered as they come; tells the seconds."""
+    """Publish messages of 128 bytes with ids, answers gathered as they come; return the seconds."""
     send(asyncio.run(_publish_all(url, messages, subject)))
 
 

@@ -40,7 +40,7 @@ class Scene:
         self._filled = messages
 
     def remove(self, stream: str) -> None:
-        """Delete a stream, where it is there."""
+        """Delete a stream, if it exists."""
         with RawSocket(self._server.port) as connection:
             _remove(connection, stream)
 
@@ -55,12 +55,12 @@ class Scene:
 
 
 def make_empty(url: str, stream: str, subject: str) -> None:
-    """Make a stream on disk that takes a subject, holds nothing and remembers no message ids.
+    """Create an empty stream on disk for a subject, without a duplicate window.
 
     Args:
         url: of the server on loopback.
-        stream: its name; one that is there is deleted.
-        subject: what it takes.
+        stream: its name; an existing one is deleted.
+        subject: its subject.
     """
     with RawSocket(urlsplit(url).port or 4222) as connection:
         _remove(connection, stream)

@@ -1,4 +1,4 @@
-"""Memory of a program and all that it started, but servers: Spark is a JVM, and Python workers beside it."""
+"""Memory of a program and all its children except servers: Spark is a JVM with Python workers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _held_by(root: int) -> int:
         try:
             name, _, rest = (entry / "stat").read_text().partition("(")[2].rpartition(")")
         except OSError:
-            continue  # it has ended meanwhile
+            continue  # it has just ended
         if name == _SERVER:
             continue
         fields = rest.split()

@@ -1,6 +1,7 @@
-"""What a certified run leaves: everything that somebody needs who does not believe it.
+"""The evidence of a certified run: everything that is needed to verify it.
 
-Beside the history and the reports: ``environment.json`` (suite, catalogue, Python, system, servers with the checksums
+In addition to the history and the reports: ``environment.json`` (suite, catalogue, Python, system, servers with the
+    checksums
 of their binaries) and ``CHECKSUMS``, which ``sha256sum -c`` reads.
 """
 

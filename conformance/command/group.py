@@ -301,7 +301,7 @@ def list_cases(patterns: tuple[str, ...], level: str, as_json: bool) -> None:
     "--version-changes",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="docs/versions.md, made of it.",
+    help="docs/versions.md, generated from it.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The result on stdout as JSON.")
 def judge_history(

@@ -1,4 +1,4 @@
-"""What a run is to do: which cases, on which subjects of test, made of what the command line says."""
+"""The plan of a run: its cases and subjects of test, from the command line."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ _STEP = 20
 
 
 class Progress:
-    """Told of every case that is done; says it on stderr."""
+    """Prints the progress of a run on stderr."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr

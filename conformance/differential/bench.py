@@ -1,4 +1,4 @@
-"""Putting a trial to a real server: one connection, in an account where nobody else is."""
+"""Plays a trial on a real server: one connection, in an account without other clients."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Bench:
     async def play(
         self, trial: Trial, listen: Sequence[bytes], expected: Expected, *, with_messages: bool = True
     ) -> Observation:
-        """Play a trial; what it created is gone afterwards.
+        """Play a trial, and delete what it created.
 
         Args:
             listen: subjects to subscribe to before.
@@ -64,7 +64,7 @@ class Bench:
             with_messages: whether messages are published once the configuration was accepted.
 
         Raises:
-            SubjectError: the server does not answer, or refused a stream that had to be there before.
+            SubjectError: the server does not answer, or refused a stream that the trial needs.
         """
         self._there = []
         heard = [await self.client.subscribe(subject) for subject in listen]
@@ -130,7 +130,7 @@ class Bench:
         return [None if answer is None else json.loads(answer.message.payload) for answer in answers]
 
     async def _stored(self, stream: str, number: int) -> tuple[Stored, ...]:
-        """What a stream holds, once it holds so many messages or nobody believes in it any more."""
+        """Return what a stream holds, once it holds so many messages or a time limit has passed."""
         inbox = f"_INBOX.differential.{stream}"
         heard = await self.client.subscribe(inbox.encode())
         try:

@@ -1,4 +1,4 @@
-"""What a server showed of a trial beside what the engine says: one comparison per decision and per message."""
+"""Compares what a server showed of a trial with the engine: one comparison per decision and per message."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Comparison:
         counts: whether a difference could have been seen.
         where: the place of the difference; empty: there is none.
         native: what the server showed there.
-        engine: what the engine says.
+        engine: the engine's.
     """
 
     kind: Kind
@@ -45,7 +45,7 @@ class Comparison:
 
     @property
     def agrees(self) -> bool:
-        """Whether server and engine say the same."""
+        """Whether server and engine agree."""
         return not self.where
 
 

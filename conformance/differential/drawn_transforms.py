@@ -72,7 +72,7 @@ def draw_transform(random: Random, *, head: str = "s", out: str = "d") -> DrawnT
 
 
 def draw_destination(random: Random, wildcards: int) -> list[str]:
-    """The tokens of a destination behind its first one."""
+    """The tokens of a destination after its first one."""
     tokens = [_destination_token(random, wildcards) for _ in range(random.choice((1, 1, 2, 2, 3)))]
     if random.random() < 0.4:
         # Version 2.9 wants all wildcards used.
@@ -110,7 +110,7 @@ def fitting_subject(random: Random, pattern: str, *, head: str = "s") -> bytes:
 
 
 def _literal_tokens(pattern: str) -> list[bytes]:
-    """The tokens of a pattern behind the first one, those that no publisher can send replaced."""
+    """The tokens of a pattern after the first one; those that no publisher can send are replaced."""
     tokens = [token for token in pattern.split(".")[1:] if token not in ("", ">")]
     return ["".join("_" if character in " \t\r\n" else character for character in token).encode() for token in tokens]
 

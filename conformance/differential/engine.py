@@ -1,4 +1,4 @@
-"""What the engine says to a trial: its decision, and what it makes of each stored message.
+"""The engine's answer to a trial: its decision, and its result for each stored message.
 
 The facts that only a store has (sequences, times, what was stored at all) come from the server. A subclass that answers
 something else is a wrong engine, which the differential must find.
@@ -84,7 +84,7 @@ class Engine:
         return Message(destination, sourcing.block(message.header_block, record), message.payload)
 
     def cannot_be_received(self, config: Mapping[str, Json], subject: bytes) -> bool:
-        """Whether what is republished has a subject that no subscription takes, so that nobody can compare it."""
+        """Whether a republished message has a subject that no subscription matches, so that it cannot be compared."""
         rule = self.republish_of(config)
         result = None if rule is None else rule.transform.apply(subject)
         return result is not None and b"" in tokens(result)

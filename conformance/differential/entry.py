@@ -41,8 +41,8 @@ def catalogue_entry(
 ) -> str:
     """A case file with one case, ``native/differential/<number>``, that this version's server passes.
 
-    What the server showed is what is expected, and of this version alone: others may differ, and the author of the case
-    says how. The first lines tell, as comments, where the engine differed.
+    It expects what the server showed, of this version alone: others may differ, and the author of the case adds how.
+    Comments at its start name the engine's difference.
     """
     case: dict[str, Any] = {
         "id": f"native/differential/{number}",

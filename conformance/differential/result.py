@@ -11,16 +11,16 @@ __all__ = ["DifferentialResult", "Disagreement"]
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """Server and engine say different things.
+    """A disagreement of server and engine.
 
     Attributes:
         number: of the trial; with the seed it can be drawn again.
         kind: what was compared.
         where: the place of the difference.
         native: what the server showed there.
-        engine: what the engine says.
+        engine: the engine's.
         entry: a case file with the shrunk trial; empty where it was not shrunk.
-        asked: how often the server was asked for it.
+        asked: the number of requests to the server for it.
     """
 
     number: int

@@ -70,7 +70,7 @@ async def compare(
         seed: the same one draws the same trials, for every version.
         comparisons: how many to make, at least; trials that are begun are ended and counted.
         kinds: what to compare.
-        progress: told of the label, the comparisons made, and how many are wanted.
+        progress: called with the label, the comparisons made, and how many are wanted.
         engine: another engine than that of the version.
         only: the number of one trial, to play that one alone.
 
@@ -132,7 +132,7 @@ class Run:
                 await client.close()
 
     async def over(self, benches: Iterable[Player]) -> DifferentialResult:
-        """The whole run on these benches, which nobody else uses."""
+        """Run everything on these benches, which no other run uses."""
         begin = time.perf_counter()
         for bench in benches:
             self._benches.put_nowait(bench)
@@ -171,7 +171,7 @@ class Run:
             if len(entries) < SHRUNK:
                 self._progress(f"{self._version}: shrinking", at, len(waiting))
                 disagreement = await self._shrunk(len(entries) + 1, number, trial, each)
-                # The same small input again says nothing new.
+                # The same small input again adds nothing.
                 told = tuple(disagreement.entry.splitlines()[5:]) or (str(number),)
                 if told in entries:
                     continue
@@ -257,7 +257,7 @@ class Run:
         finally:
             bench.patience = patience
             self._benches.put_nowait(bench)
-        # It does not come again: told as it was seen.
+        # It is not reproducible: reported as it was seen.
         return Disagreement(number, difference.kind.value, difference.where, difference.native, difference.engine)
 
     async def _difference(self, bench: Player, trial: Trial, aspect: str) -> tuple[Observation, Comparison] | None:

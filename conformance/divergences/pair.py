@@ -1,4 +1,4 @@
-"""What is expected beside what was seen, and how a part of either is taken out."""
+"""An expectation with its observation, and how a part of both is removed."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Pair:
 
 
 Normaliser: TypeAlias = Callable[[Pair], Pair]
-"""Gives back both sides without what it takes out; the very same where there is nothing of it."""
+"""Returns both sides without what it removes; the same objects where there is nothing to remove."""
 
 
 def without_unpublishable(pair: Pair, streams: frozenset[str]) -> Pair:

@@ -32,9 +32,9 @@ _NAMED_TOO: Final = frozenset(
 )
 """Ids that a case may name although they have a normaliser, as that sees a part of them only.
 
-A case that is about servers before 2.10 alone says nothing of what 2.10 does. What newer servers cut out of a block
-with odd line ends sticks its first line to the next one. The other name of a record also lets
-copies into streams that a server keeps them out of. Of two messages of one id, that of the faster rule is stored.
+A case about servers before 2.10 alone does not cover 2.10. Lines that newer servers remove from a block with odd
+line ends join the first line to the next one. The other name of a record also allows copies into streams that refuse a
+server's. Of two messages with one id, that of the faster rule is stored.
 """
 
 

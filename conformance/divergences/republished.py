@@ -42,7 +42,7 @@ def _unfound(pair: Pair) -> Pair:
 
 
 def _drained(pair: Pair) -> Pair:
-    """A work queue gives to the rule what it holds, where nobody else is there."""
+    """A work queue without other consumers delivers its messages to the rule."""
     queues = {str(config.get("name")) for config in pair.configs if config.get("retention") == "workqueue"}
     stored = {
         stream: () if stream in queues and not pair.observation.stored.get(stream) else messages
@@ -52,7 +52,7 @@ def _drained(pair: Pair) -> Pair:
 
 
 def _last_sequence_where(holds: Callable[[Pair], bool], mistaken: bytes = b"[0-9]+") -> Normaliser:
-    """Where something holds of a case, the last sequences that the server wrote are not looked at."""
+    """Ignore the last sequences that the server wrote in cases for which a condition holds."""
     expected_line = re.compile(rb"(?<=\r\n)Nats-Last-Sequence: " + mistaken + rb"\r\n")
 
     def normalise(pair: Pair) -> Pair:

@@ -68,10 +68,10 @@ class AccountModel:
         self._heard: list[list[Message]] = []
 
     async def play(self, case: Case) -> Observation:
-        """Carry out a case and say what was seen.
+        """Play a case and return its observation.
 
         Raises:
-            SubjectError: a set-up was refused, a step is about what is not there, or messages loop.
+            SubjectError: a set-up was refused, a step needs what does not exist, or messages loop.
         """
         try:
             return await self._play(case)
@@ -249,7 +249,7 @@ class AccountModel:
         return stream.positions[key] != position
 
     async def _take(self, name: str, stream: StreamModel, copy: Message, origin: Stored, *, mirrors: bool) -> bool:
-        """Store a copy; False: it cannot be, and waits, and so do all behind it."""
+        """Store a copy; return False if it cannot be stored: it waits, and so do all after it."""
         takes_duplicates = mirrors and _MIRRORS_TAKE_DUPLICATES.holds(self._dialect.version)
         renamed = await self._at_ingress(stream, copy)
         try:

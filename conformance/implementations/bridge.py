@@ -35,7 +35,7 @@ __all__ = ["BridgeSubject"]
 _ACCOUNTS: Final = 6
 """Accounts that one case may need: one for streams as they are, and one for each that a rule fills."""
 _LANES: Final = 2
-"""Batches that are played beside each other; a sidecar uses one core."""
+"""Batches that are played at the same time; a sidecar uses one core."""
 _LOOP: Final = "loop: "
 """In the bridge's words on a rule that takes part in one."""
 
@@ -117,7 +117,7 @@ class BridgeSubject:
     # -- what the bridge refuses -------------------------------------------------------------------------------------
 
     async def _problems(self, plans: Sequence[Plan]) -> list[dict[int, str]]:
-        """What the bridge says to the rules of each plan, each rule alone: by the number of the rule."""
+        """Return the bridge's answer to the rules of each plan, each rule alone: by the number of the rule."""
         found: list[dict[int, str]] = [{} for _ in plans]
         rules: list[dict[str, object]] = []
         places: list[tuple[int, int]] = []
@@ -189,7 +189,7 @@ class BridgeSubject:
     async def _play_stages(
         self, stages: Sequence[BridgeStage], problems: Sequence[dict[int, str]]
     ) -> list[Observation | SubjectError]:
-        """Play cases beside one sidecar.
+        """Play cases with one sidecar.
 
         Raises:
             SidecarEndedError: it ended, and there is more than one case that may be the reason.
@@ -218,7 +218,7 @@ class BridgeSubject:
         return answers
 
     async def _ask_servers(self, stages: Sequence[BridgeStage]) -> None:
-        """Have the bridge look at the streams as they are now; what it refuses is taken out."""
+        """Have the bridge check the present streams; remove the rules that it refuses."""
         file = self._configuration(stages)
         if file is None:
             return

@@ -38,7 +38,7 @@ _WITHOUT_RULE: Final[Mapping[int | None, str]] = MappingProxyType(
         10031: "sources and mirror are rules of their own",
         10157: "pedantic mode is asked for in a request to the server",
         10055: "a rule is changed by a restart",
-        10142: "which names streams have is the server's to say",
+        10142: "the server decides about names of streams",
         10213: _ORDINARY,
         10215: _ORDINARY,
         10216: _ORDINARY,
@@ -116,9 +116,9 @@ class Plan:
 
     Attributes:
         case: the case.
-        expectation: what is to be seen; only says what to look at.
+        expectation: the expectation; only decides what to observe.
         accounts: of the streams, by name.
-        subjects: that the reshaped streams have here, by name.
+        subjects: the reshaped streams' subjects here, by name.
         rules: all of them, those that are replaced before the sidecar starts included.
         begin: how many steps come before the sidecar starts.
         native: the subjects that streams have natively, for those with an account of their own.
@@ -265,7 +265,7 @@ class _Draft:
             self.reshaped.append(name)
 
     def _more(self, name: str, config: Mapping[str, Json], kind: str) -> dict[str, Json]:
-        """Members of the rule beside the native ones."""
+        """Members of the rule in addition to the native ones."""
         if kind == "republish" and config.get("retention") == "workqueue":
             return {"durable": False, "allow_side_effects": True}
         if kind == "republish" and not _is_empty(config, "mirror"):
@@ -274,7 +274,7 @@ class _Draft:
             return {}
         more: dict[str, Json] = {"on_rejected": {"skip": DEAD_LETTERS}, "on_recreated": "restart"}
         expected = (self._expectation.stored or {}).get(name, ())
-        # Who looks at the numbers of a mirror's messages wants them to be those of the origin.
+        # A case that observes the sequences of a mirror's messages expects those of the origin.
         if kind == "mirror" and (config.get("republish") or any(each.sequence is not None for each in expected)):
             more |= {"keep_sequence": True, "filler_subject": FILLER}
         return more
@@ -386,7 +386,7 @@ class _Draft:
 
 
 def _beginning(case: Case) -> int:
-    """How many steps come before the sidecar starts: up to the first configuration with a rule, and those behind it."""
+    """The number of steps before the sidecar starts: up to the first configuration with a rule, and those after it."""
     at = 0
     if all(_is_empty(config, *_RULES) for config in case.streams):
         while at < len(case.steps):

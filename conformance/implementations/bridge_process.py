@@ -39,12 +39,12 @@ class SidecarEndedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What ``nats-bridge check`` says.
+    """The result of ``nats-bridge check``.
 
     Attributes:
         problems: of the file, by the number of the rule.
-        refused: what the servers stand against, by the name of the rule.
-        elsewhere: what is wrong with no rule in particular.
+        refused: rules that are refused because of the servers' state, by name.
+        elsewhere: problems of no rule in particular.
     """
 
     problems: Mapping[int, str] = field(default_factory=dict)
@@ -53,10 +53,10 @@ class Checked:
 
 
 async def check(file: Path, *, servers: bool) -> Checked:
-    """Ask ``nats-bridge check``; with ``servers``, also what it finds there.
+    """Run ``nats-bridge check``; with ``servers``, also against these.
 
     Raises:
-        SubjectError: it says nothing that can be understood.
+        SubjectError: its output cannot be parsed.
     """
     more = ("--server", "config") if servers else ()
     process = await asyncio.create_subprocess_exec(
@@ -137,7 +137,7 @@ class Sidecar:
         return sidecar
 
     async def until(self, holds: Callable[[Mapping[str, Any]], bool], what: str, limit: float = LIMIT) -> None:
-        """Wait until something holds of the rules' status (by name, as ``/status`` tells it), for ``limit`` seconds.
+        """Wait until a condition holds for the rules' status (by name, as in ``/status``), for ``limit`` seconds.
 
         Raises:
             SidecarEndedError: it ended before.
@@ -219,7 +219,7 @@ class Sidecar:
             self._ready.set_exception(self._ended())
 
     def _ended(self) -> SidecarEndedError:
-        """Why it ended, as it says itself."""
+        """Why it ended, from its own output."""
         failed = next((each for each in self._log if each.get("event") == "rule.failed"), None)
         if failed is not None:
             return SidecarEndedError(str(failed.get("reason")), failed.get("rule"))

@@ -93,13 +93,13 @@ class BridgeStage:
             await self._carry_out(step)
 
     async def refuse(self, name: str, text: str, *, by_servers: bool = False) -> None:
-        """Take note that the bridge refuses a rule: what it was made of is not there, as natively.
+        """Note that the bridge refuses a rule: its native configuration does not exist, as natively.
 
         Args:
             name: of the rule.
             text: why.
-            by_servers: it was looked at beside the streams as they are now, so that the last word on its stream counts,
-                and not the one that the rule is from.
+            by_servers: it was checked against the present streams, so that the last configuration of its stream counts,
+                not the one that the rule is from.
         """
         rule = self.rules[name]
         self._out.add(name)
@@ -114,7 +114,7 @@ class BridgeStage:
         found = _ERROR_CODE.search(text)
         code = int(found[1]) if found else None
         if at in self._refused and self._refused[at] != code:
-            code = None  # a server would say one of the two, depending on what it looks at first
+            code = None  # a server would return one of the two, depending on what it checks first
         self._refused[at] = code
         self._off.add(at)
         self._decisions[at] = Decision(refusal=Refusal(None, code, None))
@@ -128,7 +128,7 @@ class BridgeStage:
         return found[-1] if found else None
 
     async def go_on(self, sidecar: Sidecar | None) -> None:
-        """The steps that come while the sidecar is there, until its rules have done all there is.
+        """Play the steps while the sidecar runs, until its rules have handled everything.
 
         Raises:
             SidecarEndedError, SubjectError: as `Sidecar.until`.
@@ -163,7 +163,7 @@ class BridgeStage:
         self._facts[fact] = text
 
     async def end(self) -> None:
-        """Leave nothing behind."""
+        """Delete everything that was created."""
         for stage, heard in (*self._heard, *self._letters):
             stage.client.unsubscribe(heard)
         for stage in self._stages:
@@ -233,7 +233,7 @@ class BridgeStage:
             )
 
     def _has_limits(self) -> bool:
-        """Whether a message may be gone, or take others with it, before a rule has read it."""
+        """Whether a message may be removed, or remove others, before a rule has read it."""
         limits = ("max_msgs", "max_msgs_per_subject", "max_bytes", "max_age")
         configs = [*self.plan.case.streams, *(each.config for each in self.plan.case.steps if isinstance(each, Create))]
         return any(
@@ -285,11 +285,11 @@ class BridgeStage:
         return found
 
     async def _delivered(self, account: int, stream: str, consumer: Mapping[str, Any]) -> tuple[int, int]:
-        """The sequence of the last message that a consumer has delivered, and how many are to come, or 1 for some.
+        """The sequence of the last message that a consumer has delivered, and how many are pending, or 1 for some.
 
-        Some servers (2.10) count those behind it in, too, that are deleted or that its filters leave out. A message
-        that was stored a moment ago may not be counted as pending yet: servers tell consumers behind the answer to
-        the publisher. So the newest message of the stream is looked at, too.
+        Some servers (2.10) also count messages after it that are deleted or that its filters leave out. A new message
+        may not be counted as pending yet: servers notify consumers after the answer to the publisher. So the newest
+            message of the stream is checked, too.
         """
         config = consumer["config"]
         filters = config.get("filter_subjects") or [config.get("filter_subject") or ">"]

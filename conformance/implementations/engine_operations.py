@@ -51,7 +51,7 @@ class EngineOperations(Protocol):
     async def copy(self, entry: Config, message: Stored, identity: bytes, *, mirrors: bool) -> Message | None:
         """The copy of an origin's message by an entry of ``sources``, or by ``mirror``; None: it is not selected.
 
-        ``identity`` is the origin's, which servers from 2.15 on tell.
+        ``identity`` is the origin's, which servers from 2.15 on record.
         """
 
 

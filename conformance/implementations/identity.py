@@ -17,11 +17,11 @@ class Identity:
     """A subject of test.
 
     Attributes:
-        kind: a native server, our engine, our bridge, somebody's library behind the JSON-lines protocol, or a history
+        kind: a native server, our engine, our bridge, a library behind the JSON-lines protocol, or a history
             that was compared with another one (``nats-bridge diff``), which has no version.
         dialect: the full version whose behaviour is expected, such as ``2.10.27``.
-        name: what a library calls itself, and which history it is; empty for the others.
-        server: the version of the server that the bridge stands in front of.
+        name: a library's or history's own name; empty for the others.
+        server: the version of the server that the bridge connects to.
         command: what compares a history again; empty for the others.
     """
 

@@ -8,9 +8,9 @@ from nats_bridge.transforms.header_block import START, remove
 __all__ = ["ingested"]
 
 _CUTS_STATUS = Feature(since=((2, 11, 15), (2, 12, 6), (2, 14, 0)))
-"""What stands behind ``NATS/1.0`` in the first line is cut, and every Nats-Request-Info removed; before, the first."""
+"""Text after ``NATS/1.0`` in the first line is cut, and every Nats-Request-Info removed; before, the first."""
 _LOOKS_ON = Feature(since=((2, 11, 11), (2, 12, 2), (2, 14, 0)))
-"""Nats-Request-Info is found behind a longer name that has it within; before, nothing is."""
+"""Nats-Request-Info is found after a longer name that contains it; before, nothing is."""
 
 _REQUEST_INFO = b"Nats-Request-Info"
 _CRLF = b"\r\n"

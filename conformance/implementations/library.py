@@ -1,8 +1,8 @@
-"""Anybody's library as a subject of test, behind the JSON-lines protocol of ``docs/conformance-protocol.md``.
+"""Any library as a subject of test, behind the JSON-lines protocol of ``docs/conformance-protocol.md``.
 
 Theory of operation: a library answers what it announces, and the suite's own engine answers the rest, so that a library
-for header blocks need not know stream configurations. A case that asks the library nothing is none of its business. A
-library that knows transforms alone is asked for the subjects of the catalogue's transform cases.
+for header blocks need not know stream configurations. A case without requests to the library is not played. A library
+that knows only transforms gets the subjects of the catalogue's transform cases.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ _Answer = TypeVar("_Answer")
 
 
 class LibrarySubject:
-    """A library that talks the protocol.
+    """A library that speaks the protocol.
 
     Args:
         command: starts it; its words.
         version: of the server whose behaviour is asked for, such as ``2.10.27``.
-        start_limit: seconds until it has to have said hello.
-        limit: seconds until it has to have answered anything else.
+        start_limit: seconds for its hello.
+        limit: seconds for every other answer.
 
     Attributes:
         identity: with the library's own name and version, once it is open.
@@ -108,7 +108,7 @@ class LibrarySubject:
         self.identity = Identity("library", self._dialect.name, name=f"{name} {version}".strip())
 
     async def play(self, case: Case) -> Observation:
-        """Play a case as far as it is about what the library offers."""
+        """Play the part of a case that is about what the library offers."""
         refuse_unplayable(case, self._dialect.version)
         process = await self._running()
         library = _Library(process, self.capabilities, self._dialect, self._limit)

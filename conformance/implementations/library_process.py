@@ -18,7 +18,7 @@ _LONGEST_LINE = 16 * 2**20
 _QUOTED = 200
 _COMMAND = 60
 _LAST_WORDS = 5.0
-"""Seconds for what an ended process leaves behind: its exit code, the rest of its stderr."""
+"""Seconds for the exit code of an ended process, and the rest of its stderr."""
 
 
 class LibraryProcess:
@@ -59,7 +59,7 @@ class LibraryProcess:
         """Send a request and wait for its answer, for ``limit`` seconds at most.
 
         Raises:
-            SubjectError: it hangs, has ended, or says something else than an answer to this request.
+            SubjectError: it hangs, has ended, or returns no answer to this request.
         """
         self._next_id += 1
         request = {"id": self._next_id, "op": op, **members}
@@ -84,7 +84,7 @@ class LibraryProcess:
         return answer
 
     async def close(self, limit: float) -> None:
-        """Say good-bye, and end the process if it stays all the same."""
+        """Close stdin, and kill the process if it does not end."""
         if self.is_ended:
             return
         with contextlib.suppress(SubjectError):
@@ -98,7 +98,7 @@ class LibraryProcess:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(line)
-        # Of a library that has ended, what it still said is worth more than that the pipe is closed.
+        # The last output of an ended library says more than its closed pipe.
         with contextlib.suppress(ConnectionError):
             await self._process.stdin.drain()
         return await self._process.stdout.readline()
@@ -121,7 +121,7 @@ class LibraryProcess:
             self._complaints.append(line.decode("utf-8", "replace").strip())
 
     async def failed(self, what: str) -> SubjectError:
-        """End the process; the error says ``what`` went wrong, and what the library had to say about it."""
+        """End the process; return an error with ``what`` went wrong, and the library's own output."""
         await self._end()
         said = f"; on stderr: {' | '.join(self._complaints)}" if self._complaints else ""
         return SubjectError(f"the library '{self._name}' {what}{said}")
@@ -133,7 +133,7 @@ class LibraryProcess:
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         await self._process.wait()
-        # A child of its own may keep the pipe open; what is there is enough then.
+        # A child of its own may keep the pipe open; the output so far is enough then.
         with contextlib.suppress(TimeoutError, ValueError):
             await asyncio.wait_for(self._listening, _LAST_WORDS)
 

@@ -1,4 +1,4 @@
-"""The JSON-lines protocol of libraries: what requests and answers look like; ``docs/conformance-protocol.md`` tells it.
+"""The JSON-lines protocol of libraries: the form of requests and answers, as in ``docs/conformance-protocol.md``.
 
 Bytes are a text where they are UTF-8, and ``{"base64": …}`` where they are not; both are read everywhere.
 """

@@ -93,14 +93,14 @@ class NativeSubject:
             await asyncio.to_thread(server.close)
 
     async def close(self) -> None:
-        """End the server; its store is gone with the directory."""
+        """End the server; its store is deleted with the directory."""
         while not self._stages.empty():
             await self._stages.get_nowait().client.close()
         await asyncio.to_thread(self._server.close)
 
 
 class RunningServer:
-    """A server that others use: cases are moved to streams and subjects of their own, and clean up behind them.
+    """A server that others use: cases are moved to streams and subjects of their own, and clean up after themselves.
 
     Args:
         url: such as ``nats://127.0.0.1:4222``.
@@ -118,7 +118,7 @@ class RunningServer:
 
     @property
     def address(self) -> str:
-        """Where it is, without what lets somebody in."""
+        """The address without credentials."""
         return shown_address(self._url)
 
     async def open(self) -> None:
@@ -159,7 +159,7 @@ class RunningServer:
             await client.close()
 
     async def _own_streams(self, client: RawClient) -> list[str]:
-        """The streams with our prefix; a server tells the names of its streams page by page."""
+        """The streams with our prefix; a server returns the names of its streams page by page."""
         found: list[str] = []
         offset = 0
         while True:

@@ -1,8 +1,8 @@
-"""Moving a case to names of its own, so that it can be played on a server that others use.
+"""Moves a case to names of its own, so that it can be played on a server that others use.
 
 Every stream name and every subject of the case gets the same prefix, and everything that comes back loses it again: the
-expectations stay as they are written. That works where the first token of each subject is a literal and no function
-looks at it; other cases need an account of their own.
+expectations stay as they are written. That works where the first token of each subject is a literal that no function
+reads; other cases need an account of their own.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""The stage on which a case is played: one connection to a real server, in an account where nobody else is.
+"""The stage on which a case is played: one connection to a real server, in an account without other clients.
 
-Nothing here waits for a length of time to be sure that nothing more comes. A server republishes before it answers the
-publisher, so what a PONG behind the last answer has not brought does not come; a copying stream is waited for until it
-holds what is expected, says that it lags behind no origin, and shows the same once more. What was in the origin before
-the target was created is in its lag; a case whose point is that something is *not* copied has a message behind it
-that is.
+Nothing here waits for a length of time to be sure that nothing more comes. A server republishes before it answers
+the publisher, so everything arrives before a PONG after the last answer; a copying stream is waited for until it holds
+what is expected, reports no lag, and shows the same once more. Messages in the origin before the target was created are
+in its lag; a case about a message that is *not* copied has a later one that is.
 """
 
 from __future__ import annotations
@@ -39,14 +38,14 @@ from nats_bridge.transforms.subject import matches
 __all__ = ["Stage"]
 
 _SETTLE_LIMIT = 60.0
-"""Seconds until a copying stream that has not got what is expected is looked at as it is."""
+"""Seconds until a copying stream is observed that does not hold what is expected."""
 _LOOK = 0.01
 _NEVER = -1
 _NO_TOKEN = frozenset(" .*>\t\r\n")
 _NO_ROOM = frozenset({10002, 10026, 10027, 10028, 10047, 10113, 10122})
 """Error numbers of an account's limits: streams, consumers, memory, storage, ``max_bytes``."""
 _STORE_IS_BUSY = "error creating store for stream"
-"""What a server says while the folder of a stream of the same name, deleted just before, is still on its way out."""
+"""A server's error while the folder of a just deleted stream of the same name still exists."""
 
 
 class Stage:
@@ -66,13 +65,13 @@ class Stage:
         self._reads = 0
 
     async def play(self, case: Case, expectation: Expectation) -> Observation:
-        """Play a case; what it created is gone afterwards.
+        """Play a case, and delete what it created.
 
-        ``expectation`` only says how much to wait for.
+        ``expectation`` only decides how much to wait for.
 
         Raises:
             SubjectError: the set-up was refused, or the server does not answer.
-        CannotPlay: the account in which it is played, one of somebody else, has no room for it.
+        CannotPlay: the account in which it is played, another user's, has no room for it.
         """
         self.prepare(case.listen)
         listening = [await self.client.subscribe(self._moved.subject(subject)) for subject in case.listen]
@@ -99,15 +98,15 @@ class Stage:
             await self.clean_up()
 
     def prepare(self, listen: tuple[bytes, ...] = ()) -> None:
-        """Forget the case before; ``listen`` are subjects to which somebody of the suite listens."""
+        """Forget the case before; ``listen`` are subjects to which the suite subscribes."""
         self._created = []
         self._listening = listen
         self._is_silent = False
 
     async def _hear(self, listening: list[Collected], messages: int) -> None:
-        """Wait until so many messages were heard, and until what is on its way is here.
+        """Wait until so many messages were received, and until nothing is in flight.
 
-        What a copying stream republishes has no answer to a publisher behind it.
+        Messages that a copying stream republishes are followed by no answer to a publisher.
         """
         clock = asyncio.get_running_loop().time
         limit = clock() + _SETTLE_LIMIT
@@ -146,9 +145,9 @@ class Stage:
     async def _decide(self, verb: str, config: Mapping[str, Json]) -> Decision:
         moved = self._moved.config(config)
         name = moved.get("name")
-        # Nobody answers a publisher where a stream has no_ack; such a case expects what is stored, to wait for that.
+        # With no_ack, no answer comes; such a case expects what is stored, to wait for that.
         self._is_silent |= config.get("no_ack") is True
-        # The name of the API subject has to be one token, whatever the configuration says.
+        # The name in the API subject must be one token, whatever is in the configuration.
         addressed = name if isinstance(name, str) and name and not set(name) & _NO_TOKEN else "_"
         is_new = verb == "CREATE" and addressed not in self._created
         if verb == "CREATE" and addressed == name:
@@ -178,7 +177,7 @@ class Stage:
             await self.client.flush()
             return None
         if (self._is_heard(message.subject) or self._moved != HERE) and not await self._is_taken(moved.subject):
-            # Who listens, we or somebody on a server that others use, hides that no stream is there to answer.
+            # A subscriber, ours or another client's, hides that no stream answers.
             self.client.publish(moved)
             return None
         found = await self.client.ask(moved)
@@ -196,7 +195,7 @@ class Stage:
         }
 
     def _check_limits(self, answer: Mapping[str, Json]) -> None:
-        """In somebody else's account limits say nothing of the server; in one of our own they are what a case wants."""
+        """In another user's account, limits are no behaviour of the server; in one of our own, the case sets them."""
         error = answer.get("error") or {}
         if self._moved != HERE and error.get("err_code") in _NO_ROOM:
             raise CannotPlay(f"the account has no room for it: {error.get('description')}", is_skip=True)
@@ -238,7 +237,7 @@ class Stage:
             await asyncio.sleep(_LOOK)
 
     async def stored(self, stream: str) -> tuple[Stored, ...]:
-        """What a stream holds, as bytes; nothing, where there is no such stream."""
+        """Return what a stream holds, as bytes; nothing if it does not exist."""
         name = self._moved.name(stream)
         info = await self.client.api(f"STREAM.INFO.{name}")
         if "error" in info or not info["state"]["messages"]:

@@ -15,13 +15,13 @@ from nats_bridge.transforms.timestamp import nanoseconds_of
 __all__ = ["start_of"]
 
 _WAITS = Feature(since=((2, 15, 0),))
-"""A start behind the origin's end is waited for; before, it is the next new message, whatever its sequence."""
+"""A start after the origin's end is waited for; before, it is the next new message, whatever its sequence."""
 
 
 def start_of(
     entry: Mapping[str, Json], target: StreamModel, origin: StreamModel, dialect: Dialect, *, mirrors: bool
 ) -> int:
-    """The origin's sequence to begin with: behind what records in the target tell, else where the entry says."""
+    """Return the origin's sequence to begin with: after the records in the target, else from the entry."""
     known = 0 if mirrors else _recorded(entry, target, dialect)
     if known:
         return known + 1

@@ -1,8 +1,7 @@
 """A stream as a server keeps it, in memory: sequences, times, limits, duplicates, rollups, removals.
 
-It knows what decides about republish and copies, and no more: consumers, ages, TTLs, batches, counters and schedules
-are not here, nor what old versions do wrong when they look for a last sequence; cases about those are for servers
-(``needs: [store]``).
+It models only what affects republish and copies: no consumers, ages, TTLs, batches, counters and schedules, nor old
+versions' mistakes in the search for a last sequence; cases about those are for servers (``needs: [store]``).
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Clock:
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not an error
-    """The stream does not take a message: what the server says to the publisher."""
+    """The stream refuses a message: holds the server's answer to the publisher."""
 
     def __init__(self, err_code: int, description: str) -> None:
         super().__init__(description)
@@ -87,14 +86,14 @@ class StreamModel:
         return next((at for at, each in reversed(self.messages.items()) if each.message.subject == subject), 0)
 
     def check(self, message: Message, *, is_copy: bool = False, takes_duplicates: bool = False) -> int:
-        """What a stream looks at before it stores a message, in a server's order.
+        """Check a message as a stream does before it stores it, in a server's order.
 
         ``is_copy``: a rollup that is not permitted is stored like any message. ``takes_duplicates``: ids do not count.
         The sequence under which a message with the same id is stored, 0 for none; windows are taken to be longer than
         a case takes.
 
         Raises:
-            Refused: it does not take it.
+            Refused: the stream refuses it.
         """
         if self.config.get("sealed"):
             raise Refused(10109, "invalid operation on sealed stream")
@@ -145,7 +144,7 @@ class StreamModel:
         self.last_sequence = self.last_sequence + 1 if sequence is None else sequence
         stored = Stored(message, self.last_sequence, time_ns)
         if self.config.get("retention") == "interest":
-            return stored  # no case has a consumer, and nobody's interest keeps nothing
+            return stored  # no case has a consumer, and without interest nothing is kept
         self.messages[self.last_sequence] = stored
         message_id = header(message.header_block, b"Nats-Msg-Id")
         if message_id:

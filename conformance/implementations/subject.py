@@ -14,7 +14,7 @@ __all__ = ["Answer", "BatchSubject", "CannotPlay", "Subject"]
 
 
 class CannotPlay(Exception):  # noqa: N818 - an answer, not an error
-    """A case that this subject of test does not play: ``is_skip`` tells a skip from one that does not apply."""
+    """A case that this subject of test does not play: ``is_skip`` distinguishes a skip from one that does not apply."""
 
     def __init__(self, reason: str, *, is_skip: bool = False) -> None:
         super().__init__(reason)
@@ -38,7 +38,7 @@ class Subject(Protocol):
         """Get ready; raises SubjectError."""
 
     async def play(self, case: Case) -> Observation:
-        """Play one case and say what was seen.
+        """Play one case and return its observation.
 
         Raises:
             CannotPlay: it does not play this one, and why.
@@ -46,7 +46,7 @@ class Subject(Protocol):
         """
 
     async def close(self) -> None:
-        """End, and leave nothing behind."""
+        """End, and delete everything that was created."""
 
 
 @runtime_checkable

@@ -18,7 +18,7 @@ __all__ = ["COPIES"]
 
 
 class _OtherCopies(TransformsEngine):
-    """Changes a copy that was made of a message; ``mirrors`` tells which kind."""
+    """Changes the copy of a message; ``mirrors`` names the kind."""
 
     def __init__(self, dialect: Dialect, change: Callable[[Message, Stored, bool], Message]) -> None:
         super().__init__(dialect)

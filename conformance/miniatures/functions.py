@@ -55,7 +55,7 @@ def _applying(
 
 
 def _computing(kind: Kind, compute: Callable[[Part, list[bytes]], bytes]) -> Callable[[Dialect], EngineOperations]:
-    """Parts of a kind are computed wrongly, from the tokens that they are made of."""
+    """Parts of a kind are computed wrongly from their tokens."""
 
     def wrong(right: Transform, subject: bytes) -> bytes | None:
         if right.apply(subject) is None or not any(part.kind is kind for part in right.parts):

@@ -90,7 +90,7 @@ class _LastSequenceOffByOne(TransformsEngine):
 
 
 class _LastSequenceOfDisplacedIsZero(TransformsEngine):
-    """Asks the stream after the message was stored: what it displaced is gone by then."""
+    """Asks the stream after the message was stored: it has displaced others by then."""
 
     async def republish(self, stream: str, rule: Config, message: Stored, last_sequence: int) -> Message | None:
         return await super().republish(stream, rule, message, 0)

@@ -1,4 +1,4 @@
-"""Reports: renderings of a judged run. The history is what counts; each of them can be made of it again."""
+"""Reports: renderings of a judged run. Each can be generated again from the history."""
 
 from __future__ import annotations
 

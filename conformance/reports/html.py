@@ -1,6 +1,6 @@
 """One HTML page that holds everything it needs: matrix, filters, and a view of every cell.
 
-The page is made of the files in ``page``; its script shows what ``page_data`` says.
+The page is built from the files in ``page``; its script shows ``page_data``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def page(judged: Judged, divergences: str = "") -> str:
     folder = files("nats_bridge.conformance.reports") / "page"
     style, script, body = ((folder / name).read_text("utf-8") for name in ("page.css", "page.js", "page.html"))
     data = json.dumps(page_data(judged, divergences), separators=(",", ":"))
-    # Within a script element "</script>" and "<!--" would mean something, whatever JSON says.
+    # Within a script element "</script>" and "<!--" have a meaning, also within JSON.
     replaced = {"@@style@@": style, "@@script@@": script, "@@data@@": data.replace("<", "\\u003c")}
     for mark, content in replaced.items():
         before, found, after = body.partition(mark)

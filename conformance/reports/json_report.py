@@ -19,7 +19,7 @@ def as_report(judged: Judged) -> dict[str, Any]:
     """Plain values for ``json.dumps``.
 
     ``report``: the format. ``passed``, ``complete``, ``objections``: the result, and why the run is not complete.
-    ``run``: what the history says of itself. ``subjects``, ``cases``: what ``verdicts`` name. ``counts``: by outcome.
+    ``run``: the history's own description. ``subjects``, ``cases``: what ``verdicts`` name. ``counts``: by outcome.
     ``verdicts``: case, subject, outcome; where there are any, ``reason``, ``mismatches``, ``divergences``, ``seconds``.
     """
     return {

@@ -38,12 +38,12 @@ class Judged:
     """A judged run.
 
     Attributes:
-        history: what was judged; its ``start`` says who ran what, and when.
+        history: the judged history; its ``start`` describes the run.
         subjects: of test, by label, in the order of the run.
         cases: those in the history; by document and clause, in the catalogue's order.
         cells: by case id and label; a pair without a record is not there.
         unknown: ids that are in the history and not in the catalogue.
-        missing: what was to be tested and could not be had, with the reason.
+        missing: subjects of test that were not available, with the reason.
     """
 
     history: History
@@ -54,11 +54,11 @@ class Judged:
     missing: Mapping[str, str] | None = None
 
     def cell(self, case: Case, label: str) -> Cell | None:
-        """What became of a case on a subject of test; None: the history does not say."""
+        """Return the verdict on a case and a subject of test; None if it is not in the history."""
         return self.cells.get((case.id, label))
 
     def outcome(self, case: Case, label: str) -> Outcome | None:
-        """The outcome of a case on a subject of test; None: the history does not say."""
+        """Return the outcome of a case on a subject of test; None if it is not in the history."""
         cell = self.cell(case, label)
         return None if cell is None else cell.verdict.outcome
 
@@ -107,7 +107,7 @@ class Judged:
         return {clause: tuple(cases) for clause, cases in groupby(self.cases, key=lambda case: case.clause)}
 
     def every_cell(self) -> Iterator[tuple[Case, str, Cell]]:
-        """Every case on every subject of test, case by case, as far as the history has it."""
+        """Yield every case on every subject of test in the history, case by case."""
         for case in self.cases:
             for label in self.subjects:
                 cell = self.cell(case, label)

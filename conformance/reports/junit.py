@@ -18,7 +18,8 @@ def junit(judged: Judged) -> bytes:
     """The file's content, UTF-8.
 
     Cases that are not about a subject of test are left out of its suite. Known differences and divergences are passed
-    tests whose output says why. A run that is not complete has a suite of its own with an error for every reason.
+    tests whose output holds the reason. A run that is not complete has a suite of its own with an error for every
+    reason.
     """
     root = ElementTree.Element("testsuites", name="nats-bridge conform")
     for label in judged.subjects:

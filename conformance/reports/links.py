@@ -22,7 +22,7 @@ def clause_link(clause: str) -> str:
     number = re.fullmatch(r"ADR-([0-9]+)", document.strip())
     if number is None:
         return ""
-    # What stands in brackets is an older edition, "RePublish Headers (2022-07)", whose heading may be gone.
+    # Text in brackets names an older edition, "RePublish Headers (2022-07)", whose heading may no longer exist.
     edition = section.rstrip().endswith(")")
     anchor = "" if edition else re.sub(r"[^\w -]", "", section.strip().lower()).replace(" ", "-")
     return _ADR.format(number[1]) + (f"#{anchor}" if anchor else "")

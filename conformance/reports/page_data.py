@@ -1,9 +1,9 @@
-"""What the HTML page knows of a judged run, as compact plain values.
+"""The HTML page's data of a judged run, as compact plain values.
 
-Theory of operation: most cells of a row show the same, so expectations, observations and what they are made of
-(messages, decisions, reasons) are kept once in pools, and named by their number. Subjects, header blocks and payloads
+Theory of operation: most cells of a row show the same, so expectations, observations and their parts (messages,
+decisions, reasons) are kept once in pools, and named by their number. Subjects, header blocks and payloads
 are texts with one character per byte (Latin-1), from which the page shows every byte as it was. Stored times are left
-out: they would make every observation unique, and the mismatches say what is wrong with one.
+out: they would make every observation unique, and mismatches show wrong ones.
 
 Short keys: messages are ``s`` subject, ``h`` header block, ``p`` payload, ``q`` sequence. Expectations and observations
 are ``d`` decisions, ``c`` config, ``r`` received, ``s`` stored, ``o`` any order, ``a`` acks, ``f`` facts.

@@ -10,7 +10,7 @@ __all__ = ["reproduction"]
 
 
 def reproduction(case_id: str, subject: Identity, seed: object, server: object = None) -> str:
-    """A line for a shell. Of somebody's library only its owner knows the command: ``COMMAND`` stands for it.
+    """Return a shell command. Only a library's owner knows its command: ``COMMAND`` stands for it.
 
     ``server`` is the address of the running server that was tested, if it was one. Histories are compared as a whole.
     """

@@ -1,4 +1,4 @@
-"""``docs/versions.md``: what changes between which server versions, made of a judged run over native servers."""
+"""``docs/versions.md``: the changes between server versions, from a judged run over native servers."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _changed(case: Case, old: Cell, new: Cell, before: Version, after: Version) 
         return None
     if not is_known:
         return _Changed(case, found, "", "")
-    # What ends here says best what changes; what begins here says it where nothing ends.
+    # A difference that ends here describes the change best; else one that begins here.
     ended, begun = case.difference(before), case.difference(after)
     ends = () if ended is None else tuple(each for each in ended.range.until if before < each <= after)
     begins = () if begun is None else tuple(each for each in begun.range.since if before < each <= after)
@@ -193,7 +193,7 @@ def _all_cases(reasons: Sequence[Sequence[_Changed]]) -> Iterator[str]:
 
 
 def _sides(found: Sequence[Change]) -> tuple[str, str]:
-    """Both sides of a row; what is looked at is said where it is not the decision alone."""
+    """Both sides of a row; names what was observed where it is not the decision alone."""
     sides: list[str] = []
     for side in ("before", "after"):
         lines = []

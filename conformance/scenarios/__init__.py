@@ -1,6 +1,6 @@
-"""Scenarios: what data cannot say (crashes, upgrades, clusters, timing), as functions that answer with facts.
+"""Scenarios: cases that data cannot express (crashes, upgrades, clusters, timing), as functions that return facts.
 
-Each module holds those of one concern; importing them here is what makes their names known.
+Each module holds those of one concern; importing them here registers their names.
 """
 
 from nats_bridge.conformance.scenarios import (  # noqa: F401 - imported to be registered

@@ -26,7 +26,7 @@ def message(subject: str, payload: str = "", headers: Sequence[str] = ()) -> Mes
 class Account:
     """Streams and messages over one connection.
 
-    A request that is refused raises SubjectError, unless a method says otherwise.
+    A refused request raises SubjectError, unless a method's documentation differs.
     """
 
     def __init__(self, client: RawClient) -> None:
@@ -64,7 +64,7 @@ class Account:
         return await self.request(f"STREAM.INFO.{name}", body)
 
     async def state(self, name: str) -> dict[str, Any]:
-        """What STREAM.INFO says of the stream's contents."""
+        """Return the stream's state, as in STREAM.INFO."""
         state: dict[str, Any] = (await self.info(name))["state"]
         return state
 

@@ -79,7 +79,7 @@ async def _delivered_on(account: Account, subject: str) -> list[str]:
 
 @scenario
 async def mapping_before_a_stream(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A publisher's subject is mapped onto a stream's: nothing behind the mapping knows the first one."""
+    """A publisher's subject is mapped onto a stream's: nothing after the mapping knows the first one."""
     account = await laboratory.connect(await laboratory.server('mappings: {"from.*": "in.$1"}'))
     await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
     heard = await account.hear("out.>")
@@ -149,7 +149,7 @@ async def unused_wildcard_in_a_mapping(laboratory: Laboratory) -> Mapping[str, A
 
 @scenario
 async def permissions_of_the_publisher(laboratory: Laboratory) -> Mapping[str, Any]:
-    """Somebody who may not publish on the destination publishes into the stream: the copy is sent all the same."""
+    """A user who may not publish on the destination publishes into the stream: the copy is sent all the same."""
     server = await laboratory.server(_PERMISSIONS)
     owner, writer = await laboratory.connect(server, _user("owner")), await laboratory.connect(server, _user("writer"))
     await owner.create("S", subjects=["in.*"], republish=_REPUBLISH)

@@ -1,4 +1,4 @@
-"""What servers tell about streams while they work: advisories, and the audit of API requests."""
+"""What servers report about streams: advisories, and the audit of API requests."""
 
 from __future__ import annotations
 

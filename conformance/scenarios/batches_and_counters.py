@@ -24,7 +24,7 @@ def _member(number: int, *more: str) -> list[str]:
 
 @scenario
 async def atomic_batch_is_republished_at_its_commit(laboratory: Laboratory) -> Mapping[str, Any]:
-    """Three messages of a batch: what is republished before the last one commits it, and what behind."""
+    """Three messages of a batch: what is republished before the last one commits it, and what after."""
     account = await laboratory.connect(await laboratory.server())
     await account.create("S", subjects=["in.*"], allow_atomic=True, republish=_REPUBLISH)
     heard = await account.hear("out.>")
@@ -47,7 +47,7 @@ async def atomic_batch_is_republished_at_its_commit(laboratory: Laboratory) -> M
 
 @scenario
 async def batch_with_a_gap(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A batch that lacks a message is abandoned: nothing is stored or republished, and an advisory tells."""
+    """A batch that lacks a message is abandoned: nothing is stored or republished, and an advisory reports it."""
     account = await laboratory.connect(await laboratory.server())
     await account.create("S", subjects=["in.*"], allow_atomic=True, republish=_REPUBLISH)
     heard = await account.hear("out.>")

@@ -68,7 +68,7 @@ async def _created(account: Account, name: str, **config: Any) -> None:
 async def _publish(account: Account, *payloads: str) -> None:
     """Publish, each stored before the next one, through a change of leaders.
 
-    For a moment nobody may take the subject, or one who leads no more; an id makes it safe to send again.
+    For a moment there may be no responder, or a former leader; an id makes it safe to send again.
     """
     for payload in payloads:
 
@@ -87,7 +87,7 @@ def _node(cluster: NativeCluster, name: str) -> NativeServer:
 
 
 async def _everything_sent(laboratory: Laboratory, cluster: NativeCluster, watcher: Account) -> None:
-    """Wait until what each running node has sent until now is here: a message of each comes behind it."""
+    """Wait until everything that each running node has sent has arrived: a later message of each follows it."""
     fence = await watcher.hear("fence")
     running = [node for node in cluster.nodes if node.running]
     for node in running:

@@ -115,7 +115,7 @@ async def null_source(laboratory: Laboratory) -> Mapping[str, Any]:
 
 @scenario
 async def kill_and_restart(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A crash behind stored messages: nothing is republished again, and the last sequence continues."""
+    """A crash after stored messages: nothing is republished again, and the last sequence continues."""
     server = await laboratory.server()
     account = await laboratory.connect(server)
     await account.create("S", subjects=["in.*"], republish={"src": "in.*", "dest": "out.$1"})

@@ -44,7 +44,7 @@ async def duplicate_within_and_behind_the_window(laboratory: Laboratory) -> Mapp
 
 
 async def _repeated_id(laboratory: Laboratory, **target: Any) -> Mapping[str, Any]:
-    """An origin that does not know duplicates any more holds the same id twice, and something behind it."""
+    """An origin whose duplicate window has passed holds the same id twice, and a later message."""
     server = await laboratory.server()
     account = await laboratory.connect(server)
     await _origin_with_a_repeated_id(account)

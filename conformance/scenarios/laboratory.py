@@ -1,4 +1,4 @@
-"""What a scenario works with: servers of one version that nobody else uses, and accounts on them."""
+"""The laboratory of a scenario: private servers of one version, and accounts on them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Laboratory"]
 class Laboratory:
     """Starts servers and connections, and ends them all. An async context manager.
 
-    Whatever a server says about not starting is raised as SubjectError, except where a method says otherwise.
+    A server that does not start raises SubjectError with its output, unless a method's documentation differs.
 
     Args:
         binary: of the version that is asked.

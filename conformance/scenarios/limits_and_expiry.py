@@ -1,4 +1,4 @@
-"""What limits and time take away, and what a republished message says of it."""
+"""What limits and time remove, and what a republished message shows of it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def last_sequence_behind_expiry(laboratory: Laboratory) -> Mapping[str, An
 
 @scenario
 async def last_sequence_behind_a_message_ttl(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A message with ``Nats-TTL`` is gone, without a marker: the next one of its subject refers to nothing."""
+    """A message with ``Nats-TTL`` is removed, without a marker: the next one of its subject refers to nothing."""
     server = await laboratory.server()
     account = await laboratory.connect(server)
     await account.create("S", subjects=["in.*"], republish=_REPUBLISH, allow_msg_ttl=True)

@@ -12,7 +12,7 @@ from nats_bridge.conformance.scenarios.registry import scenario
 from nats_bridge.conformance.scenarios.waiting import first_that
 
 _MANY = 100
-"""Messages made of one publish from which on it counts as a loop."""
+"""The number of messages from one publish from which on it counts as a loop."""
 _LIMITS: Mapping[str, Json] = {"storage": "memory", "max_msgs": 1000}
 
 
@@ -24,7 +24,7 @@ async def _grows_without_end(account: Account, name: str) -> bool:
 
 @scenario
 async def republish_emptied_by_update(laboratory: Laboratory) -> Mapping[str, Any]:
-    """``"republish": {}`` in an update, as somebody sends who wants to turn it off."""
+    """``"republish": {}`` in an update, as a user sends it to turn republish off."""
     server = await laboratory.server()
     account = await laboratory.connect(server)
     created = await account.create("S", subjects=["in.*"], republish={"src": "in.*", "dest": "out.$1"}, **_LIMITS)

@@ -15,7 +15,7 @@ _FIELDS_WITH_IDENTITY = 6
 
 
 async def _identities(account: Account, stream: str, count: int) -> list[str | None]:
-    """The origins' identities that the messages of a stream tell; None where they tell none."""
+    """The origins' identities in the messages of a stream; None where they have none."""
     stored = messages_of(await account.holding(stream, count))
     records = [header_of(each, "Nats-Stream-Source") or "" for each in stored]
     fields = [record.split(" ") for record in records]
@@ -110,7 +110,7 @@ async def _handed_over(laboratory: Laboratory, record: str) -> list[str] | int:
 
 @scenario
 async def start_sequence_hands_over(laboratory: Laboratory) -> Mapping[str, Any]:
-    """Messages without a record, then a source with ``opt_start_seq`` behind them: exact on every version."""
+    """Messages without a record, then a source with ``opt_start_seq`` after them: exact on every version."""
     server = await laboratory.server()
     account = await laboratory.connect(server)
     await account.create("O", subjects=["in.*"])

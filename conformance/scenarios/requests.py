@@ -1,4 +1,4 @@
-"""How servers take requests: what they say of themselves, and what they make of members that they do not know."""
+"""How servers handle requests: their INFO, and unknown members."""
 
 from __future__ import annotations
 

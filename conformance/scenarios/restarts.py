@@ -32,7 +32,7 @@ async def republish_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
 
 @scenario
 async def memory_stream_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A memory stream of a single server is gone, its configuration included."""
+    """A memory stream of a single server is lost, its configuration included."""
     server = await laboratory.server()
     account = await laboratory.connect(server)
     await account.create("S", subjects=["in.*"], republish=_REPUBLISH, storage="memory")

@@ -1,7 +1,7 @@
-"""Copying that stops at a message: everything behind it is withheld, and the origin is asked for it again and again.
+"""Copying that stops at a message: everything after it is withheld, and the server requests it repeatedly.
 
-What a stalled stream does not get is no fact, as it could be late; that its server asks the origin once more for the
-message at which it stands is one. Those requests are ordinary messages in the account, which anybody may hear.
+That a stalled stream gets no message is no fact, as one could be late; that its server requests the same message
+once more is one. Those requests are ordinary messages in the account, to which any client may subscribe.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nats_bridge.conformance.scenarios.waiting import first_that
 __all__ = ["copied_or_stalled", "starts_asked_for"]
 
 _ROUNDS = 2
-"""How often the same start has to be asked for, behind the first time, until copying counts as stalled."""
+"""How often the same start has to be requested again until copying counts as stalled."""
 
 
 def starts_asked_for(requests: Collected, origin: str) -> list[int]:
@@ -119,13 +119,13 @@ async def refused_first_message_of_a_mirror(laboratory: Laboratory) -> Mapping[s
 
 @scenario
 async def status_100_in_a_source(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A message without payload whose header block has a status of 100: a source takes it for a heartbeat."""
+    """A message without payload whose header block has a status of 100: a source treats it as a heartbeat."""
     return await _copy_of_status(laboratory, _SOURCES)
 
 
 @scenario
 async def status_100_in_a_mirror(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A message without payload whose header block has a status of 100: a mirror takes it for a heartbeat."""
+    """A message without payload whose header block has a status of 100: a mirror treats it as a heartbeat."""
     return await _copy_of_status(laboratory, _MIRROR)
 
 

@@ -11,7 +11,7 @@ __all__ = ["on_disk"]
 async def on_disk(server: NativeServer, payload: bytes, *, times: int = 1) -> None:
     """Wait until a payload is in the files of a server's streams, so many times.
 
-    A server answers a publisher before the block is written; no version tells when it is.
+    A server answers a publisher before the block is written; no version reports when it is.
     """
 
     def written() -> bool:

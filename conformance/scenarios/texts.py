@@ -1,4 +1,4 @@
-"""Messages as the texts that facts are made of."""
+"""Messages as texts, for facts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def subjects_of(found: Collected | Iterable[Stored | Message]) -> list[str]:
 
 
 def lines_of(message: Message) -> list[str]:
-    """The header lines behind the status line."""
+    """The header lines after the status line."""
     return message.header_block.decode().split("\r\n")[1:-2]
 
 

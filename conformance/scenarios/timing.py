@@ -59,7 +59,7 @@ async def order_of_two_publishers(laboratory: Laboratory) -> Mapping[str, Any]:
 
 @scenario
 async def reply_of_the_publisher(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A copy has no reply subject, so that nobody answers the publisher twice."""
+    """A copy has no reply subject, so that the publisher gets one answer."""
     server = await laboratory.server()
     account = await laboratory.connect(server)
     await account.create("S", subjects=["in.*"], republish=_REPUBLISH)

@@ -31,7 +31,7 @@ _TRANSFORM = {"src": "in.*", "dest": "t.$1"}
 
 @scenario
 async def republish_through_an_upgrade(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A stream that republishes: what the first message behind the upgrade tells."""
+    """A stream that republishes: the headers of the first message after the upgrade."""
     server = await laboratory.server(version=_OLDEST)
     account = await laboratory.connect(server)
     await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
@@ -114,7 +114,7 @@ async def transforms_added_behind_an_upgrade(laboratory: Laboratory) -> Mapping[
 
 
 async def _handed_over(laboratory: Laboratory, record: str | None, **source: Any) -> list[str]:
-    """A bridge publishes two of three messages on 2.9; the newer server sources the origin itself."""
+    """A bridge publishes two of three messages on 2.9; the newer server copies the origin itself."""
     server, account = await _with_three_messages(laboratory)
     for number in (1, 2):
         headers = [f"Nats-Stream-Source: {record.format(number)}"] if record else []
@@ -150,7 +150,7 @@ async def handoff_that_doubles(laboratory: Laboratory) -> Mapping[str, Any]:
 
 @scenario
 async def handoff_by_start_sequence(laboratory: Laboratory) -> Mapping[str, Any]:
-    """Without records, ``opt_start_seq`` behind the last bridged message is exact, also behind a restart."""
+    """Without records, ``opt_start_seq`` after the last bridged message is exact, also after a restart."""
     return {"stored": await _handed_over(laboratory, None, opt_start_seq=3)}
 
 
@@ -190,7 +190,7 @@ async def _with_three_messages(laboratory: Laboratory) -> tuple[NativeServer, Ac
 
 
 async def _taken_over(laboratory: Laboratory, server: NativeServer) -> list[str]:
-    """What the target holds when the newer server has sourced the origin itself."""
+    """What the target holds when the newer server has copied the origin itself."""
     account = await laboratory.replace(server)
     await account.update("T", sources=[{"name": "O", "subject_transforms": [_TRANSFORM]}])
     await account.publish_all("in.a", ["end"])
@@ -258,7 +258,7 @@ async def mirror_through_an_upgrade(laboratory: Laboratory) -> Mapping[str, Any]
 
 @scenario
 async def back_to_2_9_10(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A store of the version that is asked under 2.9.10, as somebody does who takes an upgrade back."""
+    """A store of the tested version under 2.9.10, as after a rolled back upgrade."""
     server = await laboratory.server()
     account = await laboratory.connect(server)
     transform = {"src": "in.*", "dest": "in.x.$1"}

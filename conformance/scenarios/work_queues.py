@@ -124,7 +124,7 @@ async def observer_of_an_interest_stream(laboratory: Laboratory) -> Mapping[str,
 
 @scenario
 async def observer_of_a_work_queue(laboratory: Laboratory) -> Mapping[str, Any]:
-    """The same consumer on a work queue is accepted beside a worker, and leaves the messages to the worker."""
+    """The same consumer on a work queue is accepted next to a worker, and leaves the messages to the worker."""
     account = await laboratory.connect(await laboratory.server())
     await account.create("Q", subjects=["in.*"], retention="workqueue")
     await _consume(account, "Q", durable_name="D", ack_policy="explicit")
@@ -144,7 +144,7 @@ async def observer_of_a_work_queue(laboratory: Laboratory) -> Mapping[str, Any]:
 
 @scenario
 async def stream_without_acknowledgements(laboratory: Laboratory) -> Mapping[str, Any]:
-    """``no_ack``: nobody is answered, and republish works all the same."""
+    """``no_ack``: no publisher gets an answer, and republish works all the same."""
     account = await laboratory.connect(await laboratory.server())
     await account.create("S", subjects=["in.*"], no_ack=True, republish=_REPUBLISH)
     heard = await account.hear("out.>")

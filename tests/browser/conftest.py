@@ -84,7 +84,7 @@ class Browser(Window):
         self.page = page
 
     def show(self, address: str = "", **size: Any) -> None:
-        """Load the page anew, at an address behind ``#``."""
+        """Reload the page, at an address after ``#``."""
         self.resize(**size)
         self.driver.get("about:blank")
         self.driver.get(self.page.as_uri() + (f"#{address}" if address else ""))

@@ -35,7 +35,7 @@ class StatusPage(Window):
         self.server = server
 
     def show(self, document: dict[str, Any], address: str = "", **size: Any) -> None:
-        """Load the page anew."""
+        """Reload the page."""
         self.server.document = document
         self.resize(**size)
         self.driver.get("about:blank")

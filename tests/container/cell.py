@@ -31,7 +31,7 @@ class Cell:
         environment: all its variables.
         directory: where it starts.
         user, group: the ids it runs with.
-        read_only: whether nothing below `/` can be written, and all rights of root are given up for good.
+        read_only: whether nothing below `/` can be written, and all rights of root are dropped permanently.
         binds: folders or files of the outside, by their place inside; they can only be read.
         network: whether the outside's network can be used.
     """

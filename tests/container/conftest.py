@@ -1,4 +1,4 @@
-"""The image, built once, and real servers beside it."""
+"""The image, built once, and real servers."""
 
 from __future__ import annotations
 

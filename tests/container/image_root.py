@@ -36,12 +36,12 @@ def suite_of(image: str) -> str:
 
 
 def base_image(image: str, folder: Path, report: Report) -> Path:
-    """Make the root folder, or take the one that an earlier run has left.
+    """Create the root folder, or reuse that of an earlier run.
 
     Args:
         image: the base image's name and tag.
         folder: where roots are kept.
-        report: gets lines about what goes on.
+        report: gets lines about the progress.
 
     Raises:
         MissingPieceError: no debootstrap, no right to, or a Python that cannot be copied.

@@ -55,7 +55,7 @@ class AnsweredLoad:
 
     @asynccontextmanager
     async def going_on(self) -> AsyncIterator[None]:
-        """Publish without a pause meanwhile."""
+        """Publish without a pause while the body runs."""
         enough = asyncio.Event()
 
         async def publish() -> None:

@@ -1,4 +1,4 @@
-"""Commands that end by themselves: as processes, and in this one, where no test is about the process."""
+"""Commands that end on their own: as processes, and in this one, where no test is about the process."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _run(arguments: tuple[str, ...], folder: Path, stdin: str) -> Ran:
 
 @contextmanager
 def _own_streams(stdin: str) -> Iterator[tuple[io.TextIOWrapper, io.TextIOWrapper]]:
-    """Standard streams of this thread alone: what a sidecar of the test logs meanwhile is not among the output."""
+    """Standard streams of this thread alone: the log of a sidecar of the test is not among the output."""
     before = sys.stdin, sys.stdout, sys.stderr
     given, out, err = (io.TextIOWrapper(io.BytesIO(data), "utf-8") for data in (stdin.encode(), b"", b""))
     sys.stdin, sys.stdout, sys.stderr = (

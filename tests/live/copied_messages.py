@@ -26,13 +26,13 @@ class CopiedMessage:
 
     @property
     def entry(self) -> tuple[Any, ...]:
-        """Which entry made it, as far as the record tells."""
+        """The entry that made it, if the record names it."""
         record = first_record(b"\n" + HEADER + b": " + self.record)
         return (record.origin, record.filters, record.destinations) if record else ()
 
     @property
     def place(self) -> tuple[bytes, bytes]:
-        """What tells it from other copies: its subject and where it comes from."""
+        """What distinguishes it from other copies: its subject and its source message."""
         return self.subject, b" ".join(self.record.split(b" ")[:2])
 
     @property

@@ -153,7 +153,7 @@ class Origins:
             await self._peer.create_stream(name=name, subjects=[f"{name}.>"], **self._shape.config)
 
     async def publish(self, messages: int, *followed: tuple[RawPeer, str], holes: bool = False) -> None:
-        """Publish; `followed` are targets that copy all of it meanwhile."""
+        """Publish; `followed` are targets that copy all of it at the same time."""
         # Of what is there already, the last messages may be deleted.
         newest = (await everything(self._peer, self._names[0]))[-1].sequence if followed else 0
         for _ in range(messages):

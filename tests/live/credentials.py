@@ -1,4 +1,4 @@
-"""Every way to prove who one is: what a server must be told for it, and the connection of a configuration."""
+"""Every way to authenticate: the server's configuration for it, and the connection of a sidecar's."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Operator:
         self._system = new_keys(nkeys.PREFIX_BYTE_ACCOUNT, 3)
 
     def config(self, *revoked: int) -> str:
-        """What the server is told; users with these numbers are not let in any more."""
+        """The server's configuration; users with these numbers are refused."""
         unlimited = dict.fromkeys(("subs", "data", "payload", "imports", "exports", "conn", "leaf"), -1)
         stores = dict.fromkeys(("mem_storage", "disk_storage", "streams", "consumer"), -1)
         account = {
@@ -130,7 +130,7 @@ class Way:
     """A way to log in.
 
     Attributes:
-        config: what the server is told.
+        config: the server's configuration.
         connection: the connection's fields without `servers`.
         wrong: fields that the server refuses.
     """
@@ -227,7 +227,7 @@ def tls_first(files: Files, _: str) -> Way:
 
 
 def insecure(files: Files, _: str) -> Way:
-    """TLS with whoever it is."""
+    """TLS without a client certificate."""
     ours = trustme.CA()
     return Way(_tls(files, authority=ours), {"tls": {"insecure": True}}, {"tls": {}})
 

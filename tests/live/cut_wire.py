@@ -46,7 +46,7 @@ class CutWire:
         self._through.set()
 
     def fall_silent(self) -> None:
-        """Keep every connection, and what comes through it: nobody is told anything, until `speak_again`."""
+        """Keep every connection, and hold back all bytes, until `speak_again`."""
         self._passable.clear()
 
     @property
@@ -59,7 +59,7 @@ class CutWire:
         self._last_words = words
 
     def speak_again(self) -> None:
-        """Pass on what has come meanwhile, and whatever comes."""
+        """Pass on the bytes held back, and all later ones."""
         self._passable.set()
 
     def cut(self) -> None:

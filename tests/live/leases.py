@@ -1,4 +1,4 @@
-"""Leases as a bucket has them, and such that a test finds free: then the first replica waits for nobody."""
+"""Leases as in a bucket, released ones among them: then the first replica does not wait."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tests.live.raw_messages import RawPeer
 __all__ = ["LONG", "free", "lease"]
 
 LONG = 60.0
-"""Seconds of a lease where nobody is to lose a lead, however slow the machine is."""
+"""Seconds of a lease where no replica may lose a lead, however slow the machine is."""
 
 
 async def free(peer: RawPeer, bucket: str, *rules: str) -> None:
-    """Make the bucket, with leases of these rules (or of `rule`) that were given back."""
+    """Create the bucket, with released leases of these rules (or of `rule`)."""
     await peer.create_stream(**Bucket(bucket).config(1))
     record = {"holder": "before", "term": 1, "beat": 1, "ttl": LONG, "released": True}
     for rule in rules or ("rule",):

@@ -1,4 +1,4 @@
-"""Somebody who takes OTLP over HTTP, and keeps what comes."""
+"""A receiver of OTLP over HTTP, which keeps everything."""
 
 from __future__ import annotations
 

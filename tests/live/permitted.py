@@ -85,7 +85,7 @@ class Scenario:
         await until(self.has_all)
 
     async def disturb(self) -> None:
-        """What happens to the streams while everything is at work."""
+        """What happens to the streams while everything is running."""
 
     async def meanwhile(self) -> None:
         """What happens to the streams while no sidecar runs."""
@@ -172,7 +172,7 @@ class Leading(Republished):
         await self.peer.create_stream(**bucket.config(1))
 
     async def meanwhile(self) -> None:
-        """Somebody takes the consumer."""
+        """Another client takes the consumer."""
         await Scenario.meanwhile(self)
         durable = f"{self.stream}.b-{self.name}_rule"
         config = (await self.peer.api(f"CONSUMER.INFO.{durable}"))["config"]
@@ -189,7 +189,7 @@ class Interest(Republished):
     """A republish rule without a position on an interest stream."""
 
     async def make(self) -> None:
-        """The stream, and somebody else's interest in it."""
+        """The stream, and another client's interest in it."""
         await self.peer.create_stream(name=self.stream, subjects=[f"{self.name}.in.>"], retention="interest")
         answer = await self.peer.api(
             f"CONSUMER.DURABLE.CREATE.{self.stream}.{KEEPER}",
@@ -290,14 +290,14 @@ class Copied(Scenario):
             await self.peer.store(f"{self.name}.in.large".encode(), b"x" * 4500)
 
     async def has_all(self) -> bool:
-        """Whether every message has its copy; with the numbers of the origin, the last one of them tells."""
+        """Whether every message has its copy; with the origin's sequences, the last one shows it."""
         if not self.keep_sequence:
             return await Scenario.has_all(self)
         states = [(await self.peer.api(f"STREAM.INFO.{stream}"))["state"] for stream in (self.stream, self.target)]
         return bool(states[0]["last_seq"] == states[1]["last_seq"])
 
     async def meanwhile(self) -> None:
-        """The target loses its newest message, which is nobody's copy."""
+        """The target loses its newest message, which is no copy."""
         await Scenario.meanwhile(self)
         if not self.keep_sequence:
             local = f"$KV.{self.target[3:]}.local" if self.kind == "kv_sources" else f"{self.name}.local"
@@ -322,7 +322,7 @@ class Ingress(Scenario):
         await self.peer.create_stream(name=self.target, subjects=[f"{self.name}.in.>"])
 
     async def publish(self, messages: int) -> None:
-        """To the rule; each until the stream has answered, because nobody may be there for a moment."""
+        """To the rule; each until the stream has answered, because there may be no responder for a moment."""
         for _ in range(min(messages, 20)):
             block = b"NATS/1.0\r\nNats-Msg-Id: %d\r\n\r\n" % self.published
 
@@ -334,7 +334,7 @@ class Ingress(Scenario):
             self.published += 1
 
     async def meanwhile(self) -> None:
-        """Nobody is there to take anything."""
+        """No rule receives messages."""
 
 
 @dataclass(slots=True)
@@ -353,12 +353,12 @@ class Advised(Scenario):
         }
 
     async def make(self) -> None:
-        """A stream that advisories speak of, and one that takes what becomes of them."""
+        """A stream that advisories are about, and one that stores what the rule publishes."""
         await self.peer.create_stream(name=self.stream, subjects=[f"{self.name}.in.>"])
         await self.peer.create_stream(name=self.target, subjects=[f"{self.name}.out.>"])
 
     async def publish(self, messages: int) -> None:
-        """A message and its advisory, as servers send them; whoever is to hear it listens."""
+        """A message and its advisory, as servers send them; the rule is subscribed."""
         for _ in range(min(messages, 5)):
             sequence = int((await self.peer.store(f"{self.name}.in.x".encode()))["seq"])
             advisory = {"type": "t", "id": f"{self.name}{sequence}", "stream": self.stream, "consumer": "c"}
@@ -369,7 +369,7 @@ class Advised(Scenario):
         await self.peer.client.flushed()
 
     async def meanwhile(self) -> None:
-        """Nobody is there to hear anything."""
+        """No rule is subscribed."""
 
 
 def every_kind(prefix: str, peer: RawPeer) -> list[Scenario]:

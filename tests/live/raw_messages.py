@@ -32,7 +32,7 @@ class RawPeer:
         return peer
 
     async def listen(self) -> None:
-        """Hear the answers to what `store` and `request_raw` publish; `connect` has seen to it."""
+        """Subscribe to the answers to `store` and `request_raw`; `connect` has done it."""
         await self.client.subscribe_batches(f"{self._inbox}.*", self._answered, lambda *_: None)
         await self.flushed()  # or the first message overtakes the subscription that its answer needs
 
@@ -78,7 +78,7 @@ class RawPeer:
         return reply
 
     async def request_raw(self, subject: bytes, payload: bytes = b"", block: bytes = b"") -> bytes | None:
-        """Publish with a raw header block and wait for an answer of whoever is there; None if nobody is."""
+        """Publish with a raw header block and wait for an answer; None without responders."""
         self._requests += 1
         inbox = f"{self._inbox}.{self._requests}".encode()
         answer = self._waiting[inbox] = asyncio.get_running_loop().create_future()

@@ -19,9 +19,9 @@ from tests.live.stored_messages import stored_messages
 from tests.live.until import until
 
 TTL = 2.0
-"""Seconds of a lease whose end has to be waited for, because its holder is gone."""
+"""Seconds of a lease whose end has to be waited for, because its holder has ended."""
 LONG = 30.0
-"""The same where nobody is to lose a lead, however slow the machine is."""
+"""The same where no replica may lose a lead, however slow the machine is."""
 _PAUSE = 0.02  # seconds until a publisher whom nobody answers tries again: the processor is for who is to take over
 
 
@@ -51,7 +51,7 @@ class Replicas:
         self.bucket = bucket
 
     async def free(self, peer: RawPeer) -> None:
-        """Make the bucket, with leases that were given back, so that the first replica need not wait."""
+        """Create the bucket, with released leases, so that the first replica need not wait."""
         config = {"name": f"KV_{self.bucket}", "subjects": [f"$KV.{self.bucket}.>"], "max_msgs_per_subject": 1}
         await peer.create_stream(**config)
         record = {"holder": "before", "term": 1, "beat": 1, "ttl": self._ttl, "released": True}
@@ -169,13 +169,13 @@ class EveryKind:
         ]
 
     async def flow(self, ahead: int = 500) -> None:
-        """Publish for ever, at most so many messages ahead of what came at least once."""
+        """Publish without end, at most so many messages ahead of what came at least once."""
         while True:
             await self.least.until_sequence(self.load.published - ahead)
             await self.load.burst(50)
 
     async def publish(self) -> None:
-        """Publish through the ingress rule for ever, one message after the other, each once."""
+        """Publish through the ingress rule without end, one message after the other, each once."""
         number = 0
         while True:
             number += 1
@@ -191,7 +191,7 @@ class EveryKind:
             self.acknowledged.append(payload)
 
     async def tell(self) -> None:
-        """Make a stream, while a replica is at work, and wait until it has told of it."""
+        """Create a stream, while a replica is running, and wait until it has reported it."""
         stream = f"{self.name}told{len(self.streams)}"
         self.streams.append(stream)
         await self.peer.create_stream(name=stream, subjects=[f"made{stream}"])
@@ -199,7 +199,7 @@ class EveryKind:
 
     @property
     def _told_of(self) -> list[str]:
-        """The streams that were told of, in that order; others may be among them."""
+        """The streams that were reported, in that order; others may be among them."""
         return [message[0].decode().rpartition(".")[2] for message in self.told.messages]
 
     async def end(self) -> int:
@@ -262,7 +262,7 @@ class EveryKind:
 
 @contextlib.asynccontextmanager
 async def under_load(here: EveryKind) -> AsyncIterator[None]:
-    """Publish to the stream and through the ingress rule meanwhile."""
+    """Publish to the stream and through the ingress rule while the body runs."""
     tasks = [asyncio.create_task(here.flow()), asyncio.create_task(here.publish())]
     try:
         yield

@@ -57,7 +57,7 @@ class SidecarProcess:
                 await self._more.wait()
 
     async def ready(self) -> None:
-        """Wait until every rule is at work."""
+        """Wait until every rule is running."""
         await self.said("sidecar.ready")
 
     async def kill(self) -> None:
@@ -253,10 +253,10 @@ class Load:
         self.published = 0
 
     async def burst(self, messages: int) -> None:
-        """Publish, and return when the stream has stored it, or has said why not.
+        """Publish, and return when the stream has stored it, or refused it.
 
         A server answers a PING as soon as it has read what was written before; its streams take that in a little later,
-        one message after the other. So it is the stream's answer to the last one that tells of all.
+        one message after the other. So the stream's answer to the last one confirms all.
         """
         for _ in range(messages - 1):
             self._peer.publish(*self._next())
@@ -275,7 +275,7 @@ class Load:
         return subject, b"%d" % self.published, block
 
     async def flow(self, seen: Seen, ahead: int = 2000) -> None:
-        """Publish for ever, at most so many messages ahead of what has been seen."""
+        """Publish without end, at most so many messages ahead of what has been seen."""
         while True:
             await seen.count(self.published - ahead)
             await self.burst(50)

@@ -1,4 +1,4 @@
-"""Processes that were told to stop for a while."""
+"""Processes that were stopped (SIGSTOP) for a while."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ __all__ = ["stands_still"]
 
 
 def stands_still(pid: int) -> bool:
-    """Whether a process that was told to stop has stopped: with few processors one thread hears it first."""
+    """Whether a process has stopped after SIGSTOP: with few processors one thread gets it first."""
     stats = [(thread / "stat").read_text() for thread in Path(f"/proc/{pid}/task").iterdir()]
     return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)

@@ -1,4 +1,4 @@
-"""An advisories rule on real servers: dead letters, and advisories by themselves."""
+"""An advisories rule on real servers: dead letters, and advisories without their message."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def consumer(peer: RawPeer, stream: str, name: str, **config: Any) -> None
 
 
 async def pull(peer: RawPeer, stream: str, name: str, messages: int, *, more: int = 0) -> list[bytes]:
-    """Fetch messages; their reply subjects. `more` are asked for beside, and not waited for."""
+    """Fetch messages; return their reply subjects. `more` are requested in addition, and not waited for."""
     inbox = peer.client.new_inbox()
     arrived = await peer.collect(inbox)
     body = json.dumps({"batch": messages + more, "expires": 60_000_000_000}).encode()

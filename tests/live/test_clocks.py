@@ -1,4 +1,4 @@
-"""The sidecar's clock jumps, forward and back, at work and between two starts: nothing is lost or doubled."""
+"""The sidecar's clock jumps, forward and back, while it runs and between two starts: nothing is lost or duplicated."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Republishing from a cluster of three that loses leaders and servers, while messages are published all the time.
 
-The rules publish to a server beside the cluster which nothing happens to, so that everything that they sent is seen.
+The rules publish to a server outside the cluster that stays up, so that everything that they sent is seen.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def quick_to_notice(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_republishing_from_clusters(
     versions: tuple[str, ...], native_server: Callable[..., NativeServer], raw_peer: OpenPeer
 ) -> None:
-    """Several versions beside each other: elections take seconds in which nothing happens."""
+    """Several versions at the same time: elections take seconds in which nothing happens."""
     async with asyncio.TaskGroup() as group:
         for version in versions:
             group.create_task(_losing_leaders_and_servers(version, native_server, raw_peer), name=version)
@@ -117,9 +117,9 @@ async def _losing_leaders_and_servers(
 
 @asynccontextmanager
 async def _storing_cluster(version: str) -> AsyncIterator[tuple[NativeCluster, AnsweredLoad]]:
-    """A cluster with a stream S, and what stores messages there.
+    """A cluster with a stream S, and a publisher to it. Sometimes
 
-    Now and then a server never hears of the stream's leader, and no message is ever stored: another cluster then.
+    a server never learns the stream's leader, and no message is ever stored: another cluster then.
     """
     for _ in range(5):
         async with (

@@ -1,4 +1,4 @@
-"""Every example in config/ at work on real servers, tried as its own lines say."""
+"""Every example in config/ on real servers, tried with its own lines."""
 
 from __future__ import annotations
 

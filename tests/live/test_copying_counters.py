@@ -102,7 +102,7 @@ def counters_of(sidecar: Any) -> CopyCounters:
 
 
 def without_ours(stream: str, copies: list[Any]) -> list[tuple[bytes, list[bytes], bytes]]:
-    """Copies without the headers that tell what was added, and what differs by name only."""
+    """Copies without the headers of what was added, and without differences of names alone."""
     dropped = (b"Nats-Counter-Sources:", b"Nats-Bridge-Counter-Sources:")
     told = []
     for copy in copies:

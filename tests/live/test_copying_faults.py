@@ -218,9 +218,9 @@ async def test_local_messages_in_between_do_not_confuse_the_count(
 async def test_leader_changes_of_both_streams_in_a_cluster(
     version: str, retention: str, strict: bool, changes: int, raw_peer: OpenPeer
 ) -> None:
-    """A change of leaders may leave out messages that were under way; they are made up for, later ones before them.
+    """A change of leaders may lose messages in flight; they are stored afterwards, later ones before them. With
 
-    With strict_order nothing is under way behind a message that can be left out, so the order stays.
+    strict_order nothing is in flight after a message that can be lost, so the order stays.
     What is published without an answer can be lost in the origin, too: what counts is what the origin stored.
     """
     async with _replicated(version, raw_peer, retention=retention) as (cluster, here):
@@ -281,7 +281,7 @@ def _losing_first_copies(write: Callable[..., None], lost: list[bytes]) -> Calla
 async def _replicated(version: str, raw_peer: OpenPeer, **origin: Any) -> AsyncIterator[tuple[NativeCluster, Copies]]:
     """A cluster with an origin and a target.
 
-    Now and then a server never hears of a stream's leader, and no message is ever stored: another cluster then.
+    Sometimes a server never learns a stream's leader, and no message is ever stored: another cluster then.
     """
     replicas = {"num_replicas": 3}
     # After a change of leaders a server can take an id for one under way until the window has passed (10158, 2.15.1):

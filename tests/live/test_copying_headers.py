@@ -1,4 +1,4 @@
-"""Headers that act, or that servers refuse: where native sources stall, copying goes on.
+"""Headers that act, or that servers refuse: where native sources stall, copying continues.
 
 The rows of docs/known-divergences.md that begin with `kd/copy/` are tested here and in test_copying_twin.
 """

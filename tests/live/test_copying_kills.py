@@ -128,7 +128,7 @@ async def test_a_stopped_process_that_wakes_up_doubles_nothing(
     raw_peer: OpenPeer,
     tmp_path: Path,
 ) -> None:
-    """A replica that is paused by the machine and goes on later, while another has taken over meanwhile."""
+    """A replica that is paused by the machine and resumes later, after another has taken over."""
     url = await servers.url(newest_version)
     here = await Copies.make(await raw_peer(url), unique_name("pause"))
     load = Load(await raw_peer(url), here.name)

@@ -27,7 +27,7 @@ Event = tuple[str, bytes, str | None]
 
 
 class Watcher:
-    """What somebody who watches a bucket sees, from its beginning."""
+    """What a watcher of a bucket sees, from its beginning."""
 
     def __init__(self, watcher: Any) -> None:
         self._watcher = watcher

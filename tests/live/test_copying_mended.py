@@ -1,4 +1,4 @@
-"""Copies that an interruption was mended with: a start that sees only some of them takes nothing for missing."""
+"""Copies stored to recover from an interruption: a start that sees only some of them counts nothing as missing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.live.raw_messages import OpenPeer
 from tests.live.sidecars import running, settings_for
 
 LATE = 10
-"""What was not stored when the others that were under way with it were."""
+"""Messages that were not stored when others in flight with them were."""
 
 MENDED = [*range(1, LATE), *range(LATE + 1, LEAST + 1), LATE]
 LOOKED_AT = 2 * LEAST
@@ -24,7 +24,7 @@ LOOKED_AT = 2 * LEAST
 
 
 async def holds_exactly(copies: Copies, order: Sequence[int]) -> None:
-    """Assert that the target holds copies of these sequences, in this order; only the first differences are told."""
+    """Assert that the target holds copies of these sequences, in this order; report only the first differences."""
     pairs = zip_longest(await copies.origin_sequences(), order)
     assert list(islice((pair for pair in pairs if pair[0] != pair[1]), 3)) == []
 

@@ -238,7 +238,7 @@ async def test_starts(
 async def test_native_sources_of_the_same_end_a_running_rule(
     newest_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
-    """A handoff while the sidecar runs, by mistake: it must not go on beside the server."""
+    """A handoff while the sidecar runs, by mistake: it must not continue in parallel to the server."""
     url = await servers.url(newest_version)
     here = await Copies.make(await raw_peer(url), unique_name("taken"))
     config = {"name": here.target, "subjects": [f"{here.target}.>"]}

@@ -1,4 +1,4 @@
-"""Schedules in copies (2.12): nothing acts in the target, and what a schedule makes of a copy tells no position."""
+"""Schedules in copies (2.12): nothing acts in the target, and what a schedule publishes holds no position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of a sidecar at bad moments: while it starts, with something in hand, and where a rule's end goes wrong."""
+"""The end of a sidecar at bad moments: while it starts, with messages in flight, and where a rule's end fails."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Name = Callable[[str], str]
 async def test_the_end_comes_while_one_rule_works_and_another_one_starts(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is in hand is finished as at any other time, however long that takes."""
+    """What is in flight is finished as at any other time, however long that takes."""
     seats: list[RuleSeat] = []
     async with native_server("2.15.1") as source, native_server("2.15.1") as target:
         here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
@@ -93,7 +93,7 @@ async def test_an_end_that_goes_wrong_is_not_a_good_one(
 
 
 async def test_a_connection_that_is_lost_right_behind_a_pong(servers: SharedServers) -> None:
-    """Whoever hears of the loss has nothing left that this PONG could confirm."""
+    """After the loss is reported, this PONG has nothing left to confirm."""
     link = await open_link("default", {"servers": [await servers.url("2.15.1")]}, client_name="test")
     flushed, loop = link.client.flushed, asyncio.get_running_loop()
 
@@ -159,7 +159,7 @@ async def test_what_was_taken_and_never_written_is_in_doubt_when_the_lead_is_los
 async def test_an_end_without_the_source_says_what_may_be_lost(
     delivery: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
 ) -> None:
-    """What was sent counts as done where nothing is acknowledged, and nobody is there to be asked for it."""
+    """What was sent counts as done where nothing is acknowledged, and cannot be requested again."""
     async with native_server("2.15.1") as server:
         here = await Scene.make(await raw_peer(server.url), "S")
         async with running(settings_for(server.url, here.rule(delivery=delivery))) as sidecar:

@@ -433,7 +433,7 @@ async def test_a_connection_that_the_server_ends_for_good_ends_the_sidecar(
 async def test_a_replay_goes_on_after_a_restart(
     native_server: Servers, enduring_peer: Endure, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
-    """A process killed with much unconfirmed; the next one reads that again, and the server restarts meanwhile."""
+    """A process killed with much unconfirmed; the next one reads that again, while the server restarts."""
     async with native_server("2.15.1") as server, native_server("2.15.1") as target:
         peer = await enduring_peer(server.url)
         here = await Scene.make(peer, "S", await raw_peer(target.url))

@@ -38,7 +38,7 @@ class HandGate:
 
 @asynccontextmanager
 async def stopped(server: NativeServer) -> AsyncIterator[None]:
-    """Meanwhile the server does not read."""
+    """The server does not read while the body runs."""
     os.kill(server.pid, signal.SIGSTOP)
     try:
         await until(lambda: stands_still(server.pid))

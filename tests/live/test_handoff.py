@@ -435,7 +435,7 @@ async def test_back_to_a_stream_without_subjects(scene: OpenScene) -> None:
 
 
 async def test_headers_of_local_messages_stay_what_they_are(scene: OpenScene) -> None:
-    """A message of the target's own between the copies is in nobody's way."""
+    """A message of the target's own between the copies does no harm."""
     here = await scene(RENAMED, "2.10.27")
     await bridged(here, 2)
     await here.home.store(b"local", b"mine", b"NATS/1.0\r\nA: 1\r\n\r\n")

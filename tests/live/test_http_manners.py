@@ -1,4 +1,4 @@
-"""Whom the listener answers, what it says where there is nothing, and what can be told to it."""
+"""Which requests the listener answers, unknown paths, and commands."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ WANTED: dict[str, dict[str, Any]] = {
         "subject_transform": {"src": "events.*", "dest": "events.{{partition(4,1)}}.{{wildcard(1)}}"},
     },
 }
-"""What somebody wrote for 2.10."""
+"""A configuration written for 2.10."""
 
 
 async def init(folder: Path, *arguments: str, stdin: str = "") -> Ran:
@@ -231,7 +231,7 @@ async def _all_copied_or_native(peer: RawPeer) -> bool:
 
 
 async def _everything(peer: RawPeer) -> list[Any]:
-    """Configurations, messages and consumers; not what is only counted of somebody who looks."""
+    """Configurations, messages and consumers; without counts that every client changes."""
     found = []
     for info in (await peer.api("STREAM.LIST"))["streams"]:
         name = info["config"]["name"]

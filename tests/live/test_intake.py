@@ -132,7 +132,7 @@ async def test_what_is_delivered_twice_is_republished_once(
 async def test_a_clean_stop_reads_again_what_was_sent_and_did_not_arrive(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
-    """For the server's consumer, sent is done: nobody would ever ask for it again."""
+    """For the server's consumer, sent is done: it would never send them again."""
     url, here = await _scene(servers, raw_peer, unique_name("stop"))
     async with running(settings_for(url, here.rule())) as bridge:
         way = _Way(bridge, loses=lambda payload: payload in (b"2", b"3"))

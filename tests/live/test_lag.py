@@ -1,4 +1,4 @@
-"""Lag is what the source holds, also where nothing is delivered; what nobody can say is not told."""
+"""Lag is what the source holds, also where nothing is delivered; an unknown lag is absent."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def told(bridge: Sidecar, kind: str) -> dict[str, float]:
 
 
 async def the_alert_would_fire(bridge: Sidecar, kind: str, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether what is told would satisfy the alert rule for lag, were it as much later as that asks for."""
+    """Whether the metrics would fire the alert rule for lag after its `for`."""
     (group,) = yaml.safe_load((Path(__file__).parents[2] / "dashboards" / "alerts.yaml").read_text("utf-8"))["groups"]
     (text,) = [alert["expr"] for alert in group["rules"] if alert.get("alert") == "NatsBridgeLagging"]
     expression = promql_parser.parse(text)

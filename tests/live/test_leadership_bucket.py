@@ -44,7 +44,7 @@ def settings(url: str, bucket: str, rule: dict[str, Any], *, ttl: float = LONG, 
 
 
 async def _bind_elsewhere(here: Scene, other: RawPeer) -> Collected:
-    """Let the rule's durable consumer deliver to somebody else, as to a process that is paused; what is heard."""
+    """Make the rule's durable consumer deliver to another client, as to a paused process; return what it receives."""
     consumer = await here.durable()
     bound = {k: v for k, v in consumer["config"].items() if k != "metadata"} | {"deliver_subject": f"else{here.name}"}
     heard = await other.collect(f"else{here.name}")
@@ -175,7 +175,7 @@ async def test_a_bucket_that_is_deleted_is_made_again_by_the_leader(
 async def test_a_bucket_waits_for_servers_that_a_cluster_has_not_met_yet(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cluster of three of which two have met answers as one of two does, and nobody can ask which of them it is."""
+    """A cluster of three of which two have met answers as one of two does; no request distinguishes them."""
     async with NativeCluster("2.10.27", size=2) as cluster:
         here = await Scene.make(await raw_peer(cluster.urls[0]), "S")
 
@@ -289,7 +289,7 @@ async def test_leases_work_with_exactly_the_permissions_that_are_printed(
 async def test_a_position_survives_a_takeover_that_ends_half_way(
     delivery: str, twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
-    """The consumer was deleted, and the process that was to make it anew was ended just then: the marker is left."""
+    """The consumer was deleted, and the process that was to recreate it ended just then: the marker is left."""
     url = await servers.url(twin_version)
     here = await Scene.make(await raw_peer(url), unique_name("halfway"))
     await free(here.peer, here.name)
@@ -349,7 +349,7 @@ async def test_a_durable_consumer_is_taken_from_a_process_that_is_bound_to_it(
 async def test_a_lead_that_is_lost_leaves_nothing_on_the_connections(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And what a rule meets when somebody else leads already ends nobody's sidecar."""
+    """And a failure of a rule that another replica leads already ends no sidecar."""
     url = await servers.url("2.15.1")
     peer = await raw_peer(url)
     here = await Scene.make(peer, unique_name("lost"))

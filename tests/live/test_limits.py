@@ -1,4 +1,4 @@
-"""Servers and accounts at their limits: rules wait and go on by themselves, and say what they wait for."""
+"""Servers and accounts at their limits: rules wait, resume automatically, and report what they wait for."""
 
 from __future__ import annotations
 

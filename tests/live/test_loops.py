@@ -1,4 +1,4 @@
-"""Loops on real servers: refused before anything starts, and told by `check`; what comes to an end is left alone."""
+"""Loops on real servers: refused before anything starts, and reported by `check`; finite paths are allowed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def checked(directory: Path, written: dict[str, Any], *more: str) -> tuple
 async def test_the_two_streams_that_adr_28_warns_of(
     servers: SharedServers, twin_version: str, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
-    """One republishes into the other's subjects by itself, and the other's rule back."""
+    """One republishes natively into the other's subjects, and the other's rule back."""
     url = await servers.url(twin_version)
     peer = await raw_peer(url)
     a, b = unique_name("a"), unique_name("b")
@@ -194,7 +194,7 @@ def connections(directory: Path, url: str, **users: str) -> dict[str, Any]:
 
 
 def ring(one: str, other: str) -> list[dict[str, Any]]:
-    """Two rules without any stream: what the first publishes on one connection the second hears on the other."""
+    """Two rules without any stream: the second receives on one connection what the first publishes on the other."""
     kind = {"kind": "advisories"}
     there = kind | {"name": "there", "republish": {"src": "x.>", "dest": "y.>"}, "from": one, "to": one}
     back = kind | {"name": "back", "republish": {"src": "y.>", "dest": "x.>"}, "from": other, "to": other}

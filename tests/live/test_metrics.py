@@ -1,4 +1,4 @@
-"""`/metrics` of real sidecars on real servers: what it tells is what happened."""
+"""`/metrics` of real sidecars on real servers: the values are what happened."""
 
 from __future__ import annotations
 

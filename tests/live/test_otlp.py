@@ -1,4 +1,4 @@
-"""OTLP to a real receiver: metrics and spans of real sidecars; and what becomes of the producer's trace context."""
+"""OTLP to a real receiver: metrics and spans of real sidecars; and the producer's trace context."""
 
 from __future__ import annotations
 

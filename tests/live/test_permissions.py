@@ -30,7 +30,7 @@ ADMIN = "{user: admin, password: p}"
 
 
 def config(*users: str) -> str:
-    """A server's configuration with one account and users; it tells what they do."""
+    """A server's configuration with one account and users; it logs what they do."""
     listed = "\n".join((ADMIN, *users))
     return f"trace: true\nmax_traced_msg_len: 16\naccounts {{ A {{ jetstream: enabled, users: [\n{listed}\n] }} }}\n"
 
@@ -49,7 +49,7 @@ def covers(grant: Grant, way: str, subject: str) -> bool:
 class Stage:
     """A server, scenarios with the permissions that they are granted, and their sidecars.
 
-    ``lacking`` are the scenarios that lack something, with that; nobody waits for their work.
+    ``lacking`` are the scenarios that lack something, with that; their work is not waited for.
     """
 
     def __init__(self, server: NativeServer, open_peer: OpenPeer, log: list[Any]) -> None:
@@ -93,7 +93,7 @@ class Stage:
             self.grants[scenario.name] = grants_of(settings, known)
 
     async def restart(self) -> None:
-        """The server goes and comes back, with the users as they are to be; whoever was connected is so again."""
+        """Restart the server with the given users; wait until every client is connected again."""
         links = [link for sidecar in self.sidecars.values() for link in sidecar.links.values()]
         before = [link.reconnects for link in links]
         self.server.config = config(
@@ -186,7 +186,7 @@ class Stage:
         return any(subject and covers(lacking, way, subject.decode()) for way, subject in said)
 
     async def lose_consumers(self) -> None:
-        """Somebody deletes every consumer but the one that others have."""
+        """Another client deletes every consumer but the one that others have."""
         for stream in (await self.peer_now.api("STREAM.NAMES"))["streams"]:
             for consumer in (await self.peer_now.api(f"CONSUMER.NAMES.{stream}"))["consumers"] or ():
                 if consumer != KEEPER:

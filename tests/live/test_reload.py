@@ -1,4 +1,4 @@
-"""The configuration changes while rules are at work: all of it or nothing, and unchanged rules go on as they are."""
+"""The configuration changes while rules run: all of it or nothing, and unchanged rules keep running."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ async def test_copying_beside_a_changed_rule_and_changed_itself(
 async def test_a_source_that_stores_elsewhere_begins_anew(
     newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
-    """As native sources do: the target's records speak of what was selected and where it went."""
+    """As native sources do: the target's records name what was selected and where it went."""
     url = await servers.url(newest_version)
     copies = await Copies.make(await raw_peer(url), unique_name("anew"))
     for _ in range(3):
@@ -427,7 +427,7 @@ async def test_a_removed_rule_gives_its_lease_back(
 async def test_a_start_that_fails_after_all_is_undone(
     newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
-    """The consumer of a new rule is somebody else's, which only its start finds out."""
+    """The consumer of a new rule is another client's, which only its start finds out."""
     url = await servers.url(newest_version)
     peer = await raw_peer(url)
     here = await Scene.make(peer, unique_name("undone"))

@@ -165,7 +165,7 @@ async def test_a_hangup_while_the_configuration_is_read(
 
 
 async def opened(fifo: Path) -> int:
-    """The write end of a FIFO, as soon as somebody reads it."""
+    """The write end of a FIFO, as soon as it has a reader."""
     async with asyncio.timeout(LIMIT):
         while True:
             try:

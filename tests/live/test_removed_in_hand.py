@@ -1,4 +1,4 @@
-"""`kd/messages/removed-in-hand`: a message removed in hand acknowledges those before it, for the server."""
+"""`kd/messages/removed-in-hand`: removing a message in flight acknowledges those before it, for the server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.live.until import until
 async def test_for_every_server_a_removal_acknowledges_what_was_sent_before(
     twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
-    """With the policy `all`, which at_least_once uses; what is not mended here is mended when this test fails."""
+    """With the policy `all`, which at_least_once uses; when servers repair this, this test fails."""
     peer = await raw_peer(await servers.url(twin_version))
     name = unique_name("inhand")
     await peer.create_stream(name=name, subjects=[f"{name}.>"])

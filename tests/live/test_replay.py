@@ -55,7 +55,7 @@ async def stream(
 async def test_deliveries_that_went_with_the_connection_break_it(
     wire: CutWire, link: Link, stream: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The consumer outlives the connection and may have nothing left to send: its signs of life tell of the loss."""
+    """The consumer outlives the connection and may have nothing left to send: its heartbeats show the loss."""
     subscribe, first_connection = link.client.subscribe_batches, wire.connections
     begun, lost = asyncio.Event(), asyncio.Event()
 

@@ -27,7 +27,7 @@ CONSENT: dict[str, dict[str, Any]] = {"workqueue": WATCHING | {"allow_side_effec
 
 
 async def add_worker(here: Scene, name: str, subject: str = "") -> str:
-    """A pull consumer that somebody works off."""
+    """A pull consumer with a worker."""
     config: dict[str, Any] = {"durable_name": name, "ack_policy": "explicit"}
     if subject:
         config["filter_subject"] = subject
@@ -150,7 +150,7 @@ async def test_a_work_queue_needs_consent(servers: SharedServers, unique_name: N
 async def test_an_interest_stream_keeps_nothing_when_the_connection_breaks(
     twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
-    """A work queue would keep it for ever, and therefore needs consent.
+    """A work queue would keep it indefinitely, and therefore needs consent.
 
     The worker acknowledges while the sidecar is away: on a 2.10.27 an acknowledgement that meets the deletion of a
     consumer can leave its message in the stream, whoever deletes it.

@@ -131,7 +131,7 @@ def configuration(files: Files, name: str, server: NativeServer, connection: dic
 
 
 async def live(settings: Settings, server: NativeServer, output: Output) -> None:
-    """A sidecar that loses its server, and finds another one there that does not let it in."""
+    """A sidecar that loses its server, and finds another one there that refuses its credentials."""
     sidecar = Sidecar(settings)
     await sidecar.start()
     try:

@@ -50,7 +50,7 @@ class Tried:
         """One command; what is not about messages is left out.
 
         Raises:
-            AssertionError: a server refuses it, or nobody knows such a command.
+            AssertionError: a server refuses it, or the command is unknown.
         """
         if words[0] != "nats":
             assert words[0] in ("nats-bridge", "nats-server", "curl", "mkdir") or words[0].startswith("BRIDGE_"), words

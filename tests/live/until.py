@@ -1,4 +1,4 @@
-"""Waiting for what no event tells: the state of a server, a counter of a running sidecar."""
+"""Waits for what no event reports: the state of a server, a counter of a running sidecar."""
 
 from __future__ import annotations
 

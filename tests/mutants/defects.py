@@ -1,7 +1,7 @@
-"""Planted defects: what a slip in the bridge's code could do, and the tests that must find it.
+"""Planted defects: what a slip in the bridge's code could do, and the tests that must find
 
-They stand in one file per area beside this one. A defect is a piece of text in one file, which stands there once, and
-what it becomes. It changes what the program does, not whether it can be imported.
+it. They are in one file per area next to this one. A defect is a piece of text in one file, which stands there once,
+and what it becomes. It changes what the program does, not whether it can be imported.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def release() -> Release:
 
 @pytest.fixture(scope="session")
 def installed(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """As somebody installs it who was given the wheel and the lock file."""
+    """The package, installed from the wheel and the lock file."""
     folder = tmp_path_factory.mktemp("installed")
     environment = folder / "environment"
     subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True, timeout=_STEP)

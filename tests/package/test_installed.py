@@ -1,4 +1,4 @@
-"""The wheel at work, installed beside nothing but its locked dependencies, away from this folder."""
+"""The wheel, installed with nothing but its locked dependencies, outside this folder."""
 
 from __future__ import annotations
 

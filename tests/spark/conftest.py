@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever uses the session, or a cluster, starts Java; who starts it otherwise is marked in its module."""
+    """Tests that use the session, or a cluster, start Java; others that start it are marked in their modules."""
     for item in items:
         if {"spark", "cluster"}.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.java)

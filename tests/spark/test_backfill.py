@@ -1,4 +1,4 @@
-"""Copies of a history are the sidecar's own, to the byte, and the live rule goes on behind them."""
+"""Copies of a history are the sidecar's own, to the byte, and the live rule continues after them."""
 
 from __future__ import annotations
 

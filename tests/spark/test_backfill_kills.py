@@ -198,7 +198,7 @@ async def test_a_target_that_is_made_anew_under_a_backfill_is_filled_from_the_st
 async def test_a_target_that_is_made_anew_under_several_tasks_takes_nothing_of_them(
     spark: SparkSession, wired: Callable[..., Any]
 ) -> None:
-    """What a task had stored that was over would be missing, and nothing in the target would tell."""
+    """Messages that a finished task had stored would be missing, and nothing in the target would show it."""
     copies, wire, settings = await wired("2.10.27")
     wire.fall_silent_after(b"number 1500.")
     job = asyncio.create_task(backfilled(spark, settings, parallel=2, in_order=10))

@@ -1,4 +1,4 @@
-"""`nats-bridge capture` as a process: killed, stopped, and told something that cannot be."""
+"""`nats-bridge capture` as a process: killed, stopped, and with impossible options."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 
 @contextlib.asynccontextmanager
 async def capturing(place: Path, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """The command at work; its files of the moment are below `place`, which so tells its processes from others."""
+    """The running command; its temporary files are below `place`, by which its processes are recognised."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "nats_bridge", "capture", *arguments, "--spark", "spark.driver.memory=512m"),
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""A capture that goes on until it is told to stop."""
+"""A capture that runs until it is stopped."""
 
 from __future__ import annotations
 

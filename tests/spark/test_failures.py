@@ -1,4 +1,4 @@
-"""What is told of a job that Spark gave up: a line, never a stack."""
+"""The error of a job that Spark gave up: a line, never a stack."""
 
 from __future__ import annotations
 

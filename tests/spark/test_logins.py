@@ -28,7 +28,7 @@ MORE = 1000
 
 @pytest.fixture
 def log(spark: SparkSession, tmp_path: Path) -> Iterator[Path]:
-    """What Spark and its Python workers log from now on, of everything that they can tell without being debugged."""
+    """What Spark and its Python workers log from now on, at the most verbose level without a debugger."""
     file, jvm = tmp_path / "spark.log", spark._jvm
     log4j = jvm.org.apache.logging.log4j
     appender = log4j.core.appender.FileAppender.newBuilder().withFileName(str(file)).setName("kept").build()

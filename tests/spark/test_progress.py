@@ -156,7 +156,7 @@ def send(number: signal.Signals, when: Callable[[], bool]) -> Iterator[None]:
 
 
 def endless(spark: SparkSession) -> Any:
-    """A job that does not end by itself, unless something is wrong."""
+    """A job that does not end on its own, unless something is wrong."""
 
     def sleep(row: int) -> int:
         time.sleep(PATIENCE)

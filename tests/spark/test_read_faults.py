@@ -1,4 +1,4 @@
-"""What happens while a read goes on: the rest comes, each message once, or one error says what is gone."""
+"""Faults during a read: the rest comes, each message once, or one error names what is missing."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _sequences(batches: list[pa.RecordBatch]) -> list[int]:
 
 
 class Reading:
-    """A read under way."""
+    """A running read."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches

@@ -1,4 +1,4 @@
-"""How far a task has come that reads its history by itself."""
+"""The progress of a task that reads its own history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The walk that docs/spark.md tells, done as it is told."""
+"""The walk of docs/spark.md, step by step."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ async def stream(peer: RawPeer, unique_name: Callable[[str], str]) -> str:
 
 @pytest.fixture
 def run(spark: SparkSession, url: str, stream: str, tmp_path: Path) -> Callable[..., None]:
-    """Run a query over files, one per batch, until there are no more; a second run goes on from the checkpoint."""
+    """Run a query over files, one per batch, until there are no more; a second run resumes from the checkpoint."""
 
     def run(through: Callable[[DataFrame], DataFrame], **options: str) -> None:
         lines = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(str(tmp_path / "in"))

@@ -1,4 +1,4 @@
-"""One round: pytest once, with a process beside it that stops those of the tests."""
+"""One round: pytest once, with a process that stops those of the tests."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """`python -m tests.stress.stopper PID SEED LOCK`: stops descendants of a process for moments until that process ends.
 
-One at a time, for 10 to 300 ms. What is stopped already is somebody else's and stays as it is. LOCK is a file that is
-locked while something is stopped; a test that must not be disturbed locks it. Each stop is a line of the output.
+One at a time, for 10 to 300 ms. A process that is stopped already is left alone: the stop is not ours. LOCK is a file
+that is locked while something is stopped; a test that must not be disturbed locks it. Each stop is a line of the
+output.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Messages to copy, of every kind that a copy loop tells apart, and what it makes of them."""
+"""Messages to copy, of every kind that the encoder distinguishes, and its results."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def stored(made: Sequence[tuple[bytes, bytes, bytes, int, int]]) -> list[StoredM
 
 
 def run_all(loop: CopyLoop, batch: list[Delivered]) -> list[tuple[int, Operation | Special]]:
-    """Everything that comes out, with the index of the message that it was made of where that is told."""
+    """All operations, with the index of their message where it is known."""
     results: list[tuple[int, Operation | Special]] = []
     done = 0
     while True:

@@ -1,4 +1,4 @@
-"""What is made of pip-audit's reports: that nobody could tell is not that all is well."""
+"""The handling of pip-audit's reports: unknown is not the same as good."""
 
 from __future__ import annotations
 

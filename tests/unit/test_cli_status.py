@@ -49,7 +49,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 
 @pytest.fixture
 def refusing() -> Iterator[str]:
-    """An address that refuses connections, and is nobody else's meanwhile."""
+    """An address that refuses connections, and stays ours."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # and does not listen
         yield f"http://127.0.0.1:{bound.getsockname()[1]}"

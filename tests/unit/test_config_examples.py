@@ -1,4 +1,4 @@
-"""The examples in config/: each good by itself, one for every use, with lines to try it that are its own."""
+"""The examples in config/: each valid alone, one for every use, with its own lines to try it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where copying goes on, from what a target holds and what the origin holds."""
+"""Where copying resumes, from what a target holds and what the origin holds."""
 
 from __future__ import annotations
 

@@ -7,10 +7,10 @@ import threading
 from typing import cast
 
 import pytest
-from nats_bridge.bridge.app.sidecar import Sidecar
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families
 
+from nats_bridge.bridge.app.sidecar import Sidecar
 from nats_bridge.bridge.observability.http.own_state import OwnState
 from nats_bridge.bridge.observability.latency import Latencies
 from nats_bridge.bridge.observability.telemetry import names

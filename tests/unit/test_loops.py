@@ -1,4 +1,4 @@
-"""Loops through rules and native configuration: which are refused, which are not, and how the way is told."""
+"""Loops through rules and native configuration: which are refused, which are not, and how the path is shown."""
 
 from __future__ import annotations
 
@@ -358,7 +358,7 @@ def test_two_connections_to_one_account() -> None:
 
 
 def test_two_domains_of_one_account() -> None:
-    """They hear each other, and each has streams of its own, perhaps of the same name."""
+    """They reach the same account, and each has streams of its own, perhaps of the same name."""
     hub, leaf = {"config": {"name": "A", "subjects": ["hub.>"]}, "created": "1"}, stream("A", "leaf.>")
     reaches = {"hub": Reach("hub", [hub], dialect("2.15")), "leaf": Reach("hub", [leaf], dialect("2.15"))}
     there = rule("there", "A", "hub.>", "leaf.>", **{"from": "hub", "to": "hub"})

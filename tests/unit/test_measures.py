@@ -1,4 +1,4 @@
-"""What a rule's measures make of what its runs tell them."""
+"""A rule's metrics from its runs' reports."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_a_connection_that_no_rule_uses_does_not_count() -> None:
 
 
 def test_a_default_that_is_written_out_is_another_connection() -> None:
-    """With a context beside it, it wins over what the context says."""
+    """It wins over a context."""
     written = CONNECTIONS | {"default": {**CONNECTIONS["default"], "inbox_prefix": "_INBOX"}}
     assert plan(settings(A), settings(A, connections=written)).opened == ("default",)
 

@@ -74,7 +74,7 @@ _WEIGHTS = (3, 4, 6, 3, 2, 1)
 
 
 def _good() -> list[str]:
-    """The valid files, without their comments, which nobody can break."""
+    """The valid files, without their comments, which cannot be broken."""
     files = [path.read_text("utf-8") for path in sorted(_CONFIGS.glob("*.yaml"))]
     bare = ["".join(line for line in text.splitlines(keepends=True) if line.lstrip()[:1] != "#") for text in files]
     whole = json.loads(json.dumps(GOOD))

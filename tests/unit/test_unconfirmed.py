@@ -1,4 +1,4 @@
-"""What answers say about the messages under way: every way to ask, and what is done when an answer is another one."""
+"""The answers about messages in flight: every way to ask, and every unexpected answer."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def test_what_is_no_new_copy_is_not_counted() -> None:
     "fed", [{"subject_delete_marker_ttl": SECOND}, {"allow_msg_schedules": True}, {"sources": [{"name": "O"}]}]
 )
 def test_where_the_server_itself_stores_messages_every_copy_asks(fed: dict[str, Any]) -> None:
-    """A delete marker that no subscriber hears of, and a refused copy: the numbers of a group would fit."""
+    """A delete marker that no subscriber receives, and a refused copy: the numbers of a group would fit."""
     data = under_way(alone=True, **fed).add(operations(1, 2, 3), 1.0)
     assert all(reply for _, reply in asked(data))
     data = under_way(alone=True).add(operations(1, 2, 3), 1.0)

@@ -1,7 +1,7 @@
-"""Configurations that the server accepts although they do harm, or not what they say: warnings, not errors.
+"""Configurations that the server accepts although they do harm, or not what their author meant: warnings, not errors.
 
 Each warning has an id that never changes and one sentence. They are about the configuration as the server
-keeps it, so they hold for what it sends back as well.
+stores it, so they hold for its answers as well.
 """
 
 from __future__ import annotations

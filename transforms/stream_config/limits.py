@@ -105,6 +105,6 @@ def _fill_in_duplicate_window(config: dict[str, Any], dialect: Dialect) -> None:
 
 
 def _too_long_window(dialect: Dialect) -> str:
-    # 2.11 says the first words twice.
+    # 2.11 repeats the first words.
     twice = "" if dialect.stream_fields_of_2_12 else "pedantic mode: "
     return f"{twice}duplicate window cannot be bigger than max age"

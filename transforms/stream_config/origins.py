@@ -107,7 +107,7 @@ def check_sources(config: dict[str, Any], dialect: Dialect, streams: Streams, pr
     seen: set[tuple[object, ...]] = set()
     consumers: set[tuple[object, ...]] = set()
     for source in config["sources"]:
-        # Servers without this check end at such a request and never answer; this is what their successors say.
+        # Servers without this check crash at such a request and never answer; this is their successors' answer.
         if source is None:
             raise refusal("source_name")
         if dialect.source_names_are_checked:

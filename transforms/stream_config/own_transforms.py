@@ -34,7 +34,7 @@ def check_republish(config: dict[str, Any], dialect: Dialect) -> None:
     subjects: Sequence[str] = config["subjects"]
     if not rule["src"]:
         if config.get("pedantic"):
-            # 2.11 and 2.12's first versions say the first words twice.
+            # 2.11 and 2.12's first versions repeat the first words.
             raise pedantic(_empty_source(dialect))
         rule["src"] = ">"
     _make_implicit(config, dialect)

@@ -1,10 +1,10 @@
 """Reading a request as the server's JSON decoder does: types, unknown members, and its error texts.
 
-Theory of operation: the decoder goes through the document in order. A value of the wrong type or an unknown
+Theory of operation: the decoder reads the document in order. A value of the wrong type or an unknown
 member is remembered (the first one is reported) and reading continues; a word outside its set and a malformed
 time end it at once and are reported instead. Keys match in any case, so that a member may come twice: the second
 one is read into the first, and ``null`` leaves numbers, texts and booleans as they are. Servers
-before 2.11 say no more than ``invalid JSON``; newer ones add Go's own text, whose paths are those of servers
+before 2.11 return only ``invalid JSON``; newer ones add Go's own text, whose paths are those of servers
 built with Go 1.24 or newer.
 """
 

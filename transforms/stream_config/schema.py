@@ -1,4 +1,4 @@
-"""What a stream configuration is made of, per dialect: members, their types, and which are left out when empty.
+"""The members of a stream configuration, per dialect: their types, and which are omitted when empty.
 
 Theory of operation: the server reads JSON into nested records and writes those records back. The records are
 described here as data, with the dialect flag from which a member exists, in the order in which the server
@@ -251,7 +251,8 @@ def zero_of(type_: Type, dialect: Dialect) -> Any:
         case Choice():
             return type_.words[0]
         case ListOf():
-            # What servers compare tells no list from an empty one: no list is a tuple here, what was read is a list.
+            # Servers' comparisons distinguish no list from an empty one: no list is a tuple here, what was read is a
+            # list.
             return ()
         case StringMap():
             return {}

@@ -2,9 +2,9 @@
 
 Theory of operation: the request is read into a complete record (``reading``); the checks then go over that
 record in the order in which the server of the dialect makes them, because the first refusal is the answer,
-and fill in its defaults on the way; what is left is written as the server sends it back (``writing``). An
+and fill in its defaults; the result is written as the server sends it back (``writing``). An
 update goes through the same checks and then through those of ``updates``. Where orders differ between
-versions, a dialect flag says so.
+versions, there is a dialect flag.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def _update(request: Request, previous: Mapping[str, object], dialect: Dialect, 
     with suppress(StreamConfigError):
         # Only for the defaults it fills in: a server may hold what it would refuse today.
         _check(before, dialect, {})
-    # ... and then what an update has made of it: no stream is created sealed.
+    # ... and then the result of an update: no stream is created sealed.
     seal(before)
     _check(request, dialect, streams)
     if request["name"] != before["name"]:

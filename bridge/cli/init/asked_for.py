@@ -137,7 +137,7 @@ def copying(seen: Landscape, target: str, entries: Sequence[tuple[str, str, str]
     Args:
         seen: the cluster.
         target: the stream that receives.
-        entries: origin, source and destination of each transform; those of one origin become one entry.
+        entries: origin, pattern and destination of each transform; those of one origin become one entry.
     """
     transforms: dict[str, list[dict[str, str]]] = {}
     for origin, src, dest in entries:

@@ -1,4 +1,4 @@
-"""The lead of a rule, for a term, which a seat needs before its rule runs. A sidecar without replicas always leads."""
+"""The lead of a rule, for a term, which a seat needs to run it. A sidecar without replicas always leads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bridge as a subject of test: real servers, the bridge as a process, many cases beside each other."""
+"""The bridge as a subject of test: real servers, the bridge as a process, many cases at the same time."""
 
 from __future__ import annotations
 

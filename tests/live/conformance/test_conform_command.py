@@ -127,7 +127,7 @@ def test_a_running_server_is_left_as_it_was(conform: Callable[..., Ran], server:
 def test_a_server_on_which_somebody_listens_to_everything(
     conform: Callable[..., Ran], server: NativeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Then no server says that nobody is there, where no stream takes a message."""
+    """Then no server answers "no responders", where no stream stores a message."""
     monkeypatch.setenv("NATS_URL", server.url.replace("//", "//somebody@"))
 
     async def listening(client: RawClient) -> Ran:

@@ -1,4 +1,4 @@
-"""The suite's own client against real servers: every byte, every way to be let in, every way to be lost."""
+"""The suite's own client against real servers: every byte, every authentication, every loss of a connection."""
 
 from __future__ import annotations
 

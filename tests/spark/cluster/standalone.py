@@ -203,7 +203,7 @@ def children(pid: int) -> list[int]:
 
 
 def command_of(pid: int) -> str:
-    """A process's command line; empty when it is gone."""
+    """A process's command line; empty when it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
     except OSError:

@@ -177,7 +177,7 @@ CASES = (ORDER, CYCLE, EDIT, PARTITION, CRASH, BYTES, DELETED)
 
 
 def fulfilled(case: Case, version: Version) -> Observation:
-    """What somebody sees who does exactly what is expected of the version."""
+    """The observation of a subject that does exactly what is expected of the version."""
     wanted = case.expected(version)
     asked = [step for step in case.steps if isinstance(step, Create | Update)]
     decisions = [Decision(config={"max_msgs": -1, **step.config}) for step in asked]

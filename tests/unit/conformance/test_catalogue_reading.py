@@ -1,4 +1,4 @@
-"""Case files: what is wrong with them is told by file, line and field; those of the catalogue are sound."""
+"""Case files: mistakes are reported by file, line and field; the catalogue's files are sound."""
 
 from __future__ import annotations
 
@@ -303,7 +303,7 @@ def test_ids_follow_the_form_and_are_there_once(cases: tuple[Case, ...]) -> None
 
 
 def test_titles_are_there_once(cases: tuple[Case, ...]) -> None:
-    """A reader of the matrix tells cases apart by their titles."""
+    """A reader of the matrix distinguishes cases by their titles."""
     assert [each for each, times in Counter((case.file, case.title) for case in cases).items() if times > 1] == []
 
 

@@ -1,4 +1,4 @@
-"""What a person and a program are told of a run."""
+"""The report of a run, for people and for programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shrinker on predicates that ask nobody."""
+"""The shrinker on pure predicates."""
 
 from __future__ import annotations
 

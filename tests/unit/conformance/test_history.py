@@ -1,4 +1,4 @@
-"""Histories: everything is kept, and what is damaged or cut short is told as such."""
+"""Histories: everything is kept, and what is damaged or cut short is reported as such."""
 
 from __future__ import annotations
 

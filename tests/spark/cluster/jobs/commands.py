@@ -1,4 +1,4 @@
-"""Runs commands of ours one after the other in one session, and tells what each has printed and ended with.
+"""Runs commands of ours one after the other in one session, and writes the output and exit code of each.
 
 Arguments: a file with a list of the commands' words as JSON, and one for the answers.
 """

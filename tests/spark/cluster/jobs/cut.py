@@ -1,4 +1,4 @@
-"""Reads a stream with one task after the other; after the first one it waits until the server is gone.
+"""Reads a stream with one task after the other; after the first one it waits until the server has stopped.
 
 Arguments: server, stream, folder.
 """

@@ -1,4 +1,5 @@
-"""Copies a stream with two tasks at a time; the first try of the first one never ends, and tells its executor's pid.
+"""Copies a stream with two tasks at a time; the first attempt of the first one never ends, and writes its executor's
+pid.
 
 Arguments: server, stream, target stream, folder.
 """

@@ -1,4 +1,4 @@
-"""Reads a stream, transforms its subjects, writes Parquet and another stream; tells where tasks have their code from.
+"""Reads a stream, transforms its subjects, writes Parquet and another stream; writes where tasks have their code from.
 
 Arguments: server, stream, target stream, folder.
 """
