@@ -83,7 +83,7 @@ def _compare(case: _Case, *, quick: bool, say: Callable[[str], None]) -> tuple[A
     arms = pair(case.name)
     rounds = _QUICK_ROUNDS if quick else (_OLDER_ROUNDS if case.older else _ROUNDS)
     with scene(case.version, case.storage, across=case.across) as place:
-        publish_all(place.origin.port, _MESSAGES, headers=case.headers, window=FILLING)
+        publish_all(place.source.port, _MESSAGES, headers=case.headers, window=FILLING)
         for number in range(1, rounds + 1):
             say(f"catch-up: round {number} of {rounds}, {case.name}")
             for arm in arms:

@@ -1,10 +1,10 @@
-"""Latency of live copying: one origin copied natively and by `nats-bridge run` at once, each copy's time compared."""
+"""Latency of live copying: one source copied natively and by `nats-bridge run` at once, each copy's time compared."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from benchmarks.copy_scene import ORIGIN, TARGET, native_copy, own_copy, scene
+from benchmarks.copy_scene import SOURCE, TARGET, native_copy, own_copy, scene
 from benchmarks.figures import Ratio, Report, percentile
 from benchmarks.load import publish_paced
 from benchmarks.stored_times import stored_times
@@ -50,15 +50,15 @@ def _measure(version: str, storage: str, messages: int) -> tuple[Sequence[float]
         native_copy(place),
         own_copy(place, _OWN_TARGET, "sidecar.ready"),
     ):
-        publish_paced(place.origin.port, messages, _RATE)
+        publish_paced(place.source.port, messages, _RATE)
         for stream in (TARGET, _OWN_TARGET):
             watch_growth(place.target.port, stream, messages)
-        origin, native, own = (
-            stored_times(place.origin.port, stream, messages) for stream in (ORIGIN, TARGET, _OWN_TARGET)
+        source, native, own = (
+            stored_times(place.source.port, stream, messages) for stream in (SOURCE, TARGET, _OWN_TARGET)
         )
-    return milliseconds(origin, native), milliseconds(origin, own)
+    return milliseconds(source, native), milliseconds(source, own)
 
 
-def milliseconds(origin: Sequence[int], copies: Sequence[int]) -> Sequence[float]:
+def milliseconds(source: Sequence[int], copies: Sequence[int]) -> Sequence[float]:
     """How much later each copy was stored than its message; both in nanoseconds."""
-    return [(copy - message) / 1e6 for message, copy in zip(origin, copies, strict=True)]
+    return [(copy - message) / 1e6 for message, copy in zip(source, copies, strict=True)]

@@ -36,7 +36,7 @@ def run(version: str, *, quick: bool, say: Callable[[str], None]) -> Report:
 
 def _measure(version: str, messages: int, subjects: int) -> Memory:
     with scene(version, "memory") as place:
-        publish_all(place.origin.port, messages, subjects, window=FILLING)
+        publish_all(place.source.port, messages, subjects, window=FILLING)
         with own_copy(place, until="sidecar.ready") as copying:
             if messages:
                 watch_growth(place.target.port, copying.stream, messages, subjects=subjects)

@@ -18,7 +18,7 @@ from benchmarks.stream_growth import unix_seconds
 from nats_bridge.native_servers import NativeServer, fetch, free_port
 
 __all__ = [
-    "ORIGIN",
+    "SOURCE",
     "TARGET",
     "Copying",
     "Scene",
@@ -30,7 +30,7 @@ __all__ = [
     "transforms_sources",
 ]
 
-ORIGIN, TARGET = "BENCH", "COPY"
+SOURCE, TARGET = "BENCH", "COPY"
 
 _FIRST_WITH_TRANSFORMS = (2, 10)  # of sources
 _HUB, _LEAF = "hub", "leaf"  # JetStream domains
@@ -38,23 +38,23 @@ _HUB, _LEAF = "hub", "leaf"  # JetStream domains
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Servers with an origin stream.
+    """Servers with a source stream.
 
     Attributes:
-        origin: the server that holds it.
+        source: the server that holds it.
         target: the server that gets the copies; it may be the same one.
         storage: of both streams, `memory` or `file`.
-        external: what the target's server puts before API requests to the origin's; empty for the same server.
+        external: what the target's server puts before API requests to the source's; empty for the same server.
     """
 
-    origin: NativeServer
+    source: NativeServer
     target: NativeServer
     storage: str
     external: str = ""
 
     def cpu_seconds(self) -> float:
         """CPU time that the servers have used so far."""
-        return sum(cpu_seconds(pid) for pid in {self.origin.pid, self.target.pid})
+        return sum(cpu_seconds(pid) for pid in {self.source.pid, self.target.pid})
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +74,12 @@ class Copying:
 
 @contextmanager
 def scene(version: str, storage: str, *, across: bool = False) -> Iterator[Scene]:
-    """Run the servers, with an empty origin.
+    """Run the servers, with an empty source.
 
     Args:
         version: of the servers.
         storage: `memory` or `file`.
-        across: whether the target lies on a server of its own, which is a leaf node of the origin's.
+        across: whether the target lies on a server of its own, which is a leaf node of the source's.
     """
     with ExitStack() as stack:
         binary = fetch(version)
@@ -87,14 +87,14 @@ def scene(version: str, storage: str, *, across: bool = False) -> Iterator[Scene
             port = free_port()
             hub = f'leafnodes {{listen: "127.0.0.1:{port}"}}\njetstream {{domain: {_HUB}}}\n'
             leaf = f'leafnodes {{remotes: [{{url: "nats-leaf://127.0.0.1:{port}"}}]}}\njetstream {{domain: {_LEAF}}}\n'
-            origin = stack.enter_context(NativeServer(binary=binary, config=hub))
+            source = stack.enter_context(NativeServer(binary=binary, config=hub))
             target = stack.enter_context(NativeServer(binary=binary, config=leaf))
         else:
-            origin = target = stack.enter_context(NativeServer(binary=binary))
-        with RawSocket(origin.port) as connection:
-            config = {"name": ORIGIN, "subjects": ["bench.>"], "storage": storage}
-            connection.request(f"$JS.API.STREAM.CREATE.{ORIGIN}", config)
-        yield Scene(origin, target, storage, f"$JS.{_HUB}.API" if across else "")
+            source = target = stack.enter_context(NativeServer(binary=binary))
+        with RawSocket(source.port) as connection:
+            config = {"name": SOURCE, "subjects": ["bench.>"], "storage": storage}
+            connection.request(f"$JS.API.STREAM.CREATE.{SOURCE}", config)
+        yield Scene(source, target, storage, f"$JS.{_HUB}.API" if across else "")
 
 
 @contextmanager
@@ -105,7 +105,7 @@ def native_copy(place: Scene, stream: str = TARGET) -> Iterator[Copying]:
         place: where.
         stream: the target's name.
     """
-    source: dict[str, object] = {"name": ORIGIN}
+    source: dict[str, object] = {"name": SOURCE}
     if transforms_sources(place.target.version):
         source["subject_transforms"] = [{"src": "bench.*", "dest": "copy.{{wildcard(1)}}"}]
     if place.external:
@@ -130,7 +130,7 @@ def own_copy(place: Scene, stream: str = TARGET, until: str = "copying.begins") 
     subjects = f"{stream.lower()}.>"
     with (
         _stream(place, {"name": stream, "storage": place.storage, "subjects": [subjects]}),
-        running_bridge(bridge_config(place.origin.url, place.target.url, stream), until) as program,
+        running_bridge(bridge_config(place.source.url, place.target.url, stream), until) as program,
     ):
         yield Copying(unix_seconds(program.logged(until)["timestamp"]), stream, program)
 
@@ -145,27 +145,27 @@ def program_copy(place: Scene, running: Callable[[str], AbstractContextManager[P
     """
     with (
         _stream(place, {"name": TARGET, "storage": place.storage, "subjects": ["copy.>"]}),
-        running(place.origin.url) as program,
+        running(place.source.url) as program,
     ):
         yield Copying(time.time() - (time.monotonic() - program.ready), TARGET, program)
 
 
-def bridge_config(origin: str, target: str, stream: str = TARGET) -> str:
+def bridge_config(source: str, target: str, stream: str = TARGET) -> str:
     """The sidecar's configuration file (JSON is YAML too).
 
     Args:
-        origin: URL of the server with the origin.
+        source: URL of the server with the source.
         target: URL of the server with the target.
         stream: the target's name; the copies have it in small letters before their last token.
     """
     transform = {"src": "bench.*", "dest": f"{stream.lower()}.{{{{wildcard(1)}}}}"}
     # On one server, both directions use one connection, as a user with one server would configure it.
     connections: dict[str, object] = {"default": {"servers": [target]}}
-    source: dict[str, object] = {"name": ORIGIN, "subject_transforms": [transform]}
-    if origin != target:
-        connections["origin"] = {"servers": [origin]}
-        source["from"] = "origin"
-    rule = {"name": "bench", "kind": "sources", "stream": stream, "sources": [source]}
+    entry: dict[str, object] = {"name": SOURCE, "subject_transforms": [transform]}
+    if source != target:
+        connections["origin"] = {"servers": [source]}
+        entry["from"] = "origin"
+    rule = {"name": "bench", "kind": "sources", "stream": stream, "sources": [entry]}
     document = {
         "connections": connections,
         "http": {"listen": ""},

@@ -1,4 +1,4 @@
-"""Live copying: a publisher at full speed into the origin, while the server itself or `nats-bridge run` copies."""
+"""Live copying: a publisher at full speed into the source, while the server itself or `nats-bridge run` copies."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def _measure(arm: Arm, place: Scene, messages: int) -> float:
     """Add a round to the arm; the part of the time that publishing took."""
     with arm.copy(place) as copying:
         # A message has arrived: everything that the first one sets up exists.
-        publish_all(place.origin.port, 1)
+        publish_all(place.source.port, 1)
         watch_growth(place.target.port, copying.stream, 1)
         program = copying.program
         used, server_used = cpu_seconds(program.pid) if program else 0.0, place.cpu_seconds()
         began = time.time()  # the clock of the servers' stamps
-        publish_all(place.origin.port, messages, window=FILLING)
+        publish_all(place.source.port, messages, window=FILLING)
         published = time.time()
         growth = watch_growth(place.target.port, copying.stream, messages + 1)
         took = growth.last - began

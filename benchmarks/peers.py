@@ -88,14 +88,14 @@ def _program(running: _Running, way: str) -> Callable[[Scene], AbstractContextMa
 def _measure(arm: CopyArm, version: str, messages: int, *, is_stored: bool) -> None:
     with scene(version, "memory") as place:
         if is_stored:
-            publish_all(place.origin.port, messages, window=FILLING)
+            publish_all(place.source.port, messages, window=FILLING)
         with arm.copy(place) as copying:
             before = 0 if is_stored else _first_has_come(place, copying)
             program = copying.program
             used, server_used = cpu_seconds(program.pid) if program else 0.0, place.cpu_seconds()
             began = copying.began if is_stored else time.time()
             if not is_stored:
-                publish_all(place.origin.port, messages, window=FILLING)
+                publish_all(place.source.port, messages, window=FILLING)
             growth = watch_growth(place.target.port, copying.stream, messages + before)
             arm.rates.append(messages / (growth.last - began))
             arm.server_cpu.append((place.cpu_seconds() - server_used) / messages * 1e6)
@@ -106,6 +106,6 @@ def _measure(arm: CopyArm, version: str, messages: int, *, is_stored: bool) -> N
 
 def _first_has_come(place: Scene, copying: Copying) -> int:
     """Wait until a message has arrived: everything that the first one sets up exists then."""
-    publish_all(place.origin.port, 1)
+    publish_all(place.source.port, 1)
     growth: Growth = watch_growth(place.target.port, copying.stream, 1)
     return growth.messages

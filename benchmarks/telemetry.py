@@ -40,7 +40,7 @@ class _Arm:
     """One way to run the sidecar, and what each round measured of it."""
 
     name: str
-    told: bool = True  # whether it measures its work, and is asked for it every second
+    reported: bool = True  # whether it measures its work, and is asked for it every second
     trace: str = "passthrough"
     exports: bool = False
     block: bytes = b""
@@ -67,7 +67,7 @@ class _Arm:
 def run(version: str, *, quick: bool, say: Callable[[str], None]) -> Report:
     """Measure. The arms take turns, round after round, so that a slow minute of the machine hits them all."""
     messages = 100_000 if quick else 400_000
-    off = _Arm("nothing measured, nothing told", told=False)
+    off = _Arm("nothing measured, nothing told", reported=False)
     on = _Arm("measured, /metrics asked for every second")
     otlp = _Arm("the same, and OTLP every second", exports=True)
     plain = _Arm("messages with a traceparent, passthrough", block=_NOT_SAMPLED)
@@ -113,13 +113,13 @@ def _environment(arm: _Arm) -> AbstractContextManager[Mapping[str, str]]:
 
 
 def _asking(arm: _Arm, program: Program) -> AbstractContextManager[None]:
-    return _asked(program) if arm.told else nullcontext()
+    return _asked(program) if arm.reported else nullcontext()
 
 
 def _sidecar(arm: _Arm, url: str, environment: Mapping[str, str]) -> AbstractContextManager[Program]:
-    config = _CONFIG.format(url=url, listen="127.0.0.1:0" if arm.told else "", trace=arm.trace)
+    config = _CONFIG.format(url=url, listen="127.0.0.1:0" if arm.reported else "", trace=arm.trace)
     return running_bridge(
-        config, entry="nats_bridge.bridge.cli" if arm.told else "benchmarks.untold", environment=environment
+        config, entry="nats_bridge.bridge.cli" if arm.reported else "benchmarks.unreported", environment=environment
     )
 
 

@@ -42,12 +42,12 @@ class Worker:
         if not self._pipe.poll(limit):
             raise BenchmarkError(f"{self._name}: nothing for {limit:g} s")
         try:
-            told = self._pipe.recv()
+            reported = self._pipe.recv()
         except EOFError:
             raise BenchmarkError(f"{self._name}: ended before it had a result") from None
-        if isinstance(told, BenchmarkError):
-            raise BenchmarkError(f"{self._name}: {told}")
-        return told
+        if isinstance(reported, BenchmarkError):
+            raise BenchmarkError(f"{self._name}: {reported}")
+        return reported
 
 
 @contextmanager

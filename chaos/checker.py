@@ -60,11 +60,11 @@ def judge(story: Story, rules: Iterable[RuleUnderTest]) -> list[Judgement]:
 
 
 def _republished(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
-    stream = rule.origins[0]
+    stream = rule.sources[0]
     originals = story.originals(stream)
     final = story.final[stream]
     judgement.seen = len(story.heard[rule.name])
-    first_heard: dict[int, float] = {}
+    first_received: dict[int, float] = {}
     before: dict[str, list[int]] = {}
     for sequence in sorted(originals):
         before.setdefault(originals[sequence].subject, []).append(sequence)
@@ -82,16 +82,16 @@ def _republished(judgement: Judgement, story: Story, rule: RuleUnderTest) -> Non
             judgement.add("invented", verdict, f"{heard.message.subject}, sequence {sequence}", heard.at)
             continue
         _compare_republished(judgement, story, rule, heard, sequence, original, final.get(sequence), before)
-        if sequence in first_heard:
-            allowed = rule.promise == "at_least_once" and story.broken(first_heard[sequence], heard.at)
+        if sequence in first_received:
+            allowed = rule.promise == "at_least_once" and story.broken(first_received[sequence], heard.at)
             judgement.add("doubled", "allowed" if allowed else "violation", f"{stream} {sequence}", heard.at)
             continue
-        first_heard[sequence] = heard.at
+        first_received[sequence] = heard.at
         order.append((sequence, heard.at))
         if sequence < newest:
             judgement.add("reordered", "violation", f"{stream} {sequence} behind {newest}", heard.at)
         newest = max(newest, sequence)
-    _missing_republished(judgement, story, rule, order, first_heard)
+    _missing_republished(judgement, story, rule, order, first_received)
 
 
 def _missing_republished(
@@ -99,12 +99,12 @@ def _missing_republished(
     story: Story,
     rule: RuleUnderTest,
     order: list[tuple[int, float]],
-    first_heard: Mapping[int, float],
+    first_received: Mapping[int, float],
 ) -> None:
-    stream = rule.origins[0]
+    stream = rule.sources[0]
     wanted = [sequence for sequence in sorted(story.final[stream]) if not story.was_removed(stream, sequence)]
     judgement.expected = len(wanted)
-    missing = [sequence for sequence in wanted if sequence not in first_heard]
+    missing = [sequence for sequence in wanted if sequence not in first_received]
     if not missing:
         return
     # Each missing message lies between two that came; what happened between these must be the reason.
@@ -140,7 +140,7 @@ def _compare_republished(
     stored: Stored | None,
     before: Mapping[str, list[int]],
 ) -> None:
-    stream, came = rule.origins[0], heard.message
+    stream, came = rule.sources[0], heard.message
     wanted = rule.destination(original.subject)
     if came.subject != wanted:
         judgement.add("wrong subject", "violation", f"{came.subject}, not {wanted}", heard.at)
@@ -179,14 +179,14 @@ def _compare_republished(
 def _copied(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
     seen: dict[tuple[str, int], int] = {}
     newest: dict[str, int] = {}
-    originals = {stream: story.originals(stream) for stream in rule.origins}
+    originals = {stream: story.originals(stream) for stream in rule.sources}
     rows = story.final[rule.target]
     judgement.seen = len(rows)
     allowed = story.out_of_order[rule.name]
     for place in sorted(rows):
         copy = rows[place].message
         record = _RECORD.search(copy.block)
-        stream, sequence = _origin_of(record[1] if record else "")
+        stream, sequence = _source_of(record[1] if record else "")
         if stream not in originals:
             judgement.add("invented", "violation", f"{rule.target} {place}: {copy.subject}")
             continue
@@ -213,7 +213,7 @@ def _copied(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
                 "reordered", "allowed" if counted else "violation", f"{stream} {sequence} behind {newest[stream]}"
             )
         newest[stream] = max(newest.get(stream, 0), sequence)
-    for stream in rule.origins:
+    for stream in rule.sources:
         # Of a work queue nothing is left, but what publishers know of.
         held = story.final[stream] if stream not in QUEUES else {*story.acknowledged[stream].values()}
         for sequence in held:
@@ -235,7 +235,7 @@ def _sent_without_answer(story: Story, rule: RuleUnderTest, stream: str, copy: O
 
 
 def _twin(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
-    (stream,) = rule.origins
+    (stream,) = rule.sources
     originals, rows = story.originals(stream), story.final[rule.target]
     judgement.seen = len(rows)
     for sequence in sorted(rows):
@@ -266,7 +266,7 @@ def _bucket(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
 
     A server that is killed can bring back what a purge or the limit of the history had removed: that does not count.
     """
-    (stream,) = rule.origins
+    (stream,) = rule.sources
     wanted = _by_subject(story.final[stream].values(), rule.destination)
     found = _by_subject(story.final[rule.target].values(), lambda subject: subject)
     judgement.expected = sum(len(_alive(rows)) for rows in wanted.values())
@@ -281,7 +281,7 @@ def _bucket(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
                 judgement.add("invented", "unknown", f"{subject}: {back} removed messages are back in {stream_name}")
         for stored in alive:
             record = _RECORD.search(stored.message.block)
-            _, sequence = _origin_of(record[1] if record else "")
+            _, sequence = _source_of(record[1] if record else "")
             sequences.append(sequence)
             if (original := originals.get(sequence)) is not None:
                 _compare_copy(judgement, story, rule, stored, original, f"{stream} {sequence}")
@@ -300,7 +300,7 @@ def _bucket(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
         elif sequences != sorted(sequences):
             judgement.add("reordered", "violation", detail)
         else:
-            # More than the origin holds: a message that the server there had already taken back.
+            # More than the source holds: a message that the server there had already taken back.
             judgement.add("invented", "unknown", detail)
 
 
@@ -331,7 +331,7 @@ def _compare_copy(
 
 
 def _ingress(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
-    place = rule.origins[0]
+    place = rule.sources[0]
     sent, acknowledged, rows = story.sent[place], story.acknowledged[place], story.final[rule.target]
     wanted = {rule.destination(message.subject): number for number, message in sent.items()}
     judgement.expected, judgement.seen = len(acknowledged), len(rows)
@@ -376,16 +376,16 @@ def _dead_letters(judgement: Judgement, story: Story, rule: RuleUnderTest) -> No
     came: set[str] = set()
     for place in sorted(rows):
         letter = rows[place].message
-        told = _header(letter.block, "Nats-Bridge-Advisory-Id") or _header(letter.block, "Nats-Msg-Id")
+        reported = _header(letter.block, "Nats-Bridge-Advisory-Id") or _header(letter.block, "Nats-Msg-Id")
         at = _when(story, rows[place])
-        if told in came:
-            judgement.add("doubled", "violation", f"advisory {told}", at)
-        came.add(told)
+        if reported in came:
+            judgement.add("doubled", "violation", f"advisory {reported}", at)
+        came.add(reported)
         if letter.subject != rule.destination(""):
             judgement.add("wrong subject", "violation", letter.subject, at)
         reason = _header(letter.block, "Nats-Bridge-Message")
         if reason:
-            judgement.add("wrong bytes", "allowed", f"advisory {told} without its message: {reason}", at)
+            judgement.add("wrong bytes", "allowed", f"advisory {reported} without its message: {reason}", at)
             continue
         sequence = int(_header(letter.block, "Nats-Sequence") or 0)
         job = jobs.get(sequence)
@@ -395,8 +395,8 @@ def _dead_letters(judgement: Judgement, story: Story, rule: RuleUnderTest) -> No
             judgement.add("wrong bytes", "violation", f"JOBS {sequence}: {letter.size} bytes, not {job.size}", at)
         elif not letter.block.startswith(_renamed(_opened(job.block))):
             judgement.add("wrong headers", "violation", f"JOBS {sequence}: {letter.block!r}", at)
-        if told in advised and advised[told].sequence != sequence:
-            judgement.add("wrong bytes", "violation", f"advisory {told} with the message {sequence}", at)
+        if reported in advised and advised[reported].sequence != sequence:
+            judgement.add("wrong bytes", "violation", f"advisory {reported} with the message {sequence}", at)
     # Advisories are core messages: only between two that came through in one undisturbed stretch must all have come.
     judgement.expected = len(advised)
     for begin, end in _quiet(story):
@@ -437,7 +437,7 @@ def _renamed(block: str) -> str:
     return block.replace("\r\nNats-Msg-Id: ", "\r\nNats-Bridge-Original-Msg-Id: ")
 
 
-def _origin_of(record: str) -> tuple[str, int]:
+def _source_of(record: str) -> tuple[str, int]:
     fields = record.split(" ")
     return (fields[0], int(fields[1])) if len(fields) > 1 and fields[1].isdigit() else ("", 0)
 

@@ -157,7 +157,7 @@ class Nemesis:
 
     async def _delete_consumer(self, fault: Fault) -> str:
         await self._ready()
-        streams = sorted({origin for rule in self._rules for origin in rule.origins if origin in STREAMS})
+        streams = sorted({source for rule in self._rules for source in rule.sources if source in STREAMS})
         stream = _drawn(streams, fault.draw)
         answer = await self._peer.try_api(f"CONSUMER.NAMES.{stream}") or {}
         names = sorted(set(answer.get("consumers") or []) - {"workers"})

@@ -47,7 +47,7 @@ class RuleUnderTest:
     Attributes:
         name: the rule's name.
         promise: what it promises.
-        origins: the streams that it reads; for an ingress rule, what publishers publish to.
+        sources: the streams that it reads; for an ingress rule, what publishers publish to.
         target: the stream that it writes to; empty where subscribers receive its messages.
         document: the rule as in the configuration.
         destination: from the subject of an original to that of its copy.
@@ -55,7 +55,7 @@ class RuleUnderTest:
 
     name: str
     promise: Promise
-    origins: tuple[str, ...]
+    sources: tuple[str, ...]
     target: str
     document: Mapping[str, Any]
     destination: Callable[[str], str]
@@ -207,7 +207,7 @@ RULES: tuple[RuleUnderTest, ...] = (
         lambda _: "dead.JOBS.workers",
     ),
 )
-"""Every kind of rule; republish in both modes, a mirror with and without the origin's sequence numbers."""
+"""Every kind of rule; republish in both modes, a mirror with and without the source's sequence numbers."""
 
 
 def chosen(names: str) -> tuple[RuleUnderTest, ...]:

@@ -100,7 +100,7 @@ class _Run:
         self._sidecars = [
             Sidecar(number, self._configuration, directory, historian) for number in range(settings.replicas)
         ]
-        places = sorted({origin for rule in settings.rules for origin in rule.origins})
+        places = sorted({source for rule in settings.rules for source in rule.sources})
         self._producers = [
             Producer(place, surroundings.peer(), historian, settings.seed, settings.rate) for place in places
         ]
@@ -139,7 +139,7 @@ class _Run:
         self._report("the sidecars are ready")
         self._spawn(watch(self._sidecars, self._historian))
         self._spawn(sample(self._surroundings.peer(), self._listeners, self._historian))
-        nemesis = Nemesis(self._surroundings, self._sidecars, settings.rules, self._historian, self._told)
+        nemesis = Nemesis(self._surroundings, self._sidecars, settings.rules, self._historian, self._reported)
         began = self._historian.now
         at_work = True
 
@@ -190,7 +190,7 @@ class _Run:
     def _spawn(self, coroutine: object) -> None:
         self._tasks.append(asyncio.create_task(coroutine))  # type: ignore[arg-type]
 
-    def _told(self, text: str) -> None:
+    def _reported(self, text: str) -> None:
         stored = sum(producer.stored for producer in self._producers)
         heard = sum(listener.heard for listener in self._listeners.values())
         self._report(f"{self._historian.now:7.1f} s  {stored:>8} stored {heard:>8} heard   {text}")
@@ -230,28 +230,28 @@ class _Run:
                 waiting.append(f"sidecar {sidecar.number} is not ready: {', '.join(states) or 'no answer'}")
             seen.append([] if status is None else [rule["counters"] for rule in status["rules"]])
         for rule in self._settings.rules:
-            for origin in rule.origins:
-                end = ends.get(origin, -1)
+            for source in rule.sources:
+                end = ends.get(source, -1)
                 if end < 0:
                     continue
                 if not end:
-                    waiting.append(f"{origin} takes nothing")
+                    waiting.append(f"{source} takes nothing")
                 elif rule.kind == "republish" and self._listeners[rule.name].newest < end:
-                    waiting.append(f"{rule.name}: {origin} {end} not heard, {self._listeners[rule.name].newest} was")
-                elif rule.target and not await self._holds(rule, origin, end):
-                    waiting.append(f"{rule.name}: {origin} {end} is not in {rule.target}")
+                    waiting.append(f"{rule.name}: {source} {end} not heard, {self._listeners[rule.name].newest} was")
+                elif rule.target and not await self._holds(rule, source, end):
+                    waiting.append(f"{rule.name}: {source} {end} is not in {rule.target}")
         heard = {name: listener.heard for name, listener in self._listeners.items()}
         targets = [await self._peer.state(rule.target) for rule in self._settings.rules if rule.target]
         seen.append([heard, [state["last_seq"] for state in targets]])
         return waiting, repr(seen)
 
-    async def _holds(self, rule: RuleUnderTest, origin: str, sequence: int) -> bool:
+    async def _holds(self, rule: RuleUnderTest, source: str, sequence: int) -> bool:
         """Whether the copy of a message stands in the target: the newest on its subject, or at its sequence."""
         if rule.document.get("keep_sequence"):
             return int((await self._peer.state(rule.target))["last_seq"]) >= sequence
-        if origin in QUEUES:
-            return int((await self._peer.state(origin))["messages"]) == 0
-        stored = await self._peer.try_api(f"STREAM.MSG.GET.{origin}", {"seq": sequence})
+        if source in QUEUES:
+            return int((await self._peer.state(source))["messages"]) == 0
+        stored = await self._peer.try_api(f"STREAM.MSG.GET.{source}", {"seq": sequence})
         if stored is None or "message" not in stored:
             return False
         subject = rule.destination(stored["message"]["subject"])
@@ -261,7 +261,7 @@ class _Run:
     async def _judge(self) -> tuple[Story, list[Judgement]]:
         rules = self._settings.rules
         streams: Sequence[str] = sorted(
-            {*(origin for rule in rules for origin in rule.origins if origin != "events"), *(r.target for r in rules)}
+            {*(source for rule in rules for source in rule.sources if source != "events"), *(r.target for r in rules)}
             - {""}
         )
         for second_look in (False, True):

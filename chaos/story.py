@@ -224,8 +224,8 @@ class _Reader:
             self._story.heard[event["name"]] += [Heard(at, Original(*row)) for row in event["rows"]]
             return
         for row in event["rows"]:
-            told = json.loads(row[4])
-            self._story.advised.append(Advised(at, told["id"], told["stream"], told["stream_seq"]))
+            reported = json.loads(row[4])
+            self._story.advised.append(Advised(at, reported["id"], reported["stream"], reported["stream_seq"]))
 
     def _fault(self, at: float, event: Event) -> None:
         if event["phase"] == "begin":

@@ -90,10 +90,10 @@ def timeline(history: Path, story: Story, judgements: Sequence[Judgement]) -> st
         parts.append(f'<text x="4" y="{y + 10}">{html.escape(kind)}</text>')
         for each in (each for each in faults if each.kind == kind):
             width = max(2.0, x(each.end) - x(each.begin))
-            told = f"{kind}, {each.begin:.1f} to {each.end:.1f} s"
+            reported = f"{kind}, {each.begin:.1f} to {each.end:.1f} s"
             parts.append(
                 f'<rect x="{x(each.begin)}" y="{y}" width="{width:.1f}" height="{_BAND - 3}" fill="{colour}">'
-                f"<title>{html.escape(told)}</title></rect>"
+                f"<title>{html.escape(reported)}</title></rect>"
             )
             if kind != CLEAN_STOP:
                 parts.append(
@@ -137,10 +137,10 @@ def _panel(judgement: Judgement, line: _Line, top: float, end: float, x: object)
             parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.3"/>')
     for finding in judgement.violations:
         at = x(end if finding.at is None else min(max(finding.at, 0.0), end))
-        told = html.escape(f"{finding.what}: {finding.detail}")
+        reported = html.escape(f"{finding.what}: {finding.detail}")
         parts.append(
             f'<path d="M{at - 5},{top + 2} L{at + 5},{top + 2} L{at},{top + 12} Z" fill="#b00020">'
-            f"<title>{told}</title></path>"
+            f"<title>{reported}</title></path>"
         )
     return parts
 
@@ -169,7 +169,7 @@ def _lines(history: Path) -> dict[str, _Line]:
             known |= {name: end for name, (_, end) in event["streams"].items()}
             for rule in RULES:
                 line = lines[rule.name]
-                ends = [known.get(name, 0) for name in (*rule.origins, rule.target)]
+                ends = [known.get(name, 0) for name in (*rule.sources, rule.target)]
                 if rule.kind == "republish" and rule.name in event["heard"]:
                     line.done.append((at, event["heard"][rule.name][1]))
                     line.wanted.append((at, ends[0]))

@@ -169,13 +169,13 @@ def _time_mismatches(observation: Observation) -> Iterator[Mismatch]:
 
     A stream that was deleted and created again has the same sequences once more: what it holds are the last ones.
     """
-    told: dict[tuple[bytes, int], tuple[int, bytes]] = {}
+    reported: dict[tuple[bytes, int], tuple[int, bytes]] = {}
     for at, message in enumerate(observation.received):
         for found in _LINES_OF_A_STREAM.finditer(message.header_block):
-            told[found[1], int(found[2])] = at, found[3]
+            reported[found[1], int(found[2])] = at, found[3]
     for stream, messages in observation.stored.items():
         for each in messages:
-            at, time = told.get((stream.encode(), each.sequence), (-1, b""))
+            at, time = reported.get((stream.encode(), each.sequence), (-1, b""))
             wanted = rfc3339_nano(each.time_ns)
             if time and each.time_ns and time != wanted:
                 yield Mismatch(f"received[{at}].Nats-Time-Stamp", shown(wanted), shown(time))

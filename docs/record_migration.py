@@ -20,7 +20,7 @@ from typing import Any
 
 import click
 
-from nats_bridge.bridge.client.connection_pool import close_links, open_links
+from nats_bridge.bridge.client.connection_pool import close_connections, open_connections
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.native_servers import NativeServer
@@ -92,7 +92,7 @@ class Shop:
 
     async def sells(self, orders: int) -> None:
         """Publish, each acknowledged by the stream."""
-        links = await open_links(self._settings, {"default"})
+        links = await open_connections(self._settings, {"default"})
         try:
             for _ in range(orders):
                 self.orders += 1
@@ -101,19 +101,19 @@ class Shop:
                 # nats-py would wait for half a second.
                 await links["default"].client.request(subject, b"%d" % self.orders, timeout=60)
         finally:
-            await close_links(links.values())
+            await close_connections(links.values())
 
     async def api(self, subject: str, body: dict[str, Any]) -> None:
         """One request to the JetStream API."""
-        links = await open_links(self._settings, {"default"})
+        links = await open_connections(self._settings, {"default"})
         try:
             await links["default"].api.request(subject, body)
         finally:
-            await close_links(links.values())
+            await close_connections(links.values())
 
     async def copied(self) -> tuple[list[tuple[bytes, bytes]], list[tuple[bytes, bytes]], list[str]]:
         """What should be in the target, what is, and who put it there."""
-        links = await open_links(self._settings, {"default"})
+        links = await open_connections(self._settings, {"default"})
         api = links["default"].api
         sourcing = compile_sourcing(ENTRY, NEWEST)
         expected, found, by = [], [], []
@@ -131,7 +131,7 @@ class Shop:
                             by.append("the bridge" if ours else "the server")
                             assert header_block.read(block, HEADER) is not None
         finally:
-            await close_links(links.values())
+            await close_connections(links.values())
         return expected, found, by
 
     async def complete(self) -> None:
@@ -186,17 +186,17 @@ async def _record(server: NativeServer, folder: Path, before: str, after: str) -
     here.comment("these 200 are not copied yet. Now:")
     await _handoff(here, config)
     here.say("$ nats-bridge handoff -c eu.yaml eu --apply > update.json")
-    code, _, told = await command("handoff", "-c", str(config), "eu", "--apply")
-    here.say(f"  {told.splitlines()[-1]}")
-    assert code == 0, told
+    code, _, reported = await command("handoff", "-c", str(config), "eu", "--apply")
+    here.say(f"  {reported.splitlines()[-1]}")
+    assert code == 0, reported
     await shop.sells(100)
     await asyncio.to_thread(server.restart)
     await shop.sells(100)
     await shop.complete()
     here.comment("100 orders, a restart of the server, 100 orders. And a sidecar started by mistake?")
     here.say("$ nats-bridge run -c eu.yaml")
-    code, _, told = await command("run", "-c", str(config))
-    here.say(f"  {told.splitlines()[-1]}\n$ echo $?\n{code}")
+    code, _, reported = await command("run", "-c", str(config))
+    here.say(f"  {reported.splitlines()[-1]}\n$ echo $?\n{code}")
     expected, found, by = await shop.copied()
     missing, double = len(set(expected) - set(found)), len(found) - len(set(found))
     here.comment(f"the proof: {shop.orders} orders sold, {len(expected)} of them on orders.eu.*")

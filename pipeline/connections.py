@@ -1,4 +1,4 @@
-"""Connections of tasks: from options of text, which travel to executors, to an open link.
+"""Connections of tasks: from options of text, which travel to executors, to an open connection.
 
 Options carry the paths of secrets' files, never secrets; the files must be there on every node, under the same path.
 A task opens its own connections, with the same code as the sidecar.
@@ -13,8 +13,8 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from nats_bridge.bridge.errors import BridgeError, ServerUnreachableError
-from nats_bridge.bridge.replication import Link, connect_options, open_link
-from nats_bridge.bridge.settings import Connection
+from nats_bridge.bridge.replication import Connection, connect_options, open_connection
+from nats_bridge.bridge.settings import Connection as ConnectionSettings
 from nats_bridge.pipeline.errors import OptionError, PipelineError, UnreachableError
 
 __all__ = ["FIELDS", "connected", "connection_of", "options_of"]
@@ -41,7 +41,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
 _BY_LOWER: Final = {name.lower(): (name, path) for name, path in FIELDS.items()}
 
 
-def connection_of(options: Mapping[str, str]) -> Connection:
+def connection_of(options: Mapping[str, str]) -> ConnectionSettings:
     """The connection that the options of a data source describe; others of its options are left alone.
 
     Args:
@@ -61,7 +61,7 @@ def connection_of(options: Mapping[str, str]) -> Connection:
     if not given.get("servers") and not given.get("context"):
         raise OptionError('option servers: missing; say .option("servers", "nats://127.0.0.1:4222"), or context')
     try:
-        return Connection.model_validate(given)
+        return ConnectionSettings.model_validate(given)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         at = tuple(str(part) for part in first["loc"])
@@ -69,24 +69,24 @@ def connection_of(options: Mapping[str, str]) -> Connection:
         raise OptionError(f"option {option}: {first['msg']}") from None
 
 
-def options_of(connection: Connection) -> dict[str, str]:
+def options_of(connection: ConnectionSettings) -> dict[str, str]:
     """The options that describe a connection of the configuration; `connection_of` reads them."""
-    told: dict[str, str] = {}
+    reported: dict[str, str] = {}
     for name, path in FIELDS.items():
         value: Any = connection
         for part in path:
             value = getattr(value, part, None)
         if value is None or value == () or value is False:
             continue
-        told[name] = ",".join(value) if isinstance(value, tuple) else str(value)
-    return told
+        reported[name] = ",".join(value) if isinstance(value, tuple) else str(value)
+    return reported
 
 
 @asynccontextmanager
 async def connected(
-    connection: Connection, *, client_name: str = "nats-bridge-spark", no_echo: bool = False
-) -> AsyncIterator[Link]:
-    """An open link, closed afterwards.
+    connection: ConnectionSettings, *, client_name: str = "nats-bridge-spark", no_echo: bool = False
+) -> AsyncIterator[Connection]:
+    """An open connection, closed afterwards.
 
     Args:
         connection: where to.
@@ -99,15 +99,15 @@ async def connected(
     """
     try:
         options = connect_options(connection, "servers") | {"no_echo": no_echo}
-        link = await open_link("servers", options, client_name=client_name)
+        opened = await open_connection("servers", options, client_name=client_name)
     except ServerUnreachableError as error:
         raise UnreachableError(str(error)) from None
     except BridgeError as error:
         raise PipelineError(str(error)) from None
     try:
-        yield link
+        yield opened
     finally:
-        await link.close()
+        await opened.close()
 
 
 def _number(name: str, value: str) -> float:

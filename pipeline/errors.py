@@ -23,7 +23,7 @@ __all__ = [
     "SparkMissingError",
     "UnreachableError",
     "marking",
-    "told",
+    "reported",
 ]
 
 _MARK: Final = "nats-bridge says: "
@@ -142,7 +142,7 @@ _KINDS: Final = {
 }
 
 
-def told(error: BaseException) -> PipelineError | None:
+def reported(error: BaseException) -> PipelineError | None:
     """The error that a task or data source raised with `marked`, found in Spark's exception; None if it is not ours."""
     if isinstance(error, PipelineError) and not error.message.startswith(_MARK):
         return error

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from nats_bridge.bridge.errors import BridgeError
-from nats_bridge.pipeline.errors import JobFailedError, PipelineError, told
+from nats_bridge.pipeline.errors import JobFailedError, PipelineError, reported
 
 __all__ = ["failure", "meaning_of_start"]
 
@@ -92,7 +92,7 @@ def failure(job: str, error: BaseException) -> PipelineError | BridgeError:
     """
     if isinstance(error, BridgeError) and not isinstance(error, PipelineError):
         return error
-    ours = told(error)
+    ours = reported(error)
     if ours is not None:
         return ours
     text = str(error)

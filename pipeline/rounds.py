@@ -25,14 +25,14 @@ from nats_bridge.bridge.errors import ApiError, BridgeError
 from nats_bridge.bridge.replication import (
     NOT_ENABLED,
     STREAM_NOT_FOUND,
+    Connection,
     CopyCounters,
     Json,
-    Link,
-    Measures,
     Operation,
+    PubAck,
     Publisher,
+    RuleMetrics,
     Target,
-    Verdict,
     Window,
     end_tasks,
     last_sequence_behind,
@@ -114,7 +114,7 @@ class Sender(Protocol[_Messages]):
     def left(self, messages: _Messages) -> _Messages:
         """Those of messages in flight that the stream did not hold then."""
 
-    async def refused(self, operation: Operation, verdict: Verdict) -> None:
+    async def refused(self, operation: Operation, pub_ack: PubAck) -> None:
         """Decide about a message that the stream does not take: return to continue, or raise what ends the task."""
 
 
@@ -123,7 +123,7 @@ class Rounds(Generic[_Messages]):
 
     Args:
         place: where.
-        link: the connection of that place.
+        connection: the connection of that place.
         sender: who has the messages.
         counters: where to count.
         patience: seconds for which the server may be away, or the stream take nothing.
@@ -143,7 +143,7 @@ class Rounds(Generic[_Messages]):
     def __init__(
         self,
         place: Place,
-        link: Link,
+        connection: Connection,
         sender: Sender[_Messages],
         counters: CopyCounters,
         *,
@@ -157,7 +157,7 @@ class Rounds(Generic[_Messages]):
         self.patience = patience
         self.interruptions = 0
         self._place = place
-        self._link = link
+        self._connection = connection
         self._sender: Sender[_Messages] = sender
         self._counters = counters
         self._created = created
@@ -176,7 +176,9 @@ class Rounds(Generic[_Messages]):
         self._confirmed = 0  # the name of the last message that is known to be stored, beyond doubt
         self._behind = 0
         self._sent = 0  # messages that the present publisher was given
-        self._told: deque[tuple[int, int, int]] = deque()  # lately: how many of them are stored, and the same two then
+        self._reported: deque[tuple[int, int, int]] = (
+            deque()
+        )  # lately: how many of them are stored, and the same two then
 
     @property
     def waits(self) -> bool:
@@ -224,7 +226,7 @@ class Rounds(Generic[_Messages]):
             publisher = self._present
             await publisher.settled()
             # Writes by others arrive before the answer: then everything is asked for again.
-            await self._link.flush()
+            await self._connection.flush()
             self._forget_stored()
             await self._recovered()
             if not self._present.has_work and not self._trouble.is_set():
@@ -250,7 +252,7 @@ class Rounds(Generic[_Messages]):
         Raises:
             PipelineError: it does not exist, is another one than before, or the server is away.
         """
-        info = await self.patiently(self._link.api.stream_info, self._place.stream)
+        info = await self.patiently(self._connection.api.stream_info, self._place.stream)
         if self._created and str(info["created"]) != self._created:
             raise DataLostError(f"{self._place.where} was recreated {self._place.recreated}")
         return info
@@ -264,7 +266,7 @@ class Rounds(Generic[_Messages]):
                 return await ask(*args)
             except ApiError as error:
                 if error.err_code == STREAM_NOT_FOUND:
-                    await state_of(self._link, self._place.stream)  # which says so
+                    await state_of(self._connection, self._place.stream)  # which says so
                 if not error.passing or error.err_code == NOT_ENABLED:
                     raise
                 now = asyncio.get_running_loop().time()
@@ -289,15 +291,15 @@ class Rounds(Generic[_Messages]):
 
     async def _open(self, info: Json) -> Standing:
         """A publisher that is ready."""
-        place, target = self._place, Target.of(info, self._link.server_version)
+        place, target = self._place, Target.of(info, self._connection.server_version)
         if self._publisher is not None:
             await self._publisher.close()
         self._trouble.clear()
         publisher = self._publisher = Publisher(
-            self._link,
+            self._connection,
             target,
             self._counters,
-            Measures(),
+            RuleMetrics(),
             self._sender.refused,
             self._interrupted,
             self._failed,
@@ -309,7 +311,7 @@ class Rounds(Generic[_Messages]):
         await publisher.open()
         try:
             async with asyncio.timeout(self.patience):
-                last = await last_sequence_behind(self._link, place.stream, self._probe)
+                last = await last_sequence_behind(self._connection, place.stream, self._probe)
         except TimeoutError:
             raise UnreachableError(
                 f"{place.where} at {self._servers} gives no answer for {self.patience:g} s"
@@ -330,14 +332,14 @@ class Rounds(Generic[_Messages]):
             await waiting
 
     def _forget_stored(self) -> None:
-        publisher, told = self._present, self._told
+        publisher, reported = self._present, self._reported
         name, behind = publisher.confirmed
         stored = self._sent - publisher.in_flight.messages
-        if name > (told[-1][1] if told else self._confirmed):
+        if name > (reported[-1][1] if reported else self._confirmed):
             self._created = self._target.created
-            told.append((stored, name, behind))
-        while told and told[0][0] <= stored - self._doubted:
-            _, self._confirmed, self._behind = told.popleft()
+            reported.append((stored, name, behind))
+        while reported and reported[0][0] <= stored - self._doubted:
+            _, self._confirmed, self._behind = reported.popleft()
         while self._in_flight and _last_name(self._in_flight[0]) <= self._confirmed:
             self._in_flight.popleft()
 
@@ -349,7 +351,7 @@ class Rounds(Generic[_Messages]):
             self.interruptions += 1
             await self._present.close()
             self._forget_stored()
-            self._told.clear()
+            self._reported.clear()
             self._keep([_behind(messages, self._confirmed) for messages in self._in_flight])
             await self.patiently(self._round)
             if self._trouble.is_set():
@@ -362,7 +364,7 @@ class Rounds(Generic[_Messages]):
     async def _connected(self) -> None:
         try:
             async with asyncio.timeout(self.patience):
-                await self._link.connected()
+                await self._connection.connected()
         except TimeoutError:
             raise UnreachableError(
                 f"the connection to {self._servers} was lost and is not back after {self.patience:g} s"
@@ -409,7 +411,7 @@ class Rounds(Generic[_Messages]):
 
     @property
     def _servers(self) -> str:
-        return ", ".join(self._link.servers)
+        return ", ".join(self._connection.servers)
 
 
 def _last_name(messages: list[Operation] | RowBundle) -> int:

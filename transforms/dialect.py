@@ -107,10 +107,10 @@ class Dialect:
     source_transforms_are_mappings: bool
     ingress_transform_is_checked_first: bool
     external_sources_are_checked: bool
-    external_origins_are_looked_up: bool
+    external_sources_are_looked_up: bool
     null_source_is_safe: bool
     source_names_are_checked: bool
-    filters_must_overlap_origin: bool
+    filters_must_overlap_source: bool
     cycles_need_overlap: bool
     mirror_filters_may_not_collide: bool
     mirror_can_be_removed: bool
@@ -183,17 +183,17 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
         # --- sources and mirrors
         # Nats-Stream-Source holds filters and destinations after the stream and its sequence.
         "source_record_names_filters": Feature(since=((2, 10, 0),)),
-        # ... and the subject in the origin.
+        # ... and the subject in the source.
         "source_record_names_subject": Feature(since=((2, 12, 0),)),
-        # ... and which origin of that name it was.
+        # ... and which source of that name it was.
         "source_record_names_identity": Feature(since=((2, 15, 0),)),
-        # ... and, after the origin's name, the consumer that delivered it, where the entry has a `consumer`.
+        # ... and, after the source's name, the consumer that delivered it, where the entry has a `consumer`.
         "source_record_names_consumer": Feature(since=((2, 14, 0),)),
-        # Nats-Expected-* of the origin's publishers; before, kept and checked, which ends the copying.
+        # Nats-Expected-* of the source's publishers; before, kept and checked, which ends the copying.
         "sourcing_strips_expectations": Feature(since=((2, 10, 14),)),
         # The same for mirrors.
         "mirroring_strips_expectations": Feature(since=((2, 11, 5), (2, 12, 0))),
-        # Nats-Batch-* of the origin's publishers are taken out.
+        # Nats-Batch-* of the source's publishers are taken out.
         "copies_lose_batch_headers": Feature(since=((2, 12, 0),)),
         # Of several Nats-Stream-Source lines none is left; before, the first one goes and the others stay.
         "copies_lose_every_earlier_record": Feature(since=((2, 11, 0),)),
@@ -216,7 +216,7 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
         "strict_json": Feature(since=((2, 12, 0),)),
         # The error for invalid JSON names the mistake.
         "json_errors_say_why": Feature(since=((2, 11, 0),)),
-        # Names of streams may not hold slashes or backslashes, for origins too.
+        # Names of streams may not hold slashes or backslashes, for sources too.
         "asset_names_refuse_slashes": Feature(since=((2, 12, 8), (2, 14, 0))),
         # max_msgs and its like below -1 become -1; before, they stay.
         "negative_limits_mean_unlimited": Feature(since=((2, 12, 0),)),
@@ -242,14 +242,14 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
         "ingress_transform_is_checked_first": Feature(since=((2, 11, 11), (2, 12, 2))),
         # Transforms of sources that have `external` are checked, too.
         "external_sources_are_checked": Feature(since=((2, 12, 5),)),
-        # A stream of this account that has the name of an external origin is taken for it.
-        "external_origins_are_looked_up": Feature(since=((2, 9, 0),), until=((2, 9, 16), (2, 10, 0))),
+        # A stream of this account that has the name of an external source is taken for it.
+        "external_sources_are_looked_up": Feature(since=((2, 9, 0),), until=((2, 9, 16), (2, 10, 0))),
         # `"sources": [null]` is refused; before, it ends the server process.
         "null_source_is_safe": Feature(since=((2, 11, 12), (2, 12, 4))),
-        # The names of origins are checked, and no origin may be named twice.
+        # The names of sources are checked, and no source may be named twice.
         "source_names_are_checked": Feature(since=((2, 10, 0),)),
-        # The filter of a source has to overlap the subjects of its origin.
-        "filters_must_overlap_origin": Feature(since=((2, 9, 0),), until=((2, 10, 0),)),
+        # The filter of a source has to overlap the subjects of its source.
+        "filters_must_overlap_source": Feature(since=((2, 9, 0),), until=((2, 10, 0),)),
         # Streams that source each other form a cycle only when the filter overlaps the subjects.
         "cycles_need_overlap": Feature(since=((2, 9, 12),)),
         # Filters of one mirror may not overlap even in part; before, none may cover another.

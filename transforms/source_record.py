@@ -5,13 +5,13 @@ finds its position after a restart by reading the last such line in its own stor
 between single spaces; each minor line added some at the end:
 
 ====  ==========================================================  =========
- 1    the origin stream's name, ``NAME:HASH`` for an external one   always
+ 1    the source stream's name, ``NAME:HASH`` for an external one   always
       with ``:C=HASH`` after it where the entry has a consumer    2.14.0
- 2    the origin's sequence                                         always
+ 2    the source's sequence                                         always
  3    the filters of the entry, as configured                       2.10.0
  4    its destinations, as configured, up to the first space        2.10.0
- 5    the subject in the origin                                     2.12.0
- 6    the origin's identity, if its server tells one                2.15.0
+ 5    the subject in the source                                     2.12.0
+ 6    the source's identity, if its server tells one                2.15.0
 ====  ==========================================================  =========
 
 Several filters are joined by form feeds, and so are several destinations; what is empty shows as ``>``. Still older
@@ -51,7 +51,7 @@ class SourceRecord:
     """The content of one header value.
 
     Attributes:
-        origin: name of the stream that held the message, with ``:HASH`` if it is an external one.
+        source: name of the stream that held the message, with ``:HASH`` if it is an external one.
         sequence: its sequence there.
         filters: the texts of field 3; None in the oldest forms, which do not have it.
         destinations: the texts of field 4, with ``>`` for an empty one; None in the oldest forms.
@@ -59,7 +59,7 @@ class SourceRecord:
         identity: which stream of that name it was; empty where the value does not hold it.
     """
 
-    origin: bytes
+    source: bytes
     sequence: int
     filters: tuple[bytes, ...] | None = None
     destinations: tuple[bytes, ...] | None = None
@@ -90,7 +90,7 @@ class SourceRecord:
 
     def value(self, dialect: Dialect = NEWEST) -> bytes:
         """The header value as a server of the dialect writes it."""
-        fields = [self.origin, b"%d" % self.sequence]
+        fields = [self.source, b"%d" % self.sequence]
         if dialect.source_record_names_filters:
             fields += [_joined(self.filters), _joined(self.destinations)]
             if dialect.source_record_names_subject and self.subject:
@@ -99,12 +99,12 @@ class SourceRecord:
                     fields.append(self.identity)
         return SEPARATOR.join(fields)
 
-    def is_of(self, origin: bytes, filters: tuple[bytes, ...], destinations: tuple[bytes, ...]) -> bool:
+    def is_of(self, source: bytes, filters: tuple[bytes, ...], destinations: tuple[bytes, ...]) -> bool:
         """Whether a server takes this record for one of the entry with these texts.
 
         The oldest forms, which name no filters, belong to every entry of their stream (2.10 to 2.15).
         """
-        if self.origin != origin:
+        if self.source != source:
             return False
         if self.filters is None:
             return True

@@ -1,4 +1,4 @@
-"""Sourcing and mirroring: from a message of an origin stream to the copy that is stored.
+"""Sourcing and mirroring: from a message of a source stream to the copy that is stored.
 
 Theory of operation: an entry of ``sources``, or ``mirror``, selects messages by its filters, gives each a subject by
 the first of its transforms that matches (one with an empty destination is a filter alone and never matches; a subject
@@ -49,16 +49,16 @@ class Sourcing:
     """A compiled entry of ``sources``, or ``mirror``.
 
     Attributes:
-        origin: the origin's name as source records give it, with ``:HASH`` for an external one and ``:C=HASH`` for
+        source: the source's name as source records give it, with ``:HASH`` for an external one and ``:C=HASH`` for
             one that is read by an existing consumer.
-        filters: the filters of a consumer of the origin; empty for everything, and where that consumer decides.
+        filters: the filters of a consumer of the source; empty for everything, and where that consumer decides.
         record_filters: the texts of field 3 of the source record.
         record_destinations: the texts of field 4, which end at the first space, as the servers' do (2.10 to 2.15).
         mirrors: whether this is a mirror, whose copies keep more headers in some dialects.
         header: the name under which the source record is written.
     """
 
-    origin: bytes
+    source: bytes
     filters: tuple[bytes, ...]
     record_filters: tuple[bytes, ...]
     record_destinations: tuple[bytes, ...]
@@ -86,8 +86,8 @@ class Sourcing:
         return None if destination is None else _refusal(destination)
 
     def record(self, sequence: int, subject: bytes, identity: bytes = b"") -> bytes:
-        """The source record's value for a message of the origin."""
-        record = SourceRecord(self.origin, sequence, self.record_filters, self.record_destinations, subject, identity)
+        """The source record's value for a message of the source."""
+        record = SourceRecord(self.source, sequence, self.record_filters, self.record_destinations, subject, identity)
         return record.value(self.dialect)
 
     def bare(self, stored: bytes) -> bytes:
@@ -124,10 +124,10 @@ class Sourcing:
 
     def is_own(self, record: SourceRecord) -> bool:
         """Whether a record found in the target was written for this entry."""
-        return record.is_of(self.origin, self.record_filters, self.record_destinations)
+        return record.is_of(self.source, self.record_filters, self.record_destinations)
 
     def apply(self, message: StoredMessage, identity: bytes = b"") -> Outcome:
-        """The copy of a stored message; ``identity`` is the origin's, where it is known."""
+        """The copy of a stored message; ``identity`` is the source's, where it is known."""
         destination = self.destination(message.subject)
         if destination is None:
             return None
@@ -155,13 +155,13 @@ def compile_sourcing(
     Raises:
         TransformError: the server of the dialect would refuse a transform.
     """
-    origin = _text(entry, "name")
+    source = _text(entry, "name")
     external = entry.get("external")
     if isinstance(external, Mapping):
-        origin = external_name(origin, _text(external, "api"))
+        source = external_name(source, _text(external, "api"))
     consumer = entry.get("consumer") if dialect.source_record_names_consumer else None
     if isinstance(consumer, Mapping):
-        origin = consumed_name(origin, _text(consumer, "name"))
+        source = consumed_name(source, _text(consumer, "name"))
     build = compile_mapping if _are_mappings(dialect, mirrors=mirrors) else compile_transform
     given = entry.get("subject_transforms")
     transforms = tuple(
@@ -175,7 +175,7 @@ def compile_sourcing(
     else:
         filters, destinations = (_text(entry, "filter_subject") or REST,), (REST,)
     return Sourcing(
-        origin=origin,
+        source=source,
         filters=() if REST in filters or consumer else filters,
         record_filters=filters,
         record_destinations=_up_to_a_space(destinations),

@@ -216,8 +216,8 @@ def main(given: Sequence[str] | None = None) -> int:
     found = report(measuring.figures)
     print(f"\n{found}", flush=True)
     if options.json:
-        told = {"environment": environment, "figures": [figure.as_dict() for figure in measuring.figures]}
-        options.json.write_text(json.dumps(told, indent=2) + "\n", "utf-8")
+        reported = {"environment": environment, "figures": [figure.as_dict() for figure in measuring.figures]}
+        options.json.write_text(json.dumps(reported, indent=2) + "\n", "utf-8")
     if options.plot:
         draw(measuring.figures, options.plot, cores=max(options.cores), caption=caption)
     return 1 if any(ratio.reached is False for ratio in found.ratios) else 0

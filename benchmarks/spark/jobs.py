@@ -34,6 +34,6 @@ def run_job(folder: Path, cores: int, *words: str, exits: tuple[int, ...] = (0,)
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode not in exits:
         raise BenchmarkError(f"{words[0]}: exit {done.returncode}: {done.stderr.strip()[-500:]}")
-    told: dict[str, Any] = json.loads(done.stdout)
-    parts = told.get("sources", [told])  # a rule's sources are copied one after the other
-    return sum(float(part["seconds"]) for part in parts), peak.held, told
+    reported: dict[str, Any] = json.loads(done.stdout)
+    parts = reported.get("sources", [reported])  # a rule's sources are copied one after the other
+    return sum(float(part["seconds"]) for part in parts), peak.held, reported

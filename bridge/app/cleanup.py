@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nats_bridge.bridge.client.connection_pool import close_links, open_links
+from nats_bridge.bridge.client.connection_pool import close_connections, open_connections
 from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, JetStreamApi
 from nats_bridge.bridge.consuming.rule_consumer import Durable, marker_name
 from nats_bridge.bridge.errors import ApiError, ConfigError
@@ -37,11 +37,11 @@ async def clean(settings: Settings, rules: Sequence[str]) -> list[str]:
     leases = settings.leadership
     durables = {rule.name: kind_of(rule).durables(rule, settings.name) for rule in chosen}
     names = {durable.connection for each in durables.values() for durable in each}
-    links = await open_links(settings, names | ({leases.connection} if leases is not None else set()))
+    connections = await open_connections(settings, names | ({leases.connection} if leases is not None else set()))
     try:
         lines = []
         if leases is not None:
-            api = links[leases.connection].api
+            api = connections[leases.connection].api
             for rule in chosen:
                 what = await _remove_lease(api, leases.bucket, settings.name, rule.name)
                 lines.append(f"rule '{rule.name}': {what} lease in bucket '{leases.bucket}'")
@@ -49,11 +49,11 @@ async def clean(settings: Settings, rules: Sequence[str]) -> list[str]:
             if not durables[rule.name]:
                 lines.append(f"rule '{rule.name}': nothing to remove: it keeps nothing on a server")
             for durable in durables[rule.name]:
-                what = await _remove(links[durable.connection].api, durable)
+                what = await _remove(connections[durable.connection].api, durable)
                 lines.append(f"rule '{rule.name}': {what} consumer '{durable.name}' of stream '{durable.stream}'")
         return lines
     finally:
-        await close_links(links.values())
+        await close_connections(connections.values())
 
 
 async def _remove(api: JetStreamApi, durable: Durable) -> str:

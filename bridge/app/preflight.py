@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from nats_bridge.bridge.client.connection import Link
-from nats_bridge.bridge.client.connection_pool import close_links, connections_of, open_links
+from nats_bridge.bridge.client.connection import Connection
+from nats_bridge.bridge.client.connection_pool import close_connections, connections_of, open_connections
 from nats_bridge.bridge.errors import BridgeError
 from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.rules.context import RuleContext
@@ -33,7 +33,9 @@ async def check_server(settings: Settings, server_url: str | None) -> list[Findi
 
 
 async def with_server(
-    settings: Settings, server_url: str | None, question: Callable[[Settings, dict[str, Link]], Awaitable[_Answer]]
+    settings: Settings,
+    server_url: str | None,
+    question: Callable[[Settings, dict[str, Connection]], Awaitable[_Answer]],
 ) -> _Answer:
     """The answer to a question that needs the configuration's connections, which are closed afterwards.
 
@@ -51,15 +53,15 @@ async def with_server(
             other |= dict.fromkeys(("creds", "nkey_seed_file", "token_file", "user", "password_file"))
         connections = {name: connection.model_copy(update=other) for name, connection in settings.connections.items()}
         settings = settings.model_copy(update={"connections": connections})
-    links = await open_links(settings, connections_of(settings))
+    opened = await open_connections(settings, connections_of(settings))
     try:
-        return await question(settings, links)
+        return await question(settings, opened)
     finally:
-        await close_links(links.values())
+        await close_connections(opened.values())
 
 
-async def _findings(settings: Settings, links: dict[str, Link]) -> list[Finding]:
-    outlook = await AccountGraph(settings, links, patiently=True).look()
+async def _findings(settings: Settings, opened: dict[str, Connection]) -> list[Finding]:
+    outlook = await AccountGraph(settings, opened, patiently=True).look()
     findings = [Finding("", True, "not_seen", reason) for reason in outlook.unseen]
     findings += [Finding("", True, "native_loop", str(loop)) for loop in outlook.native]
     for rule in settings.rules:
@@ -67,7 +69,7 @@ async def _findings(settings: Settings, links: dict[str, Link]) -> list[Finding]
             findings.append(Finding(rule.name, False, "loop", str(loop)))
             continue
         context = RuleContext(settings.name, settings.dialect_of(rule), lambda _: None)
-        run = kind_of(rule).run(rule, settings, links, context)
+        run = kind_of(rule).run(rule, settings, opened, context)
         try:
             await run.check()
         except BridgeError as error:

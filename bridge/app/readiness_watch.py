@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from nats_bridge.bridge.rules.supervisor import RuleSeat
+from nats_bridge.bridge.rules.supervisor import RuleSupervisor
 
 __all__ = ["ReadinessWatch"]
 
@@ -22,13 +22,13 @@ class ReadinessWatch:
     """Watches the readiness of all rules of a sidecar.
 
     Args:
-        seats: the rules at this moment.
+        supervisors: the rules at this moment.
     """
 
-    def __init__(self, seats: Callable[[], Sequence[RuleSeat]]) -> None:
-        self._seats = seats
+    def __init__(self, supervisors: Callable[[], Sequence[RuleSupervisor]]) -> None:
+        self._supervisors = supervisors
         self._since: dict[str, float] = {}  # when a rule was first seen not ready
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     async def run(self) -> None:
         """Check until cancelled."""
@@ -44,14 +44,14 @@ class ReadinessWatch:
             now: seconds, of a monotonic clock.
         """
         since, self._since = self._since, {}
-        for seat in self._seats():
-            name = seat.rule.name
-            if seat.ready or seat.state in _SAID_ELSEWHERE:
-                self._told.discard(name)
+        for supervisor in self._supervisors():
+            name = supervisor.rule.name
+            if supervisor.ready or supervisor.state in _SAID_ELSEWHERE:
+                self._reported.discard(name)
                 continue
             began = self._since[name] = since.get(name, now)
-            if now - began >= _PATIENCE and name not in self._told:
-                self._told.add(name)
+            if now - began >= _PATIENCE and name not in self._reported:
+                self._reported.add(name)
                 _log.warning(
-                    "rule.not_ready", rule=name, waiting_for=seat.waiting_for, for_seconds=round(now - began, 1)
+                    "rule.not_ready", rule=name, waiting_for=supervisor.waiting_for, for_seconds=round(now - began, 1)
                 )

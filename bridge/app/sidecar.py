@@ -16,8 +16,8 @@ from nats_bridge.bridge.app.readiness_watch import ReadinessWatch
 from nats_bridge.bridge.app.reload.changeover import Changeover
 from nats_bridge.bridge.app.reload.coordinator import Reloader, ReloadFacts, Taken
 from nats_bridge.bridge.app.reload.plan import plan_reload
-from nats_bridge.bridge.client.connection import Link
-from nats_bridge.bridge.client.connection_pool import close_links, connections_of, open_links
+from nats_bridge.bridge.client.connection import Connection
+from nats_bridge.bridge.client.connection_pool import close_connections, connections_of, open_connections
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.errors import BridgeError, ConfigError, ConnectionLostError, RuleRefusedError
 from nats_bridge.bridge.observability.http.own_state import OwnState
@@ -27,7 +27,7 @@ from nats_bridge.bridge.rules.leadership.term import ALONE, Leadership
 from nats_bridge.bridge.rules.loops.check import LoopCheck
 from nats_bridge.bridge.rules.run import RuleRun
 from nats_bridge.bridge.rules.runtime_config import Assembly
-from nats_bridge.bridge.rules.supervisor import RuleSeat
+from nats_bridge.bridge.rules.supervisor import RuleSupervisor
 from nats_bridge.bridge.settings import Rule, Settings
 
 if TYPE_CHECKING:
@@ -60,10 +60,10 @@ class Sidecar:
         self.finished = asyncio.Event()
         self.http: tuple[str, int] | None = None
         self.reloader = Reloader(config_path, config_hash, self._take, lambda: self.settings.reload.watch)
-        self._seats: list[RuleSeat] = []
+        self._supervisors: list[RuleSupervisor] = []
         self._changeover: Changeover | None = None
         self._assembly: Assembly | None = None
-        self._links: list[Link] = []  # all that are open
+        self._connections: list[Connection] = []  # all that are open
         self._watcher: asyncio.Task[None] | None = None
         self._leadership: Leadership = ALONE
         self._listener: Listener | None = None
@@ -73,19 +73,19 @@ class Sidecar:
         self.state = OwnState(self, settings.http.wedged_after)
 
     @property
-    def seats(self) -> list[RuleSeat]:
+    def supervisors(self) -> list[RuleSupervisor]:
         """The rules, in the order of the configuration."""
-        return self._changeover.seats if self._changeover is not None else self._seats
+        return self._changeover.supervisors if self._changeover is not None else self._supervisors
 
     @property
     def runs(self) -> list[RuleRun]:
         """What does the rules' work, or did it last, in the order of the rules."""
-        return [seat.run for seat in self.seats if seat.run is not None]
+        return [supervisor.run for supervisor in self.supervisors if supervisor.run is not None]
 
     @property
-    def links(self) -> Mapping[str, Link]:
+    def connections(self) -> Mapping[str, Connection]:
         """The connections in use, by name."""
-        return self._assembly.links if self._assembly is not None else {}
+        return self._assembly.connections if self._assembly is not None else {}
 
     @property
     def reloads(self) -> Mapping[str, int]:
@@ -95,7 +95,7 @@ class Sidecar:
     @property
     def error(self) -> BaseException | None:
         """The error of the first rule that failed, or of a connection that was closed permanently."""
-        return next((seat.error for seat in self.seats if seat.error is not None), self._ended)
+        return next((supervisor.error for supervisor in self.supervisors if supervisor.error is not None), self._ended)
 
     @property
     def is_changing(self) -> bool:
@@ -116,16 +116,16 @@ class Sidecar:
         try:
             assembly = await self._open()
             await assembly.loops.refuse({rule.name for rule in settings.rules})
-            for seat in self._seats:
-                await seat.start()
+            for supervisor in self._supervisors:
+                await supervisor.start()
         except Exception:
             await self.stop()
             raise
-        states = Counter(seat.state for seat in self._seats)
+        states = Counter(supervisor.state for supervisor in self._supervisors)
         _log.info(
             "sidecar.ready",
             name=settings.name,
-            rules=len(self._seats) - states["waiting"] - states["standby"],
+            rules=len(self._supervisors) - states["waiting"] - states["standby"],
             waiting=states["waiting"],
             **({"standby": states["standby"]} if self._leadership.shared else {}),
             http=f"{self.http[0]}:{self.http[1]}" if self.http else "off",
@@ -149,18 +149,18 @@ class Sidecar:
             self.state.exposition = Exposition(self.telemetry.readings)
             self._listener = Listener(self, settings.http)
             self.http = await self._listener.start()
-        links = await open_links(settings, connections_of(settings))
-        for link in links.values():
-            self._opened(link)
+        connections = await open_connections(settings, connections_of(settings))
+        for connection in connections.values():
+            self._opened(connection)
         await self._open_leadership()
         self.started = True
-        loops = LoopCheck(settings, links)
+        loops = LoopCheck(settings, connections)
         loops.on_change(self._look_again)
-        assembly = self._assembly = Assembly(settings, links, loops, self.telemetry.tracing_of)
-        self._seats = [self._make_seat(rule, assembly) for rule in settings.rules]
-        self._watcher = asyncio.create_task(ReadinessWatch(lambda: self.seats).run())
-        for seat in self._seats:
-            await seat.check()
+        assembly = self._assembly = Assembly(settings, connections, loops, self.telemetry.tracing_of)
+        self._supervisors = [self._make_supervisor(rule, assembly) for rule in settings.rules]
+        self._watcher = asyncio.create_task(ReadinessWatch(lambda: self.supervisors).run())
+        for supervisor in self._supervisors:
+            await supervisor.check()
         return assembly
 
     async def stop(self) -> bool:
@@ -170,9 +170,9 @@ class Sidecar:
         await self.reloader.close()
         if self._assembly is not None:
             await self._assembly.loops.close()
-        finished = await asyncio.gather(*(seat.stop() for seat in self.seats))
+        finished = await asyncio.gather(*(supervisor.stop() for supervisor in self.supervisors))
         await self._leadership.close()
-        await asyncio.gather(close_links(self._links), self.telemetry.stop(), self.state.watch.stop())
+        await asyncio.gather(close_connections(self._connections), self.telemetry.stop(), self.state.watch.stop())
         if self._listener is not None:
             await self._listener.stop()
         return all(finished)
@@ -203,7 +203,7 @@ class Sidecar:
         if plan.restart:
             raise ConfigError(f"{self.config_path}: {plan.refusal}")
         changeover = self._changeover = Changeover(
-            self._assembly, settings, plan, self._seats, self._make_seat, self._opened
+            self._assembly, settings, plan, self._supervisors, self._make_supervisor, self._opened
         )
         try:
             await changeover.prepare()
@@ -211,19 +211,19 @@ class Sidecar:
         finally:
             # Also where a step was cancelled: `stop` must find all that runs.
             self._changeover = None
-            self._seats, self._assembly = changeover.seats, changeover.assembly
-            self._links = [link for link in self._links if not link.client.is_closed]
+            self._supervisors, self._assembly = changeover.supervisors, changeover.assembly
+            self._connections = [connection for connection in self._connections if not connection.client.is_closed]
         self.settings = settings
         if plan.logging:
             configure_logs(settings.log)
-        for name, source in plan.copied_anew:
+        for name, source in plan.copied_again:
             _log.warning(
-                "rule.copied_anew",
+                "rule.copied_again",
                 rule=name,
-                origin=source,
+                source=source,
                 meaning="what is selected or where it is stored was changed, so it is copied from its start again",
             )
-        for left in plan.left_behind:
+        for left in plan.left_over:
             _log.warning(
                 "rule.durable_left",
                 rule=left.rule,
@@ -235,12 +235,12 @@ class Sidecar:
             )
         return Taken("unchanged" if plan.is_empty else "applied", plan.touched)
 
-    def _make_seat(self, rule: Rule, assembly: Assembly) -> RuleSeat:
-        return RuleSeat(rule, assembly, self._leadership, self._rule_failed)
+    def _make_supervisor(self, rule: Rule, assembly: Assembly) -> RuleSupervisor:
+        return RuleSupervisor(rule, assembly, self._leadership, self._rule_failed)
 
-    def _opened(self, link: Link) -> None:
-        self._links.append(link)
-        link.on_end(partial(self._connection_ended, link.name))
+    def _opened(self, connection: Connection) -> None:
+        self._connections.append(connection)
+        connection.on_end(partial(self._connection_ended, connection.name))
 
     async def _open_leadership(self) -> None:
         """Join the replicas, if there may be any."""
@@ -265,5 +265,5 @@ class Sidecar:
             self._ended = error
             self.finished.set()
 
-    def _rule_failed(self, _: RuleSeat) -> None:
+    def _rule_failed(self, _: RuleSupervisor) -> None:
         self.finished.set()

@@ -70,8 +70,8 @@ def check_command(config: Path, server: str | None, permissions: bool, as_json: 
         raise
     ok = all(finding.ok for finding in findings)
     if as_json:
-        told = [finding.as_dict() for finding in findings]
-        click.echo(json.dumps({"ok": ok, "problems": [], "findings": told}, indent=2))
+        reported = [finding.as_dict() for finding in findings]
+        click.echo(json.dumps({"ok": ok, "problems": [], "findings": reported}, indent=2))
     else:
         if not server:
             rules = f"{len(settings.rules)} rule{'s' if len(settings.rules) != 1 else ''}"
@@ -108,10 +108,10 @@ def _mark(finding: Finding) -> str:
 
 def _literals(settings: Settings) -> list[Finding]:
     return [
-        Finding(rule.name, True, "literal", told)
+        Finding(rule.name, True, "literal", reported)
         for rule in settings.rules
         for destination in _destinations(rule)
-        for told in literal_functions(destination.encode("utf-8", "surrogateescape"))
+        for reported in literal_functions(destination.encode("utf-8", "surrogateescape"))
     ]
 
 

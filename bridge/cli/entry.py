@@ -131,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if debug:
             traceback.print_exc()
         else:
-            click.echo(_told(error), err=True)
+            click.echo(_reported(error), err=True)
         code = _exit_code(error)
     sys.exit(code)
 
@@ -142,7 +142,7 @@ def _exit_code(error: Exception) -> int:
     return int(getattr(error, "exit_code", EXIT_NO))  # the errors of all our packages carry one
 
 
-def _told(error: Exception) -> str:
+def _reported(error: Exception) -> str:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         return error.format_message()
     if isinstance(error, click.UsageError):

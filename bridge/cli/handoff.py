@@ -27,8 +27,8 @@ __all__ = ["handoff_command"]
     "--after",
     "after",
     multiple=True,
-    metavar="ORIGIN=SEQUENCE",
-    help="The last message copied of an origin, where its target does not tell it for certain.",
+    metavar="SOURCE=SEQUENCE",
+    help="The last message copied of a source, where its target does not tell it for certain.",
 )
 @click.option("--apply", "apply", is_flag=True, help="Send the update as well.")
 @click.option("--json", "as_json", is_flag=True, help='{"ok", "update", "steps", "problems"} on stdout.')
@@ -81,8 +81,8 @@ def _tell(answer: Handoff, rule: str) -> None:
 def _sequences(given: tuple[str, ...]) -> dict[str, int]:
     found = {}
     for text in given:
-        origin, _, number = text.rpartition("=")
-        if not origin or not number.isdecimal():
-            raise ConfigError(f"--after {text}: write ORIGIN=SEQUENCE, such as ORDERS=42")
-        found[origin] = int(number)
+        source, _, number = text.rpartition("=")
+        if not source or not number.isdecimal():
+            raise ConfigError(f"--after {text}: write SOURCE=SEQUENCE, such as ORDERS=42")
+        found[source] = int(number)
     return found

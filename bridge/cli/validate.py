@@ -56,10 +56,10 @@ def validate_command(file: str, previous: str | None, version: Dialect, as_json:
             click.echo(f"a {version.name} server refuses {what}: {error.description} {codes}", err=True)
         return EXIT_NO
     if as_json:
-        told: dict[str, Any] = {"ok": True, "config": accepted.config}
+        reported: dict[str, Any] = {"ok": True, "config": accepted.config}
         if accepted.warnings:
-            told["warnings"] = [asdict(warning) for warning in accepted.warnings]
-        click.echo(json.dumps(told, indent=2))
+            reported["warnings"] = [asdict(warning) for warning in accepted.warnings]
+        click.echo(json.dumps(reported, indent=2))
         return EXIT_GOOD
     click.echo(f"good: a {version.name} server takes {what}")
     for warning in accepted.warnings:

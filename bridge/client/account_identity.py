@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import TypeAlias
 
 from nats_bridge.bridge.client import nats_py
-from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import NOT_ENABLED, STREAM_NOT_FOUND, Json
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
@@ -22,7 +22,7 @@ from nats_bridge.bridge.errors import ApiError, NotPermittedError
 
 __all__ = ["Pair", "SharedAccounts", "same_account", "same_stream"]
 
-Pair: TypeAlias = frozenset[Link]
+Pair: TypeAlias = frozenset[Connection]
 """Two connections."""
 
 _FORWARDING = 0.05  # seconds for servers to propagate a subscription, in addition to the round trips
@@ -31,7 +31,7 @@ _LATE = 5.0  # seconds in which a late answer still counts
 _PAUSE, _LATE_PAUSE = 0.01, 0.25  # seconds between two publications
 
 
-async def same_account(one: Link, other: Link, *, patiently: bool = False) -> bool | None:
+async def same_account(one: Connection, other: Connection, *, patiently: bool = False) -> bool | None:
     """Whether two connections reach the same account; None if neither user may find out.
 
     Args:
@@ -46,18 +46,18 @@ async def same_account(one: Link, other: Link, *, patiently: bool = False) -> bo
         await accounts.close()
 
 
-async def same_stream(link: Link, info: Json) -> bool | None:
+async def same_stream(connection: Connection, info: Json) -> bool | None:
     """Whether a connection reaches the stream that another one reaches; None if its user may not ask.
 
     Args:
-        link: the connection.
+        connection: the connection.
         info: the stream as `STREAM.INFO` gives it there. Its creation time tells it from others of that name.
 
     Raises:
         ApiError: the server does not answer.
     """
     try:
-        other = await link.api.stream_info(info["config"]["name"])
+        other = await connection.api.stream_info(info["config"]["name"])
     except NotPermittedError:
         return None
     except ApiError as error:
@@ -131,15 +131,15 @@ class _Asking:
 
     def __init__(self, pairs: set[Pair]) -> None:
         self._pairs = pairs
-        self._links = {link.name: link for pair in pairs for link in pair}
-        self._inboxes = {name: str(link.client.new_inbox()) for name, link in self._links.items()}
+        self._connections = {connection.name: connection for pair in pairs for connection in pair}
+        self._inboxes = {name: str(connection.client.new_inbox()) for name, connection in self._connections.items()}
         self._round_trips: dict[str, float] = {}
         self._subscriptions: list[BatchSubscription] = []
         self._heard: set[tuple[str, str]] = set()  # listener, speaker
         self._refused: set[tuple[str, str]] = set()
         self._settled: set[Pair] = set()  # silence between them is certain
         self._news = asyncio.Event()
-        self._refusal_listeners = {name: self._on_refusal(name) for name in self._links}
+        self._refusal_listeners = {name: self._on_refusal(name) for name in self._connections}
 
     @property
     def doubtful(self) -> set[Pair]:
@@ -153,14 +153,14 @@ class _Asking:
 
     async def open(self) -> None:
         """Subscribe on every connection, and measure its round trip."""
-        for name, link in self._links.items():
-            link.on_refusal(self._refusal_listeners[name])
-        await asyncio.gather(*(self._subscribe(name, link) for name, link in self._links.items()))
+        for name, connection in self._connections.items():
+            connection.on_refusal(self._refusal_listeners[name])
+        await asyncio.gather(*(self._subscribe(name, connection) for name, connection in self._connections.items()))
 
     async def close(self) -> None:
         """Unsubscribe."""
-        for name, link in self._links.items():
-            link.forget(self._refusal_listeners[name])
+        for name, connection in self._connections.items():
+            connection.forget(self._refusal_listeners[name])
         for subscription in self._subscriptions:
             if not subscription.client.is_closed:
                 await subscription.unsubscribe()
@@ -193,33 +193,37 @@ class _Asking:
         return None if all(way in self._refused for way in _ways(pair)) else False
 
     def _patience(self, pair: Pair) -> float:
-        return _FORWARDING + 2 * sum(self._round_trips[link.name] for link in pair)
+        return _FORWARDING + 2 * sum(self._round_trips[connection.name] for connection in pair)
 
-    async def _subscribe(self, name: str, link: Link) -> None:
+    async def _subscribe(self, name: str, connection: Connection) -> None:
         def on_batch(batch: list[Delivered]) -> None:
             self._heard |= {(name, speaker.decode()) for _, _, _, speaker in batch}
             self._news.set()
 
-        self._subscriptions.append(await link.client.subscribe_batches(self._inboxes[name], on_batch))
+        self._subscriptions.append(await connection.client.subscribe_batches(self._inboxes[name], on_batch))
         began = asyncio.get_running_loop().time()
-        await _flush(link)
+        await _flush(connection)
         self._round_trips[name] = asyncio.get_running_loop().time() - began
 
     async def _publish(self, pairs: set[Pair]) -> None:
         ways = [way for pair in pairs for way in _ways(pair) if way not in self._refused]
         for listener, speaker in ways:
             try:
-                await self._links[speaker].client.publish(self._inboxes[listener], speaker.encode())
+                await self._connections[speaker].client.publish(self._inboxes[listener], speaker.encode())
             except nats_py.errors.Error:
                 continue  # the connection is closed, or its buffer is full while its server is away
         names = {name for way in ways for name in way}
-        speaks = dict(zip(names, await asyncio.gather(*(_flush(self._links[name]) for name in names)), strict=True))
+        speaks = dict(
+            zip(names, await asyncio.gather(*(_flush(self._connections[name]) for name in names)), strict=True)
+        )
         # A server passes a message on before it answers the PING after it, on every connection.
-        hears = dict(zip(names, await asyncio.gather(*(_flush(self._links[name]) for name in names)), strict=True))
+        hears = dict(
+            zip(names, await asyncio.gather(*(_flush(self._connections[name]) for name in names)), strict=True)
+        )
         for pair in pairs:
             one, other = pair
             same_server = one.client.server_id == other.client.server_id
-            if same_server and all(speaks.get(link.name) and hears.get(link.name) for link in pair):
+            if same_server and all(speaks.get(connection.name) and hears.get(connection.name) for connection in pair):
                 self._settled.add(pair)
 
     async def _hear(self, limit: float) -> None:
@@ -237,7 +241,7 @@ class _Asking:
                 if inbox.lower() not in lowered:
                     continue
                 if listener == name:  # it may not subscribe
-                    self._refused |= {(listener, speaker) for speaker in self._links if speaker != listener}
+                    self._refused |= {(listener, speaker) for speaker in self._connections if speaker != listener}
                 else:
                     self._refused.add((listener, name))
                 self._news.set()
@@ -246,17 +250,17 @@ class _Asking:
 
 
 def _ways(pair: Pair) -> tuple[tuple[str, str], ...]:
-    one, other = (link.name for link in pair)
+    one, other = (connection.name for connection in pair)
     return (one, other), (other, one)
 
 
 def _is_closed(pair: Pair) -> bool:
-    return any(link.client.is_closed for link in pair)
+    return any(connection.client.is_closed for connection in pair)
 
 
-async def _flush(link: Link) -> bool:
+async def _flush(connection: Connection) -> bool:
     try:
         async with asyncio.timeout(_ANSWER_LIMIT):
-            return await link.flush()
+            return await connection.flush()
     except TimeoutError:
         return False

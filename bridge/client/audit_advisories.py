@@ -74,19 +74,19 @@ class Removals:
         self._subscription: BatchSubscription | None = None
         self._changing = asyncio.Lock()
 
-    async def follow(self, stream: str, told: Callable[[Removal], None]) -> None:
+    async def follow(self, stream: str, reported: Callable[[Removal], None]) -> None:
         """Call `told` with each removal from a stream from now on; it must not raise and must not block."""
         async with self._changing:
-            self._followers.setdefault(stream, []).append(told)
+            self._followers.setdefault(stream, []).append(reported)
             if self._subscription is None:
                 self._subscription = await self._client.subscribe_batches(AUDIT_SUBJECT, self._on_batch)
 
-    async def leave(self, stream: str, told: Callable[[Removal], None]) -> None:
+    async def leave(self, stream: str, reported: Callable[[Removal], None]) -> None:
         """Stop calling it."""
         async with self._changing:
             followers = self._followers.get(stream, [])
-            if told in followers:
-                followers.remove(told)
+            if reported in followers:
+                followers.remove(reported)
             if not followers:
                 self._followers.pop(stream, None)
             if not self._followers and self._subscription is not None:
@@ -97,8 +97,8 @@ class Removals:
         for _, _, _, payload in batch:
             removal = read_audit(payload)
             if removal is not None:
-                for told in tuple(self._followers.get(removal.stream, ())):
-                    told(removal)
+                for reported in tuple(self._followers.get(removal.stream, ())):
+                    reported(removal)
 
 
 def read_audit(data: bytes) -> Removal | None:

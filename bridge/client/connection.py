@@ -18,7 +18,7 @@ from nats_bridge.bridge.client.permission_violations import refused_publication
 from nats_bridge.bridge.client.wire import ClearTextError, WireClient
 from nats_bridge.bridge.errors import ConfigError, CredentialsError, ServerUnreachableError
 
-__all__ = ["Link", "open_link"]
+__all__ = ["Connection", "open_connection"]
 
 _log = structlog.get_logger("bridge.connection")
 
@@ -26,7 +26,7 @@ _PING = 10  # seconds between two PINGs; the third without a PONG ends the conne
 _RECONNECT_WAIT = 0.25  # seconds between two attempts on the same server
 
 
-class Link:
+class Connection:
     """One named connection: its client, its API, and its events.
 
     Attributes:
@@ -182,14 +182,14 @@ class Link:
             self._remember(_plain(error))
         elif _decides(error):
             # nats-py retries an unreachable server silently; only a server that refuses the credentials is reported.
-            _log.error("connection.not_let_in", connection=self.name, reason=_plain(error), meaning="tried again")
+            _log.error("connection.rejected", connection=self.name, reason=_plain(error), meaning="tried again")
             self._remember(_plain(error))
 
     def _remember(self, text: str) -> None:
         self.last_error = (datetime.now(UTC), text)
 
 
-async def open_link(name: str, options: Mapping[str, Any], *, client_name: str) -> Link:
+async def open_connection(name: str, options: Mapping[str, Any], *, client_name: str) -> Connection:
     """Connect.
 
     Args:
@@ -202,15 +202,15 @@ async def open_link(name: str, options: Mapping[str, Any], *, client_name: str) 
         CredentialsError: a server refuses the credentials.
         ConfigError: TLS is asked for and the server offers none.
     """
-    link = Link(name)
-    link.servers = tuple(_redacted(str(server)) for server in options.get("servers", ()))
+    connection = Connection(name)
+    connection.servers = tuple(_redacted(str(server)) for server in options.get("servers", ()))
     servers = ", ".join(str(server) for server in options.get("servers", ()))
     failures: list[Exception] = []
     limit = asyncio.timeout(float(options.get("connect_timeout", 5)))
 
     async def on_error(error: Exception) -> None:
-        if link.was_up:
-            await link._on_error(error)
+        if connection.was_up:
+            await connection._on_error(error)
             return
         failures.append(error)
         if sum(map(_decides, failures)) == len(options["servers"]):
@@ -219,24 +219,24 @@ async def open_link(name: str, options: Mapping[str, Any], *, client_name: str) 
     try:
         # nats-py tries the servers without end with -1, also at the start; the time limit ends that.
         async with limit:
-            await link.client.connect(
+            await connection.client.connect(
                 **options,
                 name=client_name,
                 error_cb=on_error,
-                disconnected_cb=link._on_disconnected,
-                reconnected_cb=link._on_reconnected,
-                closed_cb=link._on_closed,
+                disconnected_cb=connection._on_disconnected,
+                reconnected_cb=connection._on_reconnected,
+                closed_cb=connection._on_closed,
                 allow_reconnect=True,
                 ping_interval=_PING,
                 max_reconnect_attempts=-1,
                 reconnect_time_wait=_RECONNECT_WAIT,  # type: ignore[arg-type]  # any number of seconds works
             )
     except asyncio.CancelledError:
-        await link.close()  # nats-py leaves the socket of a connect that is cancelled open
+        await connection.close()  # nats-py leaves the socket of a connect that is cancelled open
         raise
     except (OSError, nats_py.errors.Error, TimeoutError, ssl.SSLError) as error:
         cause = next((f for f in reversed(failures) if _decides(f)), next(filter(str, reversed(failures)), error))
-        await link.close()
+        await connection.close()
         if isinstance(cause, ClearTextError):
             raise ConfigError(
                 f"connection '{name}': {_redacted(servers)} offers no TLS, which the connection asks for, so nothing"
@@ -256,8 +256,8 @@ async def open_link(name: str, options: Mapping[str, Any], *, client_name: str) 
             f"connection '{name}': no server answers at {_redacted(servers)} ({_plain(cause)}):"
             " check the address, and that nats-server runs there"
         ) from None
-    link.set_up()
-    return link
+    connection.set_up()
+    return connection
 
 
 def _decides(error: Exception) -> bool:

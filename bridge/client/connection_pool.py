@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 from collections.abc import Iterable
 
-from nats_bridge.bridge.client.connection import Link, open_link
+from nats_bridge.bridge.client.connection import Connection, open_connection
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.bridge.settings.connect_options import connect_options
 
-__all__ = ["close_links", "connections_of", "open_links"]
+__all__ = ["close_connections", "connections_of", "open_connections"]
 
 _CLOSE = 3.0  # seconds for closing one connection
 
@@ -21,15 +21,15 @@ def connections_of(settings: Settings) -> set[str]:
     return {name for rule in settings.rules for name in rule.connections}
 
 
-async def open_links(settings: Settings, names: Iterable[str]) -> dict[str, Link]:
+async def open_connections(settings: Settings, names: Iterable[str]) -> dict[str, Connection]:
     """Open the named connections; none stays open when one fails.
 
     Raises:
-        ServerUnreachableError, CredentialsError, ConfigError: as `open_link` and `connect_options` raise them.
+        ServerUnreachableError, CredentialsError, ConfigError: as `open_connection` and `connect_options` raise them.
     """
     wanted = {name: connect_options(settings.connections[name], name) for name in sorted(names)}
     opening = {
-        name: asyncio.create_task(open_link(name, options, client_name=settings.name))
+        name: asyncio.create_task(open_connection(name, options, client_name=settings.name))
         for name, options in wanted.items()
     }
     try:
@@ -41,13 +41,13 @@ async def open_links(settings: Settings, names: Iterable[str]) -> dict[str, Link
     except BaseException:
         await end_tasks(*opening.values())
         opened = [task for task in opening.values() if not task.cancelled() and task.exception() is None]
-        await close_links(task.result() for task in opened)
+        await close_connections(task.result() for task in opened)
         raise
 
 
-async def close_links(links: Iterable[Link]) -> None:
+async def close_connections(connections: Iterable[Connection]) -> None:
     """Close connections; the process's end closes one whose server no longer reads."""
-    for link in links:
+    for connection in connections:
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(_CLOSE):
-                await link.close()
+                await connection.close()

@@ -1,4 +1,4 @@
-"""A TCP socket that sends nothing of what was written under a gate that holds it back.
+"""A TCP socket that sends nothing of what was written under a fence that holds it back.
 
 A process that was stopped (SIGSTOP, a debugger, a suspended machine) resumes where it was: bytes that it had written,
 and that the kernel had not accepted, would be sent then, before any other code of ours runs. So the check is made where
@@ -11,24 +11,24 @@ import asyncio
 import socket
 from typing import Any
 
-from nats_bridge.bridge.client.write_fence import Gate
+from nats_bridge.bridge.client.write_fence import WriteFence
 
-__all__ = ["GatedSocket"]
+__all__ = ["FencedSocket"]
 
 _USER_TIMEOUT = getattr(socket, "TCP_USER_TIMEOUT", None)  # Linux
 
 
-class GatedSocket(socket.socket):
+class FencedSocket(socket.socket):
     """A socket for one connection.
 
     Attributes:
-        gates: those under which bytes are still unsent.
+        fences: those under which bytes are still unsent.
     """
 
-    gates: set[Gate]
+    fences: set[WriteFence]
 
     @classmethod
-    async def connect_to(cls, host: str | None, port: int | None) -> GatedSocket:
+    async def connect_to(cls, host: str | None, port: int | None) -> FencedSocket:
         """Connect to the first address of a host that takes the connection.
 
         Raises:
@@ -38,22 +38,22 @@ class GatedSocket(socket.socket):
         first: OSError | None = None
         for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
             try:
-                gated = cls(family, kind, protocol)
+                fenced = cls(family, kind, protocol)
             except OSError as error:  # a family that this machine does not have
                 first = first or error
                 continue
-            gated.gates = set()
-            gated.setblocking(False)
+            fenced.fences = set()
+            fenced.setblocking(False)
             try:
-                await loop.sock_connect(gated, address)
+                await loop.sock_connect(fenced, address)
             except OSError as error:
-                gated.close()
+                fenced.close()
                 first = first or error
             except BaseException:
-                gated.close()
+                fenced.close()
                 raise
             else:
-                return gated
+                return fenced
         raise first or OSError(f"no address of {host}")
 
     def drop_after(self, seconds: float) -> None:
@@ -65,7 +65,7 @@ class GatedSocket(socket.socket):
         """As `socket.send`.
 
         Raises:
-            ConnectionAbortedError: a gate holds back what is unsent.
+            ConnectionAbortedError: a fence holds back what is unsent.
         """
         self._ask()
         return super().send(*arguments)
@@ -76,6 +76,6 @@ class GatedSocket(socket.socket):
         return super().sendmsg(*arguments)
 
     def _ask(self) -> None:
-        for gate in self.gates:
-            if gate.holds_back:
+        for fence in self.fences:
+            if fence.holds_back:
                 raise ConnectionAbortedError("the lease under which this was written is over")

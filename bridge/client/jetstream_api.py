@@ -17,7 +17,7 @@ from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_e
 from nats_bridge.bridge.client import nats_py
 from nats_bridge.bridge.client.delivery_limit import DeliveryLimit
 from nats_bridge.bridge.client.wire import WireClient
-from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, Gate
+from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.bridge.errors import ApiError, NotPermittedError
 from nats_bridge.transforms.republish import StoredMessage
 from nats_bridge.transforms.timestamp import nanoseconds_of
@@ -91,7 +91,7 @@ class JetStreamApi:
         subject: str,
         body: Mapping[str, Any] | None = None,
         *,
-        gate: Gate = ALWAYS_OPEN,
+        fence: WriteFence = ALWAYS_OPEN,
         patience: float | None = None,
     ) -> Json:
         """Send one API request (`subject` without the `$JS.API.` prefix); the answer's JSON.
@@ -99,7 +99,7 @@ class JetStreamApi:
         Args:
             subject: what to ask.
             body: the request's JSON.
-            gate: nothing is sent while it is closed, also when the request is repeated.
+            fence: nothing is sent while it is closed, also when the request is repeated.
             patience: seconds with repetitions, if not the API's own; 0 for a single request.
 
         Raises:
@@ -108,7 +108,7 @@ class JetStreamApi:
         data = b"" if body is None else json.dumps(body).encode()
 
         async def attempt() -> Json:
-            await gate.opened()
+            await fence.opened()
             return await self._request_once(f"$JS.API.{subject}", data)
 
         return await self._patiently(attempt, patience)
@@ -279,18 +279,18 @@ class JetStreamApi:
             info = await self._unless(CONSUMER_NOT_FOUND, subject, patience=patience)
         return info
 
-    async def create_durable(self, stream: str, config: Json, *, gate: Gate = ALWAYS_OPEN) -> Json:
+    async def create_durable(self, stream: str, config: Json, *, fence: WriteFence = ALWAYS_OPEN) -> Json:
         """Create or update a durable consumer."""
         subject = f"CONSUMER.DURABLE.CREATE.{stream}.{config['durable_name']}"
-        return await self.request(subject, {"stream_name": stream, "config": config}, gate=gate)
+        return await self.request(subject, {"stream_name": stream, "config": config}, fence=fence)
 
     async def create_ephemeral(self, stream: str, config: Json) -> Json:
         """Create an ephemeral consumer; the answer holds its name."""
         return await self.request(f"CONSUMER.CREATE.{stream}", {"stream_name": stream, "config": config})
 
-    async def delete_consumer(self, stream: str, consumer: str, *, gate: Gate = ALWAYS_OPEN) -> bool:
+    async def delete_consumer(self, stream: str, consumer: str, *, fence: WriteFence = ALWAYS_OPEN) -> bool:
         """Delete a consumer; False if there was none."""
-        return await self._unless(CONSUMER_NOT_FOUND, f"CONSUMER.DELETE.{stream}.{consumer}", gate=gate) is not None
+        return await self._unless(CONSUMER_NOT_FOUND, f"CONSUMER.DELETE.{stream}.{consumer}", fence=fence) is not None
 
     async def forget_ephemeral(self, stream: str, consumer: str) -> None:
         """Delete an ephemeral consumer that has no subscriber any more.
@@ -373,11 +373,11 @@ class JetStreamApi:
         subject: str,
         body: Json | None = None,
         *,
-        gate: Gate = ALWAYS_OPEN,
+        fence: WriteFence = ALWAYS_OPEN,
         patience: float | None = None,
     ) -> Json | None:
         try:
-            return await self.request(subject, body, gate=gate, patience=patience)
+            return await self.request(subject, body, fence=fence, patience=patience)
         except ApiError as error:
             if error.err_code == absent:
                 return None

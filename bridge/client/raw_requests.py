@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from itertools import count
 
-from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
-from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, Gate
+from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 
 __all__ = ["RawRequests", "publication"]
 
@@ -26,11 +26,11 @@ class RawRequests:
     """Requests over one connection, any number of them pending.
 
     Args:
-        link: the connection.
+        connection: the connection.
     """
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
         self._inbox = b""
         self._numbers = count(1)
         self._waiting: dict[bytes, asyncio.Future[Delivered | None]] = {}
@@ -38,27 +38,27 @@ class RawRequests:
 
     async def open(self) -> None:
         """Subscribe to answers."""
-        inbox = self._link.client.new_inbox()
+        inbox = self._connection.client.new_inbox()
         self._inbox = inbox.encode()
-        self._subscription = await self._link.client.subscribe_batches(f"{inbox}.*", self._answered)
-        self._link.on_disconnect(self._disconnected)
-        await self._link.flush()
+        self._subscription = await self._connection.client.subscribe_batches(f"{inbox}.*", self._answered)
+        self._connection.on_disconnect(self._disconnected)
+        await self._connection.flush()
 
     async def close(self) -> None:
         """Unsubscribe, and stop waiting for answers."""
-        self._link.forget(self._disconnected)
+        self._connection.forget(self._disconnected)
         self._disconnected()
         if self._subscription is not None:
             await self._subscription.release()
 
     def send(
-        self, subject: bytes, block: bytes, payload: bytes, gate: Gate = ALWAYS_OPEN
+        self, subject: bytes, block: bytes, payload: bytes, fence: WriteFence = ALWAYS_OPEN
     ) -> asyncio.Future[Delivered | None]:
-        """Write a request at once, on a live connection, under an open gate; return the answer, None without one."""
+        """Write a request at once, on a live connection, under an open fence; return the answer, None without one."""
         reply = b"%b.%d" % (self._inbox, next(self._numbers))
         answer = self._waiting[reply] = asyncio.get_running_loop().create_future()
         answer.add_done_callback(lambda _: self._waiting.pop(reply, None))
-        self._link.client.write_raw(publication(subject, reply, block, payload), gate)
+        self._connection.client.write_raw(publication(subject, reply, block, payload), fence)
         return answer
 
     def _answered(self, batch: list[Delivered]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection import Connection
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -20,26 +20,26 @@ class StreamEvents:
     """Events of the streams of a connection's account; several at once count as one.
 
     Args:
-        link: the connection.
+        connection: the connection.
     """
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
         self._changed = asyncio.Event()
         self._subscriptions: list[Subscription] = []
 
     async def open(self) -> None:
         """Begin to listen."""
         for subject in _SUBJECTS:
-            self._subscriptions.append(await self._link.client.subscribe(subject, cb=self._heard))
-        self._link.on_reconnect(self._changed.set)
+            self._subscriptions.append(await self._connection.client.subscribe(subject, cb=self._heard))
+        self._connection.on_reconnect(self._changed.set)
 
     async def close(self) -> None:
         """Stop listening."""
-        self._link.forget(self._changed.set)
+        self._connection.forget(self._changed.set)
         while self._subscriptions:
             subscription = self._subscriptions.pop()
-            if not self._link.client.is_closed:
+            if not self._connection.client.is_closed:
                 await subscription.unsubscribe()
 
     async def next(self, patience: float | None = None) -> None:

@@ -24,10 +24,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
-from nats_bridge.bridge.client.fenced_socket import GatedSocket
+from nats_bridge.bridge.client.fenced_socket import FencedSocket
 from nats_bridge.bridge.client.nats_py import Client, TcpTransport, errors
 from nats_bridge.bridge.client.tasks import end_tasks
-from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, Gate
+from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.bridge.settings.tls_context import RenewedContext
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class _WideTransport(TcpTransport):
         self._gathered: list[bytes] = []
         self._gathered_size = 0
         self.writes = 0  # so far, of whatever size
-        self._socket: GatedSocket | None = None
+        self._socket: FencedSocket | None = None
         self._drops = False  # whether the socket has a TCP user timeout
         self.is_left = False  # closing: write errors no longer matter
 
@@ -149,15 +149,15 @@ class _WideTransport(TcpTransport):
         self._gathered, self._gathered_size = [], 0  # of the connection before
         async with asyncio.timeout(connect_timeout):
             self._socket, self._drops = None, False
-            gated = self._socket = await GatedSocket.connect_to(uri.hostname, uri.port)
+            fenced = self._socket = await FencedSocket.connect_to(uri.hostname, uri.port)
             try:
                 loop = asyncio.get_running_loop()
                 reader = _WholeReads(max(buffer_size, READ_SIZE), loop)
                 protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
-                transport, _ = await loop.create_connection(lambda: protocol, sock=gated)
+                transport, _ = await loop.create_connection(lambda: protocol, sock=fenced)
                 writer = asyncio.StreamWriter(transport, protocol, reader, loop)
             except BaseException:
-                gated.close()
+                fenced.close()
                 raise
         # As nats-py does: TLS replaces the second of each pair.
         self._bare_io_reader = self._io_reader = reader
@@ -170,38 +170,38 @@ class _WideTransport(TcpTransport):
     def write(self, payload: bytes) -> None:
         self.writes += 1
         self._send_gathered()
-        self._forget_gates()
+        self._forget_fences()
         super().write(payload)  # type: ignore[no-untyped-call]
 
     def writelines(self, payload: list[bytes]) -> None:
         self.writes += 1
         self._send_gathered()
-        self._forget_gates()
+        self._forget_fences()
         if self._io_writer is None or self._io_writer.is_closing():
             return  # the connection is lost: Python 3.12.1 and 3.13.0 raise AttributeError then
         super().writelines(payload)  # type: ignore[no-untyped-call]
 
-    def gather(self, payload: bytes, gate: Gate) -> None:
+    def gather(self, payload: bytes, fence: WriteFence) -> None:
         """Write at the event loop's next turn, or before the next other write.
 
         Args:
             payload: what to write.
-            gate: the bytes are discarded if it closes before they are sent.
+            fence: the bytes are discarded if it closes before they are sent.
         """
         self.writes += 1
         if not self._gathered:
-            self._forget_gates()
+            self._forget_fences()
             asyncio.get_running_loop().call_soon(self._send_gathered)
         self._gathered.append(payload)
         self._gathered_size += len(payload)
-        if gate is ALWAYS_OPEN:
+        if fence is ALWAYS_OPEN:
             return
-        gated = self._socket
-        if gated is not None:
-            gated.gates.add(gate)
-            if gate.unsent_for is not None and not self._drops:
+        fenced = self._socket
+        if fenced is not None:
+            fenced.fences.add(fence)
+            if fence.unsent_for is not None and not self._drops:
                 self._drops = True
-                gated.drop_after(gate.unsent_for)
+                fenced.drop_after(fence.unsent_for)
 
     def _send_gathered(self) -> None:
         if not self._gathered:
@@ -242,14 +242,14 @@ class _WideTransport(TcpTransport):
         writer = self._io_writer
         return 0 if writer is None else self._gathered_size + writer.transport.get_write_buffer_size()
 
-    def _forget_gates(self) -> None:
-        """Forget the gates of writes that have been sent."""
-        gated, bare = self._socket, self._bare_io_writer
-        if gated is None or not gated.gates or bare is None:
+    def _forget_fences(self) -> None:
+        """Forget the fences of writes that have been sent."""
+        fenced, bare = self._socket, self._bare_io_writer
+        if fenced is None or not fenced.fences or bare is None:
             return
         # With TLS, what is encrypted already waits below.
         if not self.unsent_bytes and not bare.transport.get_write_buffer_size():
-            gated.gates.clear()
+            fenced.fences.clear()
 
 
 class _BatchParser:
@@ -598,17 +598,17 @@ class WireClient(Client):
         """Send UNSUB and keep passing on what is still in flight."""
         await self._send_unsubscribe(sid)
 
-    def write_raw(self, data: bytes, gate: Gate = ALWAYS_OPEN) -> None:
+    def write_raw(self, data: bytes, fence: WriteFence = ALWAYS_OPEN) -> None:
         """Write protocol bytes (whole operations) in this turn of the event loop, past nats-py's buffer.
 
         Only when `is_connected`. What is written afterwards in any other way is sent later.
 
         Args:
             data: the bytes.
-            gate: open now. If it closes before all bytes have left the process, the rest is not sent, and the
+            fence: open now. If it closes before all bytes have left the process, the rest is not sent, and the
                 connection is broken instead.
         """
-        self._wide.gather(data, gate)
+        self._wide.gather(data, fence)
 
     @property
     def unsent_bytes(self) -> int:

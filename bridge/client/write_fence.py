@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-__all__ = ["ALWAYS_OPEN", "Gate"]
+__all__ = ["ALWAYS_OPEN", "WriteFence"]
 
 
-class Gate(Protocol):
+class WriteFence(Protocol):
     """Decides whether a rule may write."""
 
     @property
@@ -31,7 +31,7 @@ class Gate(Protocol):
 
 
 class _AlwaysOpen:
-    """The gate of a sidecar without replicas."""
+    """The fence of a sidecar without replicas."""
 
     is_open = True
     holds_back = False
@@ -41,5 +41,5 @@ class _AlwaysOpen:
         """Return at once."""
 
 
-ALWAYS_OPEN: Gate = _AlwaysOpen()
-"""The gate where no other replica could write."""
+ALWAYS_OPEN: WriteFence = _AlwaysOpen()
+"""The fence where no other replica could write."""

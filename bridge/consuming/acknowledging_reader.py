@@ -13,44 +13,44 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND
 from nats_bridge.bridge.client.wire import Delivered
-from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, Gate
+from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.bridge.consuming.ack_reply import AckReply
-from nats_bridge.bridge.consuming.counters import IntakeCounters
+from nats_bridge.bridge.consuming.counters import ReaderCounters
 from nats_bridge.bridge.consuming.lag import Standpoint
-from nats_bridge.bridge.consuming.ordered_reader import BatchSink, Intake
+from nats_bridge.bridge.consuming.ordered_reader import BatchSink, OrderedReader
 from nats_bridge.bridge.consuming.rule_consumer import RuleConsumer
 from nats_bridge.bridge.errors import ApiError
 
 __all__ = ["AcknowledgingIntake"]
 
 
-class AcknowledgingIntake(Intake):
+class AcknowledgingIntake(OrderedReader):
     """Reads one stream through a durable consumer with `ack_policy: explicit`.
 
     Args:
-        link: the connection that holds the stream.
+        connection: the connection that holds the stream.
         consumer: what to read through; its plan says `acknowledged`.
         sink: where batches go.
         counters: where to count.
         failed: called once with the error that ends the rule.
         broken: called with the reason when the caller must begin another round.
-        gate: asked before the consumer is touched, and before anything is acknowledged.
+        fence: asked before the consumer is touched, and before anything is acknowledged.
     """
 
     def __init__(
         self,
-        link: Link,
+        connection: Connection,
         consumer: RuleConsumer,
         sink: BatchSink,
-        counters: IntakeCounters,
+        counters: ReaderCounters,
         failed: Callable[[BaseException], None],
         broken: Callable[[str], None],
-        gate: Gate = ALWAYS_OPEN,
+        fence: WriteFence = ALWAYS_OPEN,
     ) -> None:
-        super().__init__(link, consumer, sink, counters, failed, gate)
+        super().__init__(connection, consumer, sink, counters, failed, fence)
         self._broken = broken
         self._unacknowledged: deque[tuple[int, bytes]] = deque()
         self._acknowledged = 0  # up to this sequence everything that came
@@ -74,9 +74,9 @@ class AcknowledgingIntake(Intake):
         return len(replies) if self._write(replies) else 0
 
     def _write(self, replies: list[bytes]) -> bool:
-        if not replies or not self.link.client.is_connected or not self._gate.is_open:
+        if not replies or not self.connection.client.is_connected or not self._fence.is_open:
             return False
-        self.link.client.write_raw(b"".join([b"PUB %b 0\r\n\r\n" % reply for reply in replies]), self._gate)
+        self.connection.client.write_raw(b"".join([b"PUB %b 0\r\n\r\n" % reply for reply in replies]), self._fence)
         return True
 
     def _hand_on(self, batch: list[Delivered], last: int) -> Any:
@@ -128,7 +128,7 @@ class AcknowledgingIntake(Intake):
         self._heard = asyncio.get_running_loop().time()
 
     async def _look_after(self) -> None:
-        await self._gate.opened()
+        await self._fence.opened()
         try:
             info = await self.consumer.info()
         except ApiError as error:

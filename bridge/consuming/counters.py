@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["READING_FACTS", "IntakeCounters"]
+__all__ = ["READING_FACTS", "ReaderCounters"]
 
 READING_FACTS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -23,7 +23,7 @@ READING_FACTS: Final[Mapping[str, str]] = MappingProxyType(
 
 
 @dataclass(slots=True)
-class IntakeCounters:
+class ReaderCounters:
     """What reading a stream counts, in messages unless the name says otherwise.
 
     Attributes:

@@ -21,14 +21,14 @@ from typing import Protocol
 import structlog
 
 from nats_bridge.bridge.client import nats_py
-from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import JetStreamApi
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.errors import BridgeError, NotPermittedError
 from nats_bridge.bridge.observability.log_throttle import Pace
 from nats_bridge.bridge.observability.rule_metrics import Backlog
 
-__all__ = ["Edge", "LagWatch", "Reader", "Standpoint", "pause_after", "time_left", "waiting_behind"]
+__all__ = ["Edge", "LagWatch", "Reader", "Standpoint", "pause_after", "time_left", "waiting_after"]
 
 _log = structlog.get_logger("bridge.lag")
 
@@ -69,7 +69,7 @@ class Reader(Protocol):
         """The number of messages that its consumer holds for it; None without a consumer."""
 
 
-async def waiting_behind(api: JetStreamApi, at: Standpoint) -> int | None:
+async def waiting_after(api: JetStreamApi, at: Standpoint) -> int | None:
     """The number of messages that wait in a stream that no consumer of ours reads; None if it is unknown.
 
     Raises:
@@ -137,17 +137,17 @@ class LagWatch:
 
     Args:
         rule: the rule's name, for the log.
-        link: the connection that holds the stream.
+        connection: the connection that holds the stream.
         reader: the reader of the stream.
         backlog: is updated.
     """
 
-    def __init__(self, rule: str, link: Link, reader: Reader, backlog: Backlog) -> None:
+    def __init__(self, rule: str, connection: Connection, reader: Reader, backlog: Backlog) -> None:
         self._rule = rule
         self._removes = True  # whether limits may remove messages of the stream
         self._edge: Edge | None = None
         self._pace = Pace(60.0)
-        self._link = link
+        self._connection = connection
         self._reader = reader
         self._backlog = backlog
         self._permitted = True
@@ -168,7 +168,7 @@ class LagWatch:
                 await self._look()
                 # Five hundred rules that have nothing to do must not keep a server busy.
                 pause = pause_after(pause, idle=backlog.messages == 0 and backlog.batches == batches)
-            elif not self._link.client.is_connected and now - heard >= _QUIET:
+            elif not self._connection.client.is_connected and now - heard >= _QUIET:
                 backlog.unknown()
                 pause = _AGAIN
             # While nothing waits, nothing that the rule needs can be removed.
@@ -180,10 +180,10 @@ class LagWatch:
     async def _look_at_first(self, now: float) -> None:
         """See how far the stream's first sequence is away from the position."""
         at = self._reader.standpoint
-        if at is None or not self._permitted or not self._link.client.is_connected:
+        if at is None or not self._permitted or not self._connection.client.is_connected:
             return
         with contextlib.suppress(BridgeError, OSError, nats_py.errors.Error):
-            info = await self._link.api.request(f"STREAM.INFO.{at.stream}", patience=0)
+            info = await self._connection.api.request(f"STREAM.INFO.{at.stream}", patience=0)
             self._removes = info["config"].get("retention", "limits") == "limits"
             at = self._reader.standpoint
             if at is None or not self._removes:
@@ -207,7 +207,7 @@ class LagWatch:
         backlog, asked_ns = self._backlog, time.time_ns()
         before = backlog.batches
         found: tuple[int, int] | None = None
-        if self._permitted and self._link.client.is_connected:
+        if self._permitted and self._connection.client.is_connected:
             try:
                 found = await self._ask()
             except NotPermittedError:
@@ -228,14 +228,14 @@ class LagWatch:
             return None
         messages = await self._reader.not_taken()
         if messages is None:
-            messages = await waiting_behind(self._link.api, at)
+            messages = await waiting_after(self._connection.api, at)
         if messages is None:
             return None
         return messages, await self._oldest_behind(at) if messages else 0
 
     async def _oldest_behind(self, at: Standpoint) -> int:
         if self._oldest is None or self._oldest[0] != at:
-            api = self._link.api
+            api = self._connection.api
             found = [await api.next_message(at.stream, subject, at.handled + 1) for subject in at.filters or (">",)]
             self._oldest = at, min([message for message in found if message is not None], default=(0, 0))[1]
         return self._oldest[1]

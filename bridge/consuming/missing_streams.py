@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 
-from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.bridge.errors import ApiError, NotPermittedError, StreamMissingError
 
@@ -15,7 +15,7 @@ _SHOWN = 5  # streams that are named
 _LOOK = 2.0  # seconds until a request without an advisory: the server sends an advisory once, to current subscribers
 
 
-async def existing_stream(link: Link, rule: str, stream: str) -> Json:
+async def existing_stream(connection: Connection, rule: str, stream: str) -> Json:
     """`STREAM.INFO` of a stream that a rule needs.
 
     Raises:
@@ -23,16 +23,16 @@ async def existing_stream(link: Link, rule: str, stream: str) -> Json:
         ApiError: the server refuses, or does not answer.
     """
     try:
-        return await link.api.stream_info(stream)
+        return await connection.api.stream_info(stream)
     except ApiError as error:
         if error.err_code == STREAM_NOT_FOUND:
-            raise await _missing(link, rule, stream) from None
+            raise await _missing(connection, rule, stream) from None
         raise
 
 
-async def _missing(link: Link, rule: str, stream: str) -> StreamMissingError:
+async def _missing(connection: Connection, rule: str, stream: str) -> StreamMissingError:
     try:
-        names = await link.api.stream_names()
+        names = await connection.api.stream_names()
     except NotPermittedError:
         known = "which streams there are, the user may not ask"
     else:
@@ -40,26 +40,26 @@ async def _missing(link: Link, rule: str, stream: str) -> StreamMissingError:
         few = len(names) <= _SHOWN
         known = f"the account has {alike}" if few else f"of {len(names)} streams the most alike are {alike}"
     return StreamMissingError(
-        f"rule '{rule}': stream '{stream}' does not exist on connection '{link.name}': {known}",
-        connection=link.name,
+        f"rule '{rule}': stream '{stream}' does not exist on connection '{connection.name}': {known}",
+        connection=connection.name,
         stream=stream,
     )
 
 
-async def appeared(link: Link, stream: str) -> None:
+async def appeared(connection: Connection, stream: str) -> None:
     """Wait until a stream exists: until an advisory reports it, or a poll finds it."""
     created = asyncio.Event()
 
     async def on_created(_: object) -> None:
         created.set()
 
-    advisories = await link.client.subscribe(f"$JS.EVENT.ADVISORY.STREAM.CREATED.{stream}", cb=on_created)
+    advisories = await connection.client.subscribe(f"$JS.EVENT.ADVISORY.STREAM.CREATED.{stream}", cb=on_created)
     try:
         while True:
             created.clear()
-            await link.connected()
+            await connection.connected()
             try:
-                await link.api.stream_info(stream)
+                await connection.api.stream_info(stream)
             except ApiError as error:
                 if error.err_code != STREAM_NOT_FOUND and not error.passing:
                     raise
@@ -71,5 +71,5 @@ async def appeared(link: Link, stream: str) -> None:
             except TimeoutError:
                 continue
     finally:
-        if not link.client.is_closed:
+        if not connection.client.is_closed:
             await advisories.unsubscribe()

@@ -23,16 +23,16 @@ from typing import Any, Protocol, TypeAlias
 
 import structlog
 
-from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.bridge.client.permission_violations import refused_publication
 from nats_bridge.bridge.client.settled_stream import settled_stream
 from nats_bridge.bridge.client.tasks import end_tasks, task_over
 from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
-from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, Gate
+from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.bridge.consuming import replay
 from nats_bridge.bridge.consuming.ack_reply import AckReply
-from nats_bridge.bridge.consuming.counters import IntakeCounters
+from nats_bridge.bridge.consuming.counters import ReaderCounters
 from nats_bridge.bridge.consuming.lag import Standpoint
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.consuming.rule_consumer import TAKEOVER, RuleConsumer
@@ -40,9 +40,9 @@ from nats_bridge.bridge.errors import ApiError, RuleRefusedError
 from nats_bridge.bridge.observability.log_throttle import Pace
 from nats_bridge.transforms import header_block
 
-__all__ = ["BatchSink", "Intake"]
+__all__ = ["BatchSink", "OrderedReader"]
 
-_log = structlog.get_logger("bridge.intake")
+_log = structlog.get_logger("bridge.reader")
 
 _SILENT_BEATS = 2.5  # missing heartbeats after which the consumer is checked
 _POLL = 0.05  # seconds until a request that the server could not answer is repeated
@@ -76,29 +76,29 @@ class BatchSink(Protocol):
         """Forget the old stream: it was recreated under the same name."""
 
 
-class Intake:
+class OrderedReader:
     """Reads one stream for one rule.
 
     Args:
-        link: the connection that holds the stream.
+        connection: the connection that holds the stream.
         consumer: what to read through.
         sink: where batches go.
         counters: the rule's counters.
         failed: called once with the error that ends the rule.
-        gate: checked before the durable consumer is changed: another replica may use it by now.
+        fence: checked before the durable consumer is changed: another replica may use it by now.
     """
 
     def __init__(
         self,
-        link: Link,
+        connection: Connection,
         consumer: RuleConsumer,
         sink: BatchSink,
-        counters: IntakeCounters,
+        counters: ReaderCounters,
         failed: Callable[[BaseException], None],
-        gate: Gate = ALWAYS_OPEN,
+        fence: WriteFence = ALWAYS_OPEN,
     ) -> None:
-        self.link = link
-        self._gate = gate
+        self.connection = connection
+        self._fence = fence
         self.consumer = consumer
         self.plan = consumer.plan
         self.handled = 0  # stream sequence of the last message delivered to the sink
@@ -148,13 +148,13 @@ class Intake:
             await worker
         self.attached = True
         self._watcher = asyncio.create_task(self._watch())
-        self.link.on_disconnect(self._disconnected)
-        self.link.on_reconnect(self._reconnected)
-        self.link.on_refusal(self._refused)
+        self.connection.on_disconnect(self._disconnected)
+        self.connection.on_reconnect(self._reconnected)
+        self.connection.on_refusal(self._refused)
 
     async def _listen(self) -> None:
         """Switch to a new delivery inbox."""
-        earlier, client = self._subscription, self.link.client
+        earlier, client = self._subscription, self.connection.client
         inbox = self.consumer.inbox = client.new_inbox()
         self._subscription = await client.subscribe_batches(inbox, self._on_batch, self._on_control)
         if earlier is not None:
@@ -169,7 +169,7 @@ class Intake:
         """
         assert self._subscription is not None
         await self._subscription.release()
-        self._subscription = await self.link.client.subscribe_batches(
+        self._subscription = await self.connection.client.subscribe_batches(
             self.consumer.inbox, self._on_batch, self._on_control
         )
 
@@ -181,18 +181,18 @@ class Intake:
     async def close(self) -> None:
         """Stop the server's delivery, deliver everything that it has sent, and delete ephemeral consumers."""
         self._closing = True
-        self.link.forget(self._disconnected, self._reconnected, self._refused)
+        self.connection.forget(self._disconnected, self._reconnected, self._refused)
         await end_tasks(self._watcher)
         if self._subscription is None:
             return
-        if self.link.client.is_connected:
+        if self.connection.client.is_connected:
             if self.plan.position == "none":
                 await self.consumer.delete()
             await self._subscription.unsubscribe()
-            await self.link.flush()
+            await self.connection.flush()
         await self.idle()
         if self.plan.position == "sent":
-            if self.link.client.is_connected:
+            if self.connection.client.is_connected:
                 await self._hand_on_sent()
             else:
                 self._log.error(
@@ -218,15 +218,15 @@ class Intake:
         Args:
             held: the last batch delivered has not been written.
         """
-        self.link.forget(self._disconnected, self._reconnected, self._refused)
+        self.connection.forget(self._disconnected, self._reconnected, self._refused)
         await end_tasks(self._watcher, self._worker)
         self._queue.clear()
         position, consumer = self.plan.position, self.consumer
         if self._subscription is not None:
             await self._subscription.release()
-        if position == "none" and self.link.client.is_connected:
+        if position == "none" and self.connection.client.is_connected:
             await consumer.delete()
-        if position == "sent" and self.link.client.is_connected and self._gate.is_open:
+        if position == "sent" and self.connection.client.is_connected and self._fence.is_open:
             info = await consumer.info()
             if info is None or not consumer.delivers_here(info):
                 return  # it is no longer ours
@@ -240,7 +240,7 @@ class Intake:
         Returns:
             How many messages have arrived, or are missing before one that has, and were not delivered.
         """
-        self.link.forget(self._disconnected, self._reconnected, self._refused)
+        self.connection.forget(self._disconnected, self._reconnected, self._refused)
         await end_tasks(self._watcher, self._worker)
         batches = [item for item in self._queue if isinstance(item, list)]
         left = 0
@@ -317,8 +317,8 @@ class Intake:
 
     def _tell_arrival(self) -> None:
         """Let the server send more: all that such an acknowledgement means to a consumer without a position."""
-        if self._newest and self.link.client.is_connected:
-            self.link.client.write_raw(b"PUB %b 0\r\n\r\n" % self._newest)
+        if self._newest and self.connection.client.is_connected:
+            self.connection.client.write_raw(b"PUB %b 0\r\n\r\n" % self._newest)
 
     def _take(self, batch: list[Delivered]) -> Awaitable[None] | None:
         first = AckReply.parse(batch[0][1])
@@ -374,8 +374,8 @@ class Intake:
     def _control(self, reply: bytes, block: bytes) -> Coroutine[Any, Any, None] | None:
         stalled = header_block.read(block, b"Nats-Consumer-Stalled")
         answer = reply or stalled
-        if answer and self.link.client.is_connected:
-            self.link.client.write_raw(b"PUB %b 0\r\n\r\n" % answer)
+        if answer and self.connection.client.is_connected:
+            self.connection.client.write_raw(b"PUB %b 0\r\n\r\n" % answer)
         delivered = header_block.read(block, b"Nats-Last-Consumer")
         if delivered is not None and int(delivered) >= self._next:
             self._counters.gaps += 1
@@ -432,7 +432,7 @@ class Intake:
             return
         before, start, first = self._counters.received, self.handled, self._next
         plan = self.plan
-        missing = Replay(self.link.api, plan.stream, plan.filters, plan.headers_only, plan.direct)
+        missing = Replay(self.connection.api, plan.stream, plan.filters, plan.headers_only, plan.direct)
         self._filling = True
         attached, pause = self.attached, _POLL
         try:
@@ -453,7 +453,7 @@ class Intake:
                     self._say_waiting(error)
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, _LONGEST_POLL)
-                    await self.link.connected()
+                    await self.connection.connected()
                 else:
                     break
         finally:
@@ -463,7 +463,7 @@ class Intake:
         self._counters.recovered += found
         lost = max(min(delivered - first + 1, upto - start) - found, 0)
         self._counters.lost += lost
-        self._log.info("intake.recovered", consumer=self.consumer.name, messages=found, upto=upto)
+        self._log.info("reader.recovered", consumer=self.consumer.name, messages=found, upto=upto)
         if not plan.filters:
             self._sink.vanished(upto - start - found - lost)
             if self.handled < upto and self._gap_after is None:
@@ -526,11 +526,11 @@ class Intake:
                 async with asyncio.timeout(replay.HEARTBEAT):
                     await self._look.wait()
             except TimeoutError:
-                self.link.api.delivery_limit.look(asyncio.get_running_loop().time())
+                self.connection.api.delivery_limit.look(asyncio.get_running_loop().time())
                 if not self._is_silent and self.consumer.is_within_limit:
                     continue
             self._look.clear()
-            await self.link.connected()
+            await self.connection.connected()
             # As the worker, so that batches that arrive now wait; no await may come between these two lines.
             await self.idle()
             self._work(self._revive())
@@ -554,7 +554,7 @@ class Intake:
                     raise
                 self._say_waiting(error)
                 await asyncio.sleep(replay.HEARTBEAT / 4)
-                await self.link.connected()
+                await self.connection.connected()
             else:
                 self.attached, self.waits_for = True, ""
                 return
@@ -562,19 +562,19 @@ class Intake:
     def _say_waiting(self, error: ApiError) -> None:
         self.waits_for = f"an answer about stream '{self.plan.stream}' ({error})"
         if self._pace.due():
-            self._log.warning("intake.waiting", reason=str(error))
+            self._log.warning("reader.waiting", reason=str(error))
 
     async def _look_after(self) -> None:
         plan, consumer = self.plan, self.consumer
         # Another replica may have taken over; then this run ends, and must not report a failure.
-        await self._gate.opened()
+        await self._fence.opened()
         if self._subscription is None:
             await self._listen()
-        stream = await settled_stream(self.link.api, plan.stream, self.handled, self._created)
+        stream = await settled_stream(self.connection.api, plan.stream, self.handled, self._created)
         last = int(stream["state"]["last_seq"])
         if stream["created"] != self._created:
             self._counters.recreated_streams += 1
-            self._log.warning("intake.stream_recreated", created=stream["created"])
+            self._log.warning("reader.stream_recreated", created=stream["created"])
             await self._sink.settled()
             await self._sink.stream_recreated(stream)
             self._created = stream["created"]
@@ -587,27 +587,27 @@ class Intake:
                 info = await self._consumer_info()
             if last < self.handled:
                 # A server lost the end of its store; its next messages have sequences that were read before.
-                self._log.warning("intake.stream_shorter", position=self.handled, last_sequence=last)
+                self._log.warning("reader.stream_shorter", position=self.handled, last_sequence=last)
                 if info is not None:
                     await consumer.delete()
                 self.handled, self._gap_after = last, None
             elif info is not None:
                 if not consumer.delivers_here(info):
-                    if not self._gate.is_open:
+                    if not self._fence.is_open:
                         await self._look_after()
                         return
                     raise RuleRefusedError(
                         f"consumer '{consumer.name}' of stream '{plan.stream}' was taken over by another process"
                     )
                 if self._is_silent and not info.get("push_bound"):
-                    self._log.warning("intake.unbound", consumer=consumer.name)
+                    self._log.warning("reader.unbound", consumer=consumer.name)
                     await self._listen_again()
                 if not consumer.is_within_limit:
                     await consumer.keep_limit(info)
                 self._heard = asyncio.get_running_loop().time()
                 return
             self._counters.recreated_consumers += 1
-            self._log.warning("intake.consumer_recreated", consumer=consumer.name, after=self.handled)
+            self._log.warning("reader.consumer_recreated", consumer=consumer.name, after=self.handled)
             # The new consumer begins after `handled`, which must not be less than what is confirmed.
             await self._sink.settled()
         await self._begin()
@@ -629,7 +629,7 @@ class Intake:
             await consumer.delete()
         except ApiError as error:
             reason = str(error)  # no server answers for it while that one is down, though others serve the stream
-        self._log.warning("intake.consumer_away", consumer=consumer.name, reason=reason)
+        self._log.warning("reader.consumer_away", consumer=consumer.name, reason=reason)
         # Messages that the old consumer may still send must not mix with those of its successor.
         await self._listen()
         self._queue.clear()

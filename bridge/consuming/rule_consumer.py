@@ -28,7 +28,7 @@ import structlog
 from nats_bridge.bridge.client.jetstream_api import CONSUMER_IN_USE, JetStreamApi, Json
 from nats_bridge.bridge.client.settled_stream import settled_stream
 from nats_bridge.bridge.client.wire import Delivered
-from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, Gate
+from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.bridge.consuming import replay
 from nats_bridge.bridge.errors import ApiError, RuleRefusedError
 
@@ -120,7 +120,8 @@ class RuleConsumer:
     Args:
         api: the connection's API.
         plan: how to read.
-        gate: the rule's. With a lease, the durable consumer is taken without asking, and changed only while it is open.
+        fence: the rule's. With a lease, the durable consumer is taken without asking, and changed only while it is
+            open.
 
     Attributes:
         inbox: where it delivers; set before `take_over` and `create`.
@@ -128,10 +129,10 @@ class RuleConsumer:
         limit: how many messages it sends ahead of acknowledgements; None for any number.
     """
 
-    def __init__(self, api: JetStreamApi, plan: ConsumerPlan, gate: Gate = ALWAYS_OPEN) -> None:
+    def __init__(self, api: JetStreamApi, plan: ConsumerPlan, fence: WriteFence = ALWAYS_OPEN) -> None:
         self.plan = plan
-        self._gate = gate
-        self._has_lease = gate is not ALWAYS_OPEN
+        self._fence = fence
+        self._has_lease = fence is not ALWAYS_OPEN
         self._marked = False
         self._delivered_to = ""  # the inbox that the durable consumer was given last
         self.inbox = ""
@@ -173,7 +174,7 @@ class RuleConsumer:
         self._refuse_foreign(info)
         if await api.consumer_info(plan.stream, marker_name(plan.durable_name)) is not None:
             # Of a process that was killed after it had recreated the consumer.
-            await api.delete_consumer(plan.stream, marker_name(plan.durable_name), gate=self._gate)
+            await api.delete_consumer(plan.stream, marker_name(plan.durable_name), fence=self._fence)
         position = _position_of(info)
         last = int((await settled_stream(api, plan.stream, position))["state"]["last_seq"])
         if position > last:
@@ -184,7 +185,7 @@ class RuleConsumer:
                 position=position,
                 last_sequence=last,
             )
-            await api.delete_consumer(plan.stream, plan.durable_name, gate=self._gate)
+            await api.delete_consumer(plan.stream, plan.durable_name, fence=self._fence)
             return last
         return position
 
@@ -222,7 +223,7 @@ class RuleConsumer:
             return None
         if info["config"].get("ack_policy") != _ACK_POLICY[plan.position]:
             # The delivery mode changed; a consumer of the other kind takes the position.
-            await api.delete_consumer(plan.stream, plan.durable_name, gate=self._gate)
+            await api.delete_consumer(plan.stream, plan.durable_name, fence=self._fence)
             return None
         if handled is not None and plan.position == "sent" and _position_of(info) > handled:
             if self._has_lease:
@@ -231,7 +232,7 @@ class RuleConsumer:
                 return None
             raise self._in_use()  # the process that moved the position has published up to there
         try:
-            await api.create_durable(plan.stream, self._bound(info["config"]), gate=self._gate)
+            await api.create_durable(plan.stream, self._bound(info["config"]), fence=self._fence)
         except ApiError as error:
             if error.err_code != CONSUMER_IN_USE:
                 raise
@@ -261,7 +262,7 @@ class RuleConsumer:
         """Delete the durable consumer that another process reads; `create` recreates it."""
         plan = self.plan
         if plan.work_queue:
-            await self._api.delete_consumer(plan.stream, plan.durable_name, gate=self._gate)
+            await self._api.delete_consumer(plan.stream, plan.durable_name, fence=self._fence)
             return
         marker = {
             "durable_name": marker_name(plan.durable_name),
@@ -271,10 +272,10 @@ class RuleConsumer:
             "ack_policy": "explicit",
             **replay.filter_members(plan.filters),
         }
-        await self._api.delete_consumer(plan.stream, marker["durable_name"], gate=self._gate)
-        await self._api.create_durable(plan.stream, marker, gate=self._gate)
+        await self._api.delete_consumer(plan.stream, marker["durable_name"], fence=self._fence)
+        await self._api.create_durable(plan.stream, marker, fence=self._fence)
         self._marked = True
-        await self._api.delete_consumer(plan.stream, plan.durable_name, gate=self._gate)
+        await self._api.delete_consumer(plan.stream, plan.durable_name, fence=self._fence)
         _log.warning(
             "consumer.taken_over", rule=plan.rule, stream=plan.stream, consumer=plan.durable_name, after=handled
         )
@@ -312,7 +313,7 @@ class RuleConsumer:
             config["deliver_policy"] = "all"
             del config["opt_start_seq"]
         try:
-            self.name = (await self._api.create_durable(plan.stream, config, gate=self._gate))["name"]
+            self.name = (await self._api.create_durable(plan.stream, config, fence=self._fence))["name"]
         except ApiError as error:
             if error.err_code not in _NOT_UNIQUE:
                 raise
@@ -322,12 +323,12 @@ class RuleConsumer:
             ) from None
         self._delivered_to = self.inbox
         if self._marked:
-            await self._api.delete_consumer(plan.stream, marker_name(plan.durable_name), gate=self._gate)
+            await self._api.delete_consumer(plan.stream, marker_name(plan.durable_name), fence=self._fence)
             self._marked = False
 
     async def keep_limit(self, info: Json) -> None:
         """Let the durable consumer, `CONSUMER.INFO` of which is given, send ahead what its connection takes."""
-        await self._api.create_durable(self.plan.stream, self._bound(info["config"]), gate=self._gate)
+        await self._api.create_durable(self.plan.stream, self._bound(info["config"]), fence=self._fence)
 
     async def info(self, *, patience: float | None = None) -> Json | None:
         """Return `CONSUMER.INFO`; None if it does not exist; `patience` as in `JetStreamApi.request`."""
@@ -336,8 +337,8 @@ class RuleConsumer:
     async def delete(self) -> None:
         """Delete it, if there is one."""
         if self.name:
-            gate = ALWAYS_OPEN if self.plan.position == "none" else self._gate
-            await self._api.delete_consumer(self.plan.stream, self.name, gate=gate)
+            fence = ALWAYS_OPEN if self.plan.position == "none" else self._fence
+            await self._api.delete_consumer(self.plan.stream, self.name, fence=fence)
 
     def delivers_here(self, info: Json) -> bool:
         """Whether it still delivers to the inbox."""

@@ -17,7 +17,7 @@ class Wish:
 
     Attributes:
         back: from the server to the bridge.
-        after: per origin, the last sequence that was copied, where the target cannot tell.
+        after: per source, the last sequence that was copied, where the target cannot tell.
         apply: send the update.
     """
 

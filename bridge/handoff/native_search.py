@@ -33,7 +33,7 @@ class Found:
 
     Attributes:
         stored: its sequence in the target.
-        sequence: the origin's sequence that its record names.
+        sequence: the source's sequence that its record names.
     """
 
     stored: int
@@ -57,7 +57,7 @@ class Wanted:
     two_fields_only: bool = False
 
     def read(self, subject: bytes, block: bytes) -> int | None:
-        """The origin's sequence, if a stored message is such a copy."""
+        """The source's sequence, if a stored message is such a copy."""
         if b"-Source:" not in block or not (self.subjects == REST or matches(subject, self.subjects)):
             return None
         found = [first_record(block, header) for header in self.headers] if self.headers else [last_record(block)]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nats_bridge.bridge.client.connection import Link
-from nats_bridge.bridge.client.connection_pool import close_links, open_links
+from nats_bridge.bridge.client.connection import Connection
+from nats_bridge.bridge.client.connection_pool import close_connections, open_connections
 from nats_bridge.bridge.errors import ConfigError
 from nats_bridge.bridge.handoff.answer import Handoff, Wish, refused
 from nats_bridge.bridge.kinds.registry import kind_of
@@ -21,7 +21,7 @@ async def hand_over(settings: Settings, name: str, wish: Wish) -> Handoff:
         wish: how.
 
     Raises:
-        ConfigError: there is no such rule, or no such origin.
+        ConfigError: there is no such rule, or no such source.
         BridgeError: a server cannot be reached or asked, a stream does not exist, or the update was refused.
     """
     rule = next((rule for rule in settings.rules if rule.name == name), None)
@@ -31,29 +31,29 @@ async def hand_over(settings: Settings, name: str, wish: Wish) -> Handoff:
     kind = kind_of(rule)
     if (reason := kind.refuses_handoff(rule)) or kind.handoff is None:
         return refused(reason)
-    _check_origins(rule, wish)
-    links = await open_links(settings, set(rule.connections))
+    _check_sources(rule, wish)
+    connections = await open_connections(settings, set(rule.connections))
     try:
-        answer = await kind.handoff(rule, settings, links, wish)
+        answer = await kind.handoff(rule, settings, connections, wish)
         if answer.ok and wish.apply:
-            taken = await kind.take_over(rule, settings, links, answer, wish) if kind.take_over else None
-            answer = taken or await _sent(links[rule.connections[0]], answer)
+            taken = await kind.take_over(rule, settings, connections, answer, wish) if kind.take_over else None
+            answer = taken or await _sent(connections[rule.connections[0]], answer)
         return answer
     finally:
-        await close_links(links.values())
+        await close_connections(connections.values())
 
 
-async def _sent(link: Link, answer: Handoff) -> Handoff:
+async def _sent(connection: Connection, answer: Handoff) -> Handoff:
     """Send the update to the connection of the stream that it is about: the first that a rule names."""
     assert answer.update is not None
     request = f"STREAM.UPDATE.{answer.update['name']}"
-    await link.api.request(request, answer.update)
+    await connection.api.request(request, answer.update)
     return Handoff(answer.update, (*answer.steps, f"Sent: $JS.API.{request} was accepted."))
 
 
-def _check_origins(rule: Rule, wish: Wish) -> None:
-    origins = {source.name for source in rule.entries} if isinstance(rule, CopyingRule) else set()
-    for origin in wish.after:
-        if origin not in origins:
-            known = f"; its origins are {', '.join(sorted(origins))}" if origins else ""
-            raise ConfigError(f"--after {origin}=…: rule '{rule.name}' copies nothing from it{known}")
+def _check_sources(rule: Rule, wish: Wish) -> None:
+    sources = {source.name for source in rule.entries} if isinstance(rule, CopyingRule) else set()
+    for source in wish.after:
+        if source not in sources:
+            known = f"; its sources are {', '.join(sorted(sources))}" if sources else ""
+            raise ConfigError(f"--after {source}=…: rule '{rule.name}' copies nothing from it{known}")

@@ -31,10 +31,10 @@ def spellings(entry: Json) -> Iterator[Json]:
     yield plain
     rest = {name: value for name, value in plain.items() if name not in ("filter_subject", "subject_transforms")}
     written = as_transforms(plain)
-    told = [written]
+    reported = [written]
     for transforms in (_functions(written), _split(written), _split(_functions(written)), _more(written)):
-        if transforms not in told and not _overlap(transforms, written):
-            told.append(transforms)
+        if transforms not in reported and not _overlap(transforms, written):
+            reported.append(transforms)
             yield {**rest, "subject_transforms": transforms}
 
 

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.transforms.dialect import NEWEST, Dialect, dialect
 from nats_bridge.transforms.errors import StreamConfigError, UnknownDialectError
@@ -31,10 +31,10 @@ class Verdict:
     warnings: tuple[str, ...]
 
 
-def server_dialect(link: Link) -> Dialect:
+def server_dialect(connection: Connection) -> Dialect:
     """That of a connection's server; the newest one for a server that is newer than all we know."""
     try:
-        return dialect(link.server_version)
+        return dialect(connection.server_version)
     except UnknownDialectError:
         return NEWEST
 
@@ -51,33 +51,33 @@ def body_of(config: Json) -> Json:
     return body
 
 
-async def examined(link: Link, body: Json, before: Json) -> Verdict:
+async def examined(connection: Connection, body: Json, before: Json) -> Verdict:
     """What the connected server would answer to an update of one of its streams.
 
     Args:
-        link: the stream's connection.
+        connection: the stream's connection.
         body: the new configuration.
         before: the present one.
 
     Raises:
         ApiError: the server does not tell which streams there are.
     """
-    server = server_dialect(link)
-    streams, _ = await link.api.streams()
+    server = server_dialect(connection)
+    streams, _ = await connection.api.streams()
     others: dict[str, Mapping[str, object]] = {
         str(info["config"]["name"]): info["config"] for info in streams if info["config"]["name"] != body["name"]
     }
-    place = f"server {link.server_version}"
+    place = f"server {connection.server_version}"
     try:
-        accepted = examine(body, server, previous=before, origins=others)
+        accepted = examine(body, server, previous=before, sources=others)
     except StreamConfigError as error:
         return Verdict((f"{place} refuses the update: {error.description} ({error.err_code})",), ())
     try:
-        known = {(each.id, each.member) for each in examine(before, server, origins=others).warnings}
+        known = {(each.id, each.member) for each in examine(before, server, sources=others).warnings}
     except StreamConfigError:
         known = set()
-    told = [each for each in accepted.warnings if (each.id, each.member) not in known]
+    reported = [each for each in accepted.warnings if (each.id, each.member) not in known]
     return Verdict(
-        tuple(f"{place}: {each.member}: {each.sentence}" for each in told if each.id not in _HARMLESS),
-        tuple(f"{each.member}: {each.sentence}" for each in told if each.id in _HARMLESS),
+        tuple(f"{place}: {each.member}: {each.sentence}" for each in reported if each.id not in _HARMLESS),
+        tuple(f"{each.member}: {each.sentence}" for each in reported if each.id in _HARMLESS),
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from nats_bridge.bridge.client.connection import Link
+    from nats_bridge.bridge.client.connection import Connection
     from nats_bridge.bridge.consuming.rule_consumer import Durable
     from nats_bridge.bridge.handoff.answer import Handoff, Wish
     from nats_bridge.bridge.permissions.need import Need
@@ -72,12 +72,12 @@ class RuleKind:
     operation: str
     counters: Callable[[], Counters]
     meanings: Meanings
-    run: Callable[[Any, Settings, Mapping[str, Link], RuleContext], RuleRun]
+    run: Callable[[Any, Settings, Mapping[str, Connection], RuleContext], RuleRun]
     needs: Callable[[Any, Settings, Dialect, KnownStreams], Iterator[Need]]
     moves: Callable[[Any, Landscape, str], Iterator[Move]]
     refuses_handoff: Callable[[Any], str]
-    handoff: Callable[[Any, Settings, Mapping[str, Link], Wish], Awaitable[Handoff]] | None
-    take_over: Callable[[Any, Settings, Mapping[str, Link], Handoff, Wish], Awaitable[Handoff | None]] | None
+    handoff: Callable[[Any, Settings, Mapping[str, Connection], Wish], Awaitable[Handoff]] | None
+    take_over: Callable[[Any, Settings, Mapping[str, Connection], Handoff, Wish], Awaitable[Handoff | None]] | None
     durables: Callable[[Any, str], tuple[Durable, ...]]
     keeps_position: Callable[[Any], bool]
     no_history: str

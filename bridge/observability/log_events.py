@@ -1,6 +1,6 @@
 """Every event that the sidecar logs: its level, its meaning, and its fields in addition to those that its module binds.
 
-Every line has `event`, `level` and `timestamp`; a rule's lines have `rule`, and `stream` and `origin` where they are
+Every line has `event`, `level` and `timestamp`; a rule's lines have `rule`, and `stream` and `source` where they are
 about one; a connection's have `connection`. Many have `meaning`, which says what follows. A test compares this table
 with the code, and docs/logs.md with this table: `python -m nats_bridge.bridge.observability.log_events` rewrites its
 part of the page.
@@ -16,7 +16,7 @@ __all__ = ["BOUND_FIELDS", "EVENTS", "Level", "LogEvent", "as_markdown", "with_t
 
 Level: TypeAlias = Literal["info", "warning", "error"]
 
-BOUND_FIELDS: Final = frozenset({"rule", "stream", "origin", "connection", "meaning", "exc_info"})
+BOUND_FIELDS: Final = frozenset({"rule", "stream", "source", "connection", "meaning", "exc_info"})
 """Fields that any event may have."""
 
 
@@ -63,7 +63,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
         always=True,
     ),
     "reload.failed": LogEvent("error", "A fault in the program prevented the reload.", ("reason",), always=True),
-    "rule.copied_anew": LogEvent(
+    "rule.copied_again": LogEvent(
         "warning",
         "The selection of a source changed; the records in the target no longer match, so it is copied again.",
         always=True,
@@ -80,7 +80,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "connection.refused": LogEvent(
         "error", "The server refused a publication, request or subscription of ours.", ("server_says",)
     ),
-    "connection.not_let_in": LogEvent(
+    "connection.rejected": LogEvent(
         "error", "A server refused a reconnect: credentials or TLS. The sidecar keeps trying.", ("reason",)
     ),
     "connection.error": LogEvent("warning", "An error occurred on a connection.", ("error",)),
@@ -141,14 +141,14 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "leadership.ready": LogEvent(
         "info", "The bucket of the leases is readable and writable.", ("replica", "ttl"), always=True
     ),
-    "leadership.bucket_made": LogEvent("info", "The bucket of the leases was created.", ("bucket",), always=True),
+    "leadership.bucket_created": LogEvent("info", "The bucket of the leases was created.", ("bucket",), always=True),
     "leadership.few_servers": LogEvent(
         "info", "The servers of the cluster that have met are too few for the bucket.", ("bucket",), always=True
     ),
     "leadership.one_server": LogEvent(
         "warning", "The bucket was created with one replica, in a cluster.", ("bucket", "reason"), always=True
     ),
-    "leadership.bucket_gone": LogEvent(
+    "leadership.bucket_deleted": LogEvent(
         "warning", "The bucket of the leases was deleted; it is recreated.", ("bucket",)
     ),
     "leadership.bucket_missing": LogEvent("warning", "The bucket of the leases cannot be recreated.", ("reason",)),
@@ -162,7 +162,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "leadership.hands_over": LogEvent(
         "info", "With `share`, another replica leads fewer rules: this one is drained and released.", ("term",)
     ),
-    "leadership.given_back": LogEvent("info", "The lease was released.", ("term", "stored"), always=True),
+    "leadership.released": LogEvent("info", "The lease was released.", ("term", "stored"), always=True),
     "leadership.failed": LogEvent(
         "error", "A fault in the program ended the task of a lease.", ("reason",), always=True
     ),
@@ -171,7 +171,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "warning", "The stream's limits cannot be followed from outside: Nats-Last-Sequence can differ.", ("because",)
     ),
     "rule.limits_changed": LogEvent("warning", "The stream's limits were changed.", ("uncertain",)),
-    "rule.removals_not_heard": LogEvent(
+    "rule.removals_not_received": LogEvent(
         "warning", "The user may not receive advisories of deletes and purges.", ("reason",)
     ),
     "rule.not_ready": LogEvent(
@@ -210,27 +210,27 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "warning", "The streams that store the rule's messages are unknown.", ("reason",)
     ),
     # -- reading a stream
-    "intake.consumer_away": LogEvent(
+    "reader.consumer_away": LogEvent(
         "warning",
         "The server of the rule's ephemeral consumer is or was down; the consumer is recreated.",
         ("consumer", "reason"),
     ),
-    "intake.waiting": LogEvent(
+    "reader.waiting": LogEvent(
         "warning", "The server does not answer a request for a consumer or a range.", ("reason",)
     ),
-    "intake.recovered": LogEvent(
+    "reader.recovered": LogEvent(
         "info", "Messages that were missing between two deliveries were read again.", ("consumer", "messages", "upto")
     ),
-    "intake.unbound": LogEvent(
+    "reader.unbound": LogEvent(
         "warning",
         "The server considers the consumer's subscription inactive; the rule subscribes again.",
         ("consumer",),
     ),
-    "intake.consumer_recreated": LogEvent(
+    "reader.consumer_recreated": LogEvent(
         "warning", "The rule's consumer was deleted, and was recreated.", ("consumer", "after")
     ),
-    "intake.stream_recreated": LogEvent("warning", "The stream was recreated under the same name.", ("created",)),
-    "intake.stream_shorter": LogEvent(
+    "reader.stream_recreated": LogEvent("warning", "The stream was recreated under the same name.", ("created",)),
+    "reader.stream_shorter": LogEvent(
         "warning", "The server lost the end of the stream.", ("position", "last_sequence")
     ),
     "consumer.taken_over": LogEvent(
@@ -257,10 +257,10 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "copying.assumed_deleted": LogEvent(
         "warning", "Copies are missing in the target and are treated as deleted.", ("messages",)
     ),
-    "copying.origin_shorter": LogEvent(
+    "copying.source_shorter": LogEvent(
         "warning", "The server lost the end of the source.", ("position", "last_sequence")
     ),
-    "copying.origin_recreated": LogEvent("warning", "The source was recreated under the same name.", ("created",)),
+    "copying.source_recreated": LogEvent("warning", "The source was recreated under the same name.", ("created",)),
     "copying.renamed_headers": LogEvent(
         "warning", "The target does not store a counter's or schedule's headers; they have other names."
     ),

@@ -17,7 +17,7 @@ from nats_bridge.bridge.observability.log_events import EVENTS
 
 __all__ = ["StormLimit"]
 
-_ABOUT = ("event", "rule", "connection", "stream", "origin")
+_ABOUT = ("event", "rule", "connection", "stream", "source")
 """Lines that differ in one of these are not the same."""
 
 _MOST_KINDS = 10_000  # of lines, remembered

@@ -1,8 +1,8 @@
 """The metrics of a rule in addition to its counters: sizes, lag, latencies, the last progress, recent history.
 
-Theory of operation. Measures belong to the rule, not to one run of it: when a run is replaced, the next one `follow`s
-and all totals keep growing. Runs report once per batch, never per message; a momentary value (how much is in flight)
-is read when it is needed. Lag costs nothing while messages come: each reply subject holds the number of pending
+Theory of operation. RuleMetrics belong to the rule, not to one run of it: when a run is replaced, the next one
+`follow`s and all totals keep growing. Runs report once per batch, never per message; a momentary value (how much is in
+flight) is read when it is needed. Lag costs nothing while messages come: each reply subject holds the number of pending
 messages. While none comes, `bridge.consuming.lag` polls.
 
 Everything here is written by the event loop and only read elsewhere.
@@ -23,7 +23,7 @@ from nats_bridge.bridge.observability.latency import Latencies, quantile
 if TYPE_CHECKING:
     from nats_bridge.bridge.client.wire import Delivered
 
-__all__ = ["SAMPLE_INTERVAL", "Backlog", "InFlight", "Measures", "nothing_in_flight"]
+__all__ = ["SAMPLE_INTERVAL", "Backlog", "InFlight", "RuleMetrics", "nothing_in_flight"]
 
 SAMPLE_INTERVAL = 2.0
 """Seconds between two samples of the history."""
@@ -109,7 +109,7 @@ class _Interval(NamedTuple):
     end_to_end_ms: float | None
 
 
-class Measures:
+class RuleMetrics:
     """The measures of one rule.
 
     Attributes:
@@ -277,7 +277,7 @@ class Measures:
             "rate_out": _rate(since.sent, now.sent, now.at - since.at),
             "end_to_end_ms": _quantiles(recent.end_to_end, now.end_to_end),
             "publish_ms": _quantiles(recent.publish, now.publish),
-            **({"history": self._told_history()} if history else {}),
+            **({"history": self._history_document()} if history else {}),
         }
 
     def _now(self) -> _Sample:
@@ -291,7 +291,7 @@ class Measures:
             tuple(self.publish.counts),
         )
 
-    def _told_history(self) -> dict[str, Any]:
+    def _history_document(self) -> dict[str, Any]:
         intervals = list(self._history)
         return {
             "interval_s": SAMPLE_INTERVAL,

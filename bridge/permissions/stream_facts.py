@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.errors import ApiError
 from nats_bridge.bridge.settings import Settings
 
@@ -33,18 +33,18 @@ KnownStreams: TypeAlias = Mapping[tuple[str, str], StreamFacts]
 """By connection and stream name. One that is not in it is not known."""
 
 
-async def look_up(settings: Settings, links: Mapping[str, Link]) -> dict[tuple[str, str], StreamFacts]:
+async def look_up(settings: Settings, connections: Mapping[str, Connection]) -> dict[tuple[str, str], StreamFacts]:
     """Ask for every stream that a rule names; those that are not there, or may not be seen, are left out."""
     from nats_bridge.bridge.kinds.copying.target import Target
 
     known: dict[tuple[str, str], StreamFacts] = {}
     for connection, stream in sorted({named for rule in settings.rules for named in rule.streams}):
-        link = links[connection]
+        opened = connections[connection]
         try:
-            info = await link.api.stream_info(stream)
+            info = await opened.api.stream_info(stream)
         except ApiError:
             continue
-        target = Target.of(info, link.server_version)
+        target = Target.of(info, opened.server_version)
         known[connection, stream] = StreamFacts(
             tuple(info["config"].get("subjects") or ()),
             str(info["config"].get("retention", "limits")),

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from nats_bridge.bridge.client.connection import Link, open_link
+from nats_bridge.bridge.client.connection import Connection, open_connection
 from nats_bridge.bridge.client.jetstream_api import NOT_ENABLED, STREAM_NOT_FOUND, JetStreamApi, Json
 from nats_bridge.bridge.client.permission_violations import refused_publication
 from nats_bridge.bridge.client.tasks import end_tasks
@@ -15,24 +15,24 @@ from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.lag import Standpoint
 from nats_bridge.bridge.consuming.replay import Replay, filter_members
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.bridge.kinds.copying.dead_letters import Rejected, Rejections
-from nats_bridge.bridge.kinds.copying.encoder import OUR_ID, CopyLoop, Operation, message_sequence
+from nats_bridge.bridge.kinds.copying.dead_letters import DeadLetters, Rejected
+from nats_bridge.bridge.kinds.copying.encoder import OUR_ID, CopyEncoder, Operation, message_sequence
 from nats_bridge.bridge.kinds.copying.entry import CopyEntry
 from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
 from nats_bridge.bridge.kinds.copying.last_sequence_probe import last_sequence_behind
 from nats_bridge.bridge.kinds.copying.message_ids import without_earlier
-from nats_bridge.bridge.kinds.copying.pub_ack import Verdict
+from nats_bridge.bridge.kinds.copying.pub_ack import PubAck
 from nats_bridge.bridge.kinds.copying.publisher import Publisher
-from nats_bridge.bridge.kinds.copying.resume_point import Resume, of_this_origin
+from nats_bridge.bridge.kinds.copying.resume_point import Resume, of_this_source
 from nats_bridge.bridge.kinds.copying.resuming import NEWEST, compared
 from nats_bridge.bridge.kinds.copying.source import Reading
 from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, TargetTail, own_record, read_tail
 from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.bridge.kinds.copying.window import LEAST, LOOKED_AT, Window
-from nats_bridge.bridge.kinds.republish.encoder import RepublishLoop
+from nats_bridge.bridge.kinds.republish.encoder import RepublishEncoder
 from nats_bridge.bridge.observability.logs import configure_logs
 from nats_bridge.bridge.observability.printable import printable
-from nats_bridge.bridge.observability.rule_metrics import Measures
+from nats_bridge.bridge.observability.rule_metrics import RuleMetrics
 from nats_bridge.bridge.rules.loops.subject_patterns import Pattern
 from nats_bridge.bridge.settings.connect_options import connect_options
 
@@ -44,29 +44,29 @@ __all__ = [
     "OUR_ID",
     "STREAM_NOT_FOUND",
     "AckReply",
+    "Connection",
     "CopyCounters",
+    "CopyEncoder",
     "CopyEntry",
-    "CopyLoop",
+    "DeadLetters",
     "Delivered",
     "EntryPlan",
     "JetStreamApi",
     "Json",
-    "Link",
-    "Measures",
     "Operation",
     "Pattern",
+    "PubAck",
     "Publisher",
     "Reading",
     "Rejected",
-    "Rejections",
     "Replay",
-    "RepublishLoop",
+    "RepublishEncoder",
     "Resume",
+    "RuleMetrics",
     "Standpoint",
     "StoredCopy",
     "Target",
     "TargetTail",
-    "Verdict",
     "Window",
     "compared",
     "configure_logs",
@@ -75,8 +75,8 @@ __all__ = [
     "filter_members",
     "last_sequence_behind",
     "message_sequence",
-    "of_this_origin",
-    "open_link",
+    "of_this_source",
+    "open_connection",
     "own_record",
     "printable",
     "read_tail",

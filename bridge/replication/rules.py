@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nats_bridge.bridge.client.connection_pool import close_links, open_links
+from nats_bridge.bridge.client.connection_pool import close_connections, open_connections
 from nats_bridge.bridge.consuming.rule_consumer import TAKEOVER, consumer_owner, durable_name
 from nats_bridge.bridge.handoff.running import copying_consumer
 from nats_bridge.bridge.kinds.copying.filter_choice import consumer_filters
@@ -28,7 +28,7 @@ __all__ = [
     "RuleContext",
     "StreamLimits",
     "UnfinishedCopies",
-    "close_links",
+    "close_connections",
     "common_subject",
     "consumer_filters",
     "consumer_owner",
@@ -38,6 +38,6 @@ __all__ = [
     "entry_key",
     "identity_changed",
     "kind_of",
+    "open_connections",
     "open_leases",
-    "open_links",
 ]

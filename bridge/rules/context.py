@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, Gate
-from nats_bridge.bridge.observability.rule_metrics import Measures
+from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
+from nats_bridge.bridge.observability.rule_metrics import RuleMetrics
 from nats_bridge.transforms.dialect import Dialect, dialect
 
 if TYPE_CHECKING:
-    from nats_bridge.bridge.client.connection import Link
+    from nats_bridge.bridge.client.connection import Connection
     from nats_bridge.bridge.observability.telemetry.tracing import RuleTracing
 
 __all__ = ["RuleContext"]
@@ -25,23 +25,23 @@ class RuleContext:
         sidecar: the sidecar's name.
         dialect: the dialect asked for, or `native`.
         failed: called with the run when it cannot continue.
-        gate: asked before anything is written.
-        measures: the rule's metrics, which outlive a run.
+        fence: asked before anything is written.
+        metrics: the rule's metrics, which outlive a run.
         tracing: makes spans around batches; None for no spans.
     """
 
     sidecar: str
     dialect: str
     failed: Callable[[Any], None]
-    gate: Gate = ALWAYS_OPEN
-    measures: Measures = field(default_factory=Measures)
+    fence: WriteFence = ALWAYS_OPEN
+    metrics: RuleMetrics = field(default_factory=RuleMetrics)
     tracing: RuleTracing | None = None
 
-    def dialect_at(self, link: Link) -> Dialect:
+    def dialect_at(self, connection: Connection) -> Dialect:
         """The dialect that the rule asks for; `native` is that of the server on this connection."""
-        return dialect(link.server_version if self.dialect == "native" else self.dialect)
+        return dialect(connection.server_version if self.dialect == "native" else self.dialect)
 
     @property
     def has_lease(self) -> bool:
         """Whether the rule runs under a lease, and may take over what another replica left on a server."""
-        return self.gate is not ALWAYS_OPEN
+        return self.fence is not ALWAYS_OPEN

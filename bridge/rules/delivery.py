@@ -6,7 +6,7 @@ messages are counted as in doubt and not written again.
 at_least_once: a batch is kept until a PONG confirms it, then its source messages are acknowledged. After a broken
 connection everything unconfirmed is written again, in order.
 
-In both, the rule's gate is asked before every write; while it is closed, batches wait as they do for a connection.
+In both, the rule's fence is asked before every write; while it is closed, batches wait as they do for a connection.
 
 After a reconnect, `max_payload` may be lower than before: of what waited or is written again, larger messages
 are dropped and counted, or the server would close the connection again.
@@ -20,11 +20,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.client.wire import LARGE_WRITE
-from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, Gate
-from nats_bridge.bridge.observability.rule_metrics import InFlight, Measures
+from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
+from nats_bridge.bridge.observability.rule_metrics import InFlight, RuleMetrics
 
 __all__ = ["Delivery", "DeliveryCounters"]
 
@@ -60,23 +60,23 @@ class Delivery:
         counters: the rule's counters.
         acknowledge: called with the reply subject of the last source message of each confirmed batch, for
             at_least_once; None for at_most_once.
-        measures: the rule's metrics.
-        gate: checked before anything is written or acknowledged.
+        metrics: the rule's metrics.
+        fence: checked before anything is written or acknowledged.
     """
 
     def __init__(
         self,
-        target: Link,
+        target: Connection,
         counters: DeliveryCounters,
         acknowledge: Callable[[bytes], None] | None,
-        measures: Measures,
-        gate: Gate = ALWAYS_OPEN,
+        metrics: RuleMetrics,
+        fence: WriteFence = ALWAYS_OPEN,
     ) -> None:
         self._target = target
-        self._gate = gate
+        self._fence = fence
         self._counters = counters
         self._acknowledge = acknowledge
-        self._measures = measures
+        self._metrics = metrics
         self._unconfirmed: deque[_Written] = deque()
         self._unconfirmed_bytes = 0
         self._changed = asyncio.Event()
@@ -107,7 +107,7 @@ class Delivery:
         Returns:
             None, or something to await before the next batch is sent.
         """
-        if self._broken or not self._target.client.is_connected or not self._gate.is_open:
+        if self._broken or not self._target.client.is_connected or not self._fence.is_open:
             return self._send_when_possible(operations, reply, oldest_ns)
         self._write(operations, reply, oldest_ns)
         if self._target.client.unsent_bytes > _MOST_UNSENT or self._unconfirmed_bytes > _MOST_UNCONFIRMED:
@@ -172,7 +172,7 @@ class Delivery:
         pieces = operations if large or not operations else [b"".join(operations)]
         size = sum(map(len, pieces))
         for piece in pieces:
-            self._target.client.write_raw(piece, self._gate)
+            self._target.client.write_raw(piece, self._fence)
         self._counters.bytes_out += size
         keeps = self._acknowledge is not None
         now = asyncio.get_running_loop().time()
@@ -182,7 +182,7 @@ class Delivery:
         else:
             written = _Written((), 0, len(operations), b"", now, oldest_ns)
             if pieces:
-                self._measures.arrived(oldest_ns)
+                self._metrics.arrived(oldest_ns)
         self._unconfirmed.append(written)
         self._changed.set()
 
@@ -196,8 +196,8 @@ class Delivery:
         """Wait until writing is possible and allowed, and what must be written again is."""
         while True:
             await self._target.connected()
-            if not self._gate.is_open:
-                await self._gate.opened()
+            if not self._fence.is_open:
+                await self._fence.opened()
             elif self._broken:
                 self._write_again()
             else:
@@ -228,8 +228,8 @@ class Delivery:
             count, asked = len(self._unconfirmed), asyncio.get_running_loop().time()
             # A refusal comes before the PONG, which then confirms nothing: what follows is never acknowledged.
             if await self._target.flush() and not self._refused:
-                if self._acknowledge is not None and not self._gate.is_open:
-                    await self._gate.opened()
+                if self._acknowledge is not None and not self._fence.is_open:
+                    await self._fence.opened()
                 self._settle(count, asked)
             if self._acknowledge is None:
                 # All rules check at the same moments: one PING is enough for those of a connection.
@@ -237,18 +237,18 @@ class Delivery:
                 await asyncio.sleep(_IDLE_CONFIRMATION - now % _IDLE_CONFIRMATION)
 
     def _settle(self, count: int, asked: float) -> None:
-        last, now, measures = b"", asyncio.get_running_loop().time(), self._measures
+        last, now, metrics = b"", asyncio.get_running_loop().time(), self._metrics
         for _ in range(count):
             written = self._unconfirmed.popleft()
             self._unconfirmed_bytes -= written.size
             last = written.acknowledge or last
             if written.pieces:
-                measures.publish.record(now - written.at)
-                measures.arrived(written.oldest_ns)
+                metrics.publish.record(now - written.at)
+                metrics.arrived(written.oldest_ns)
         if self._acknowledge is None:
             # What is written once waits a while until the PING, which is no sign of a slow server.
-            measures.publish.record(now - asked)
-        measures.progressed()
+            metrics.publish.record(now - asked)
+        metrics.progressed()
         if last and self._acknowledge is not None:
             self.acknowledged = last
             self._acknowledge(last)
@@ -268,8 +268,8 @@ class Delivery:
             self._progress.set()  # callers that wait for it to be settled have nothing more to wait for
 
     def _reconnected(self) -> None:
-        # Where the gate is closed, the caller that waits for it writes again.
-        if self._gate.is_open or not self._unconfirmed:
+        # Where the fence is closed, the caller that waits for it writes again.
+        if self._fence.is_open or not self._unconfirmed:
             self._write_again()
         self._changed.set()
 
@@ -280,7 +280,7 @@ class Delivery:
         self._limit = self._target.client.max_payload
         for written in self._unconfirmed:
             for piece in written.pieces:
-                self._target.client.write_raw(piece, self._gate)
+                self._target.client.write_raw(piece, self._fence)
             if written.pieces:
                 self._counters.repeated_out += written.messages
         self._changed.set()

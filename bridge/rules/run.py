@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 from nats_bridge.bridge.errors import BridgeError
 
 if TYPE_CHECKING:
-    from nats_bridge.bridge.client.connection import Link
-    from nats_bridge.bridge.observability.rule_metrics import Measures
+    from nats_bridge.bridge.client.connection import Connection
+    from nats_bridge.bridge.observability.rule_metrics import RuleMetrics
     from nats_bridge.bridge.rules.context import RuleContext
     from nats_bridge.bridge.settings import Rule
 
 __all__ = ["Counters", "RuleRun", "Run", "RunState"]
 
 _GATE = "the certainty that no other replica writes for the rule"
-"""What a rule waits for while its gate is closed; see `bridge.client.write_fence`."""
+"""What a rule waits for while its fence is closed; see `bridge.client.write_fence`."""
 
 RunState: TypeAlias = Literal["starting", "waiting", "ready", "draining", "stopped", "failed"]
 """Where a run is in its life; `Run` is the only one that moves it, but for `waiting`.
@@ -62,7 +62,7 @@ class RuleRun(Protocol):
         """What it has counted."""
 
     @property
-    def measures(self) -> Measures:
+    def metrics(self) -> RuleMetrics:
         """Its other measures."""
 
     @property
@@ -70,7 +70,7 @@ class RuleRun(Protocol):
         """Whether it runs at this moment."""
 
     @property
-    def links(self) -> tuple[Link, ...]:
+    def connections(self) -> tuple[Connection, ...]:
         """The connections that it works with at this moment."""
 
     @property
@@ -150,7 +150,7 @@ class Run(ABC):
         """End a `stop` that was cancelled because it took too long; see `RuleRun`."""
         if not self._opened or self.state == "stopped":
             return
-        lost = self._in_hand()
+        lost = self._unfinished()
         try:
             await self._leave()
         except (BridgeError, OSError) as error:
@@ -191,25 +191,32 @@ class Run(ABC):
         """Before `_close`: clean up where the run may not act any more."""
         return
 
-    def _in_hand(self) -> int:
+    def _unfinished(self) -> int:
         """The messages that `abandon` loses, where no counter holds them."""
         return 0
 
     @property
-    def measures(self) -> Measures:
+    def metrics(self) -> RuleMetrics:
         """The rule's measures in addition to its counters."""
-        return self._context.measures
+        return self._context.metrics
 
     @property
     @abstractmethod
-    def links(self) -> tuple[Link, ...]:
+    def connections(self) -> tuple[Connection, ...]:
         """The connections that the rule works with; the kind's own."""
 
     @property
     def waiting_for(self) -> str | None:
         """A connection, the lease, or what the kind cannot work without; see `RuleRun`."""
-        away = next((f"connection '{link.name}'" for link in self.links if not link.client.is_connected), None)
-        if away is None and not self._context.gate.is_open:
+        away = next(
+            (
+                f"connection '{connection.name}'"
+                for connection in self.connections
+                if not connection.client.is_connected
+            ),
+            None,
+        )
+        if away is None and not self._context.fence.is_open:
             return _GATE
         return away or self._waits_for()
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.rules.context import RuleContext
 from nats_bridge.bridge.rules.loops.check import LoopCheck
@@ -25,16 +25,16 @@ class Assembly:
 
     Attributes:
         settings: the configuration.
-        links: its open connections by name.
+        connections: its open connections by name.
         loops: refuses rules that would loop.
         tracing_of: what makes a rule's spans, None for none.
     """
 
     settings: Settings
-    links: Mapping[str, Link]
+    connections: Mapping[str, Connection]
     loops: LoopCheck
     tracing_of: Callable[[Rule], RuleTracing | None] = lambda _: None
 
     def make_run(self, rule: Rule, context: RuleContext) -> RuleRun:
         """Return the run of one of the configuration's rules; it does nothing before its `check`."""
-        return kind_of(rule).run(rule, self.settings, self.links, context)
+        return kind_of(rule).run(rule, self.settings, self.connections, context)

@@ -1,8 +1,8 @@
 """The supervisor of one rule, for as long as the rule is in the configuration.
 
-Theory of operation. A run does a rule's work once, from its start to its end. A seat starts runs, one at a time:
+Theory of operation. A run does a rule's work once, from its start to its end. A supervisor starts runs, one at a time:
 when the rule's streams exist, when this sidecar leads the rule (see `bridge.rules.leadership`), and again after the
-lead was lost or the configuration changed. Counters and measures belong to the seat, so they continue over runs.
+lead was lost or the configuration changed. Counters and measures belong to the supervisor, so they continue over runs.
 
 A task starts the run and then watches the term. `stop` ends that task first, and then the run, so that
 only one of them acts on the run.
@@ -18,55 +18,55 @@ from typing import Any, Literal, TypeAlias
 import structlog
 
 from nats_bridge.bridge.client.tasks import end_tasks
-from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, Gate
+from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.bridge.consuming.missing_streams import appeared
 from nats_bridge.bridge.errors import BridgeError, StreamMissingError
-from nats_bridge.bridge.observability.rule_metrics import Measures
+from nats_bridge.bridge.observability.rule_metrics import RuleMetrics
 from nats_bridge.bridge.rules.context import RuleContext
 from nats_bridge.bridge.rules.leadership.term import Leadership, Term
 from nats_bridge.bridge.rules.run import RuleRun
 from nats_bridge.bridge.rules.runtime_config import Assembly
 from nats_bridge.bridge.settings import Rule
 
-__all__ = ["RuleSeat", "SeatState"]
+__all__ = ["RuleSupervisor", "SupervisorState"]
 
-SeatState: TypeAlias = Literal["waiting", "standby", "starting", "ready", "draining", "stopped", "failed"]
+SupervisorState: TypeAlias = Literal["waiting", "standby", "starting", "ready", "draining", "stopped", "failed"]
 """`waiting`: a stream that the rule needs does not exist; `standby`: another replica leads the rule."""
 
-_log = structlog.get_logger("bridge.seat")
+_log = structlog.get_logger("bridge.supervisor")
 
 _DRAIN = 22.0  # seconds for a rule to finish; with the rest, within Kubernetes' default grace period of 30
 _LEAVE = 3.0  # seconds for leaving what did not finish
 _PAUSES = (0.25, 0.5, 1.0, 2.0, 5.0)  # seconds before a start is retried that failed because a server was unreachable
 
 
-class RuleSeat:
+class RuleSupervisor:
     """The supervisor of one rule.
 
     Args:
         rule: the rule.
         assembly: the configuration that it belongs to.
         leadership: decides when this sidecar leads the rule.
-        failed: called with the seat when its rule cannot continue; `error` says why.
+        failed: called with the supervisor when its rule cannot continue; `error` says why.
 
     Attributes:
         rule: the rule as it is now.
         run: the present run, or the last one; None before the first one.
-        measures: the rule's metrics, over all runs.
+        metrics: the rule's metrics, over all runs.
         error: why it cannot continue, None while it can.
     """
 
     def __init__(
-        self, rule: Rule, assembly: Assembly, leadership: Leadership, failed: Callable[[RuleSeat], None]
+        self, rule: Rule, assembly: Assembly, leadership: Leadership, failed: Callable[[RuleSupervisor], None]
     ) -> None:
         self.rule = rule
         self.run: RuleRun | None = None
-        self.measures = Measures()
+        self.metrics = RuleMetrics()
         self.error: BaseException | None = None
         self._assembly = assembly
         self._leadership = leadership
         self._failed = failed
-        self._phase: SeatState = "starting"
+        self._phase: SupervisorState = "starting"
         self._prepared: RuleRun | None = None  # checked, to be started
         self._missing: StreamMissingError | None = None
         self._looks_for_loops = False
@@ -82,7 +82,7 @@ class RuleSeat:
     # -- status ------------------------------------------------------------------------------------------------------
 
     @property
-    def state(self) -> SeatState:
+    def state(self) -> SupervisorState:
         """The rule's state."""
         return self.run.state if self.run is not None and self._phase == "ready" else self._phase
 
@@ -101,7 +101,7 @@ class RuleSeat:
         """
         if not self._leadership.shared:
             return None
-        return self._term is not None and not self._term.lost.is_set() and self._term.gate.is_open
+        return self._term is not None and not self._term.lost.is_set() and self._term.fence.is_open
 
     @property
     def waiting_for(self) -> str | None:
@@ -224,7 +224,7 @@ class RuleSeat:
         self._phase = "waiting"
         await self._end_term()
         self._has_begun()
-        await appeared(self._assembly.links[self._missing.connection], self._missing.stream)
+        await appeared(self._assembly.connections[self._missing.connection], self._missing.stream)
         self._missing = None
         # A newly created stream can complete a loop.
         self._looks_for_loops = True
@@ -264,13 +264,13 @@ class RuleSeat:
     async def _start_run(self, term: Term) -> bool:
         run, self._prepared = self._prepared, None
         if run is None or self._leadership.shared:
-            run = self._new_run(term.gate)
+            run = self._new_run(term.fence)
             if not await self._checked(run):
                 return False
         if self._looks_for_loops:
             await self._assembly.loops.refuse({self.rule.name})
             self._looks_for_loops = False
-        self._seat(run)
+        self._supervisor(run)
         # A start may read a long history.
         starting, lost = asyncio.create_task(run.start()), asyncio.create_task(term.lost.wait())
         try:
@@ -295,20 +295,20 @@ class RuleSeat:
             return False
         return True
 
-    def _new_run(self, gate: Gate) -> RuleRun:
+    def _new_run(self, fence: WriteFence) -> RuleRun:
         settings = self._assembly.settings
         dialect = settings.dialect_of(self.rule)
         context = RuleContext(
             settings.name,
             dialect,
             self._run_failed,
-            gate=gate,
-            measures=self.measures,
+            fence=fence,
+            metrics=self.metrics,
             tracing=self._assembly.tracing_of(self.rule),
         )
         return self._assembly.make_run(self.rule, context)
 
-    def _seat(self, run: RuleRun) -> None:
+    def _supervisor(self, run: RuleRun) -> None:
         if self.run is not None:
             self._past.update(self.run.counters.as_dict())
         self.run = run
@@ -330,7 +330,7 @@ class RuleSeat:
         else:
             finished = await self._drain(run)
         self._at_work = False  # only here: where this was cancelled, it is done again
-        self.measures.ended()
+        self.metrics.ended()
         return finished
 
     async def _drain(self, run: RuleRun) -> bool:
@@ -380,7 +380,7 @@ class RuleSeat:
         """Handle a run that cannot continue; the code that is starting or draining it reports the failure."""
         if run is not self.run or run.error is None or self.error is not None:
             return
-        if (term := self._term) is not None and not term.gate.is_open:
+        if (term := self._term) is not None and not term.fence.is_open:
             # Paused or cut off for so long that another replica may lead, which can be what was in its way.
             self._in_doubt = asyncio.create_task(self._fail_if_still_leading(run, term))
             return
@@ -411,7 +411,7 @@ class RuleSeat:
 
 async def _is_still_led(term: Term) -> bool:
     """Wait until the lease tells whether the term continues, if it may be over."""
-    await _first_of(term.lost.wait(), term.gate.opened())
+    await _first_of(term.lost.wait(), term.fence.opened())
     return not term.lost.is_set()
 
 

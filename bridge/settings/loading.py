@@ -66,10 +66,10 @@ def loads(text: str, folder: FilePath, shown: str, environ: Mapping[str, str] | 
     settings, problems = _validated(data, environ)
     if not problems and not over.problems and settings is not None:
         return settings
-    told: list[tuple[Mark | None, str]] = [(None, line) for line in over.problems]
-    told += _told(_distinct(problems), document, over, shown)
-    lines = [one_line(line) for _, line in told]
-    quotes = tuple(quoted(text, mark) if mark else "" for mark, _ in told)
+    reported: list[tuple[Mark | None, str]] = [(None, line) for line in over.problems]
+    reported += _reported(_distinct(problems), document, over, shown)
+    lines = [one_line(line) for _, line in reported]
+    quotes = tuple(quoted(text, mark) if mark else "" for mark, _ in reported)
     raise ConfigError("\n".join(lines), problems=tuple(lines), quotes=quotes)
 
 
@@ -207,7 +207,7 @@ def _distinct(problems: list[Problem]) -> list[Problem]:
     ]
 
 
-def _told(problems: list[Problem], document: Document, over: Overlay, file: str) -> list[tuple[Mark | None, str]]:
+def _reported(problems: list[Problem], document: Document, over: Overlay, file: str) -> list[tuple[Mark | None, str]]:
     """The problems as lines, in the order of the file, with their places in it."""
     lines: list[tuple[Mark, str]] = []
     for problem in problems:

@@ -209,7 +209,7 @@ class CopyingRule(Part):
         json_schema_extra={"default": "stop"},
     )
     on_recreated: Literal["stop", "restart"] = Field(
-        default="stop", description="what to do when an origin is a new stream of the same name"
+        default="stop", description="what to do when a source is a new stream of the same name"
     )
     strict_order: Flag = Field(
         default=False,
@@ -249,7 +249,7 @@ class SourcesRule(CopyingRule):
     name: DurableName = Field(description=_NAME)
     kind: Literal["sources"] = Field(description="copy from streams into a stream")
     stream: StreamName = Field(description="the stream that receives")
-    sources: tuple[Source, ...] = Field(description="the origins, as in a stream's configuration", min_length=1)
+    sources: tuple[Source, ...] = Field(description="the sources, as in a stream's configuration", min_length=1)
 
     @property
     def target_stream(self) -> str:
@@ -268,10 +268,10 @@ class MirrorRule(CopyingRule):
     name: DurableName = Field(description=_NAME)
     kind: Literal["mirror"] = Field(description="copy one stream into another")
     stream: StreamName = Field(description="the stream that receives; an ordinary stream, not a native mirror")
-    mirror: Source = Field(description="the origin, as in a stream's configuration")
-    keep_sequence: Flag = Field(default=False, description="the copies have the origin's sequence numbers")
+    mirror: Source = Field(description="the source, as in a stream's configuration")
+    keep_sequence: Flag = Field(default=False, description="the copies have the source's sequence numbers")
     filler_subject: str | None = Field(
-        default=None, description="with keep_sequence: a subject of the stream for numbers that the origin lacks"
+        default=None, description="with keep_sequence: a subject of the stream for numbers that the source lacks"
     )
 
     @property

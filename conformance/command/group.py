@@ -243,7 +243,7 @@ def _credentials(given: dict[str, Any]) -> Credentials:
 
 def _answer_config(given: dict[str, Any], versions: tuple[str, ...]) -> int:
     from nats_bridge.conformance.command.native_servers import found_servers
-    from nats_bridge.conformance.command.stream_question import answers, read_stream, told
+    from nats_bridge.conformance.command.stream_question import answers, read_stream, reported
 
     if given["server"] and not given["versions"]:
         raise ConformanceError("--config asks servers that are started for it: give --versions V,…")
@@ -255,7 +255,7 @@ def _answer_config(given: dict[str, Any], versions: tuple[str, ...]) -> int:
     if given["as_json"]:
         click.echo(json.dumps([answer.as_json() for answer in found], indent=2))
     else:
-        click.echo(told(given["config"], found))
+        click.echo(reported(given["config"], found))
     for version, reason in servers.missing.items():
         click.echo(f"{version}: {reason}", err=True)
     return _EXIT_UNREACHABLE if servers.missing else _EXIT_GOOD
@@ -347,8 +347,8 @@ def miniatures() -> int:
     Example:
       nats-bridge conform miniatures
     """
-    from nats_bridge.conformance.miniatures import caught, told
+    from nats_bridge.conformance.miniatures import caught, reported
 
     found = asyncio.run(caught())
-    click.echo(told(found))
+    click.echo(reported(found))
     return _EXIT_GOOD if all(each.is_named for each in found) else _EXIT_NO

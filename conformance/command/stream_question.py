@@ -27,7 +27,7 @@ from nats_bridge.transforms.dialect import dialect
 from nats_bridge.transforms.errors import StreamConfigError
 from nats_bridge.transforms.stream_config import examine
 
-__all__ = ["Answer", "answers", "read_stream", "told"]
+__all__ = ["Answer", "answers", "read_stream", "reported"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ def _becomes(at: int, subject: str, observation: Observation, stream: str) -> st
     return f"{subject}: {'; '.join(parts)}"
 
 
-def told(file: Path, found: Sequence[Answer]) -> str:
+def reported(file: Path, found: Sequence[Answer]) -> str:
     """The answers as a text; versions in a row that answer alike stand together."""
     lines = [f"{file}: what {len(found)} version{'s' if len(found) != 1 else ''} make of it", ""]
     groups: list[tuple[list[str], tuple[str, ...]]] = []

@@ -51,8 +51,8 @@ async def record(plan: Plan, cases: Sequence[Case], servers: Servers, file: Path
                 subjects.append(subject)
             if not subjects:
                 # A running server that does not answer has no known version, and so no label.
-                told = (reason if plan.server else f"{name}: {reason}" for name, reason in missing.items())
-                raise SubjectError("\n".join(told))
+                reported = (reason if plan.server else f"{name}: {reason}" for name, reason in missing.items())
+                raise SubjectError("\n".join(reported))
             for name, reason in missing.items():
                 progress.say(f"{name}: missing: {reason}")
             identities = {subject.identity.label: subject.identity for subject in subjects}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from nats_bridge.conformance.catalogue.case import Json, Message, Refusal
-from nats_bridge.conformance.differential.drawing import ORIGIN, TARGET
+from nats_bridge.conformance.differential.drawing import SOURCE, TARGET
 from nats_bridge.conformance.differential.trial import Trial
 from nats_bridge.conformance.errors import SubjectError
 from nats_bridge.conformance.observation import Decision, Observation, Stored
@@ -17,7 +17,7 @@ from nats_bridge.conformance.raw_client import Collected, RawClient
 __all__ = ["Bench", "Expected", "Player"]
 
 Expected: TypeAlias = Callable[[Sequence[Stored]], int]
-"""From what the origin holds to how many copies of it the target is to be waited for."""
+"""From what the source holds to how many copies of it the target is to be waited for."""
 
 _COPIES_LIMIT = 60.0
 """Seconds until copies that have not come are taken for not coming."""
@@ -90,7 +90,7 @@ class Bench:
         acks: list[Mapping[str, Json] | None] = []
         if trial.copies and trial.messages:
             acks = await self._publish(trial.messages)
-            stored[ORIGIN] = await self._stored(ORIGIN, _kept(acks))
+            stored[SOURCE] = await self._stored(SOURCE, _kept(acks))
         decisions: list[Decision] = []
         if trial.previous is not None:
             decisions.append(await self._decide("CREATE", trial.previous))
@@ -98,7 +98,7 @@ class Bench:
             decisions.append(await self._decide("CREATE" if trial.previous is None else "UPDATE", trial.config))
             if decisions[-1].refusal is None and trial.messages and with_messages:
                 if trial.copies:
-                    stored[TARGET] = await self._stored(TARGET, expected(stored[ORIGIN]))
+                    stored[TARGET] = await self._stored(TARGET, expected(stored[SOURCE]))
                 else:
                     acks = await self._publish(trial.messages)
                     stored[TARGET] = await self._stored(TARGET, _kept(acks))

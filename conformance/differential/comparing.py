@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nats_bridge.conformance.catalogue.case import Json, Message, Refusal
-from nats_bridge.conformance.differential.drawing import ORIGIN, TARGET
+from nats_bridge.conformance.differential.drawing import SOURCE, TARGET
 from nats_bridge.conformance.differential.engine import Engine
 from nats_bridge.conformance.differential.trial import Kind, Trial
 from nats_bridge.conformance.judging import shown
@@ -68,7 +68,7 @@ def listening(trial: Trial, engine: Engine) -> tuple[bytes, ...]:
     return (*heads,) or (b"d.>",)
 
 
-def copies_expected(trial: Trial, engine: Engine, origin: Sequence[Stored]) -> int:
+def copies_expected(trial: Trial, engine: Engine, source: Sequence[Stored]) -> int:
     """How many messages the copying stream is to hold."""
     config = engine.decide(trial).config
     if config is None:
@@ -77,7 +77,7 @@ def copies_expected(trial: Trial, engine: Engine, origin: Sequence[Stored]) -> i
     return sum(
         engine.copied(entry, stored, b"", mirrors=mirrors) is not None
         for entry in engine.entries_of(config)
-        for stored in origin
+        for stored in source
     )
 
 
@@ -189,7 +189,7 @@ def _copies(trial: Trial, config: Mapping[str, Json], native: Observation, engin
             record = _record(each)
             copies.setdefault(each.sequence if mirrors else record.sequence if record else 0, []).append(each)
         key = (_text(entry), _text(config.get("subject_transform")))
-        for stored in native.stored[ORIGIN]:
+        for stored in native.stored[SOURCE]:
             seen = copies.pop(stored.sequence, [])
             record = _record(seen[0]) if seen else None
             made = engine.copied(entry, stored, record.identity if record else b"", mirrors=mirrors)

@@ -17,9 +17,9 @@ from nats_bridge.conformance.differential.drawn_transforms import (
 )
 from nats_bridge.conformance.differential.trial import ALL, Kind, Trial
 
-__all__ = ["ORIGIN", "TARGET", "draw"]
+__all__ = ["SOURCE", "TARGET", "draw"]
 
-TARGET, ORIGIN = "S", "O"
+TARGET, SOURCE = "S", "O"
 """The stream that is asked for, and the one whose messages it copies."""
 
 _WEIGHTS: Mapping[Kind, int] = {
@@ -74,7 +74,7 @@ def _own(random: Random, kind: Kind) -> Trial:
 
 
 def _copying(random: Random, kind: Kind) -> Trial:
-    """A stream with one source, now and then with two of the same origin, or a mirror."""
+    """A stream with one source, now and then with two of the same source, or a mirror."""
     count = 2 if kind is Kind.SOURCE and random.random() < 0.12 else 1
     entries, patterns = [], []
     for _ in range(count):
@@ -99,13 +99,13 @@ def _copying(random: Random, kind: Kind) -> Trial:
     messages = _messages(random, subjects)
     # Nothing odd on these: the first ones are stored in any case, the last ones are what the end is known by.
     plain = [Message(fitting_subject(random, pattern), payload=b"end") for pattern in patterns]
-    origin = {"name": ORIGIN, "subjects": ["s.>"], "storage": "memory"}
-    return Trial(kind, config, (Message(first), Message(b"s.other"), *messages, *plain), others=(origin,))
+    source = {"name": SOURCE, "subjects": ["s.>"], "storage": "memory"}
+    return Trial(kind, config, (Message(first), Message(b"s.other"), *messages, *plain), others=(source,))
 
 
 def _entry(random: Random) -> tuple[dict[str, Any], list[str]]:
     """An entry of ``sources``, or ``mirror``, and the patterns of the subjects that are worth publishing."""
-    entry: dict[str, Any] = {"name": ORIGIN}
+    entry: dict[str, Any] = {"name": SOURCE}
     if random.random() < 0.06:
         entry["opt_start_seq"] = random.choice((1, 2))
     chance = random.random()

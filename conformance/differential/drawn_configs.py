@@ -41,9 +41,9 @@ def draw_config(random: Random) -> dict[str, Any]:
     config: dict[str, Any] = {"name": "S" if random.random() < 0.97 else random.choice(_ODD_NAMES), "storage": "memory"}
     chance = random.random()
     if chance < 0.18:
-        config["mirror"] = _origin(random)
+        config["mirror"] = _source(random)
     elif chance < 0.42:
-        config["sources"] = [_origin(random) for _ in range(random.choice((1, 1, 2, 3)))]
+        config["sources"] = [_source(random) for _ in range(random.choice((1, 1, 2, 3)))]
         if random.random() < 0.4:
             config["subjects"] = ["s.>"]
     else:
@@ -94,9 +94,9 @@ def draw_update(random: Random, config: Mapping[str, Any]) -> dict[str, Any]:
         elif chance < 0.5:
             changed["subject_transform"] = _pair(random)
         elif chance < 0.6:
-            changed["sources"] = [_origin(random) for _ in range(random.choice((0, 1, 2)))]
+            changed["sources"] = [_source(random) for _ in range(random.choice((0, 1, 2)))]
         elif chance < 0.65:
-            changed["mirror"] = _origin(random)
+            changed["mirror"] = _source(random)
         elif chance < 0.72:
             changed["subjects"] = list(random.choice(_SUBJECTS))
         else:
@@ -152,31 +152,31 @@ def _republish(random: Random) -> Any:
     return pair
 
 
-def _origin(random: Random) -> Any:
+def _source(random: Random) -> Any:
     if random.random() < 0.04:
         return random.choice(_WRONG_TYPES)
-    origin: dict[str, Any] = {"name": random.choice(_NAMES)}
+    source: dict[str, Any] = {"name": random.choice(_NAMES)}
     chance = random.random()
     if chance < 0.25:
-        origin["filter_subject"] = _filter(random)
+        source["filter_subject"] = _filter(random)
     elif chance < 0.6:
-        origin["subject_transforms"] = [_origin_pair(random) for _ in range(random.choice((1, 1, 1, 2, 2, 3)))]
+        source["subject_transforms"] = [_source_pair(random) for _ in range(random.choice((1, 1, 1, 2, 2, 3)))]
     elif chance < 0.65:
-        origin |= {"filter_subject": _filter(random), "subject_transforms": [_origin_pair(random)]}
+        source |= {"filter_subject": _filter(random), "subject_transforms": [_source_pair(random)]}
     if random.random() < 0.1:
-        origin["opt_start_seq"] = random.choice((0, 1, 7, -1, "1", 2**64 - 1, 2**64, 1.5))
+        source["opt_start_seq"] = random.choice((0, 1, 7, -1, "1", 2**64 - 1, 2**64, 1.5))
     if random.random() < 0.1:
-        origin["opt_start_time"] = random.choice(_TIMES)
+        source["opt_start_time"] = random.choice(_TIMES)
     if random.random() < 0.12:
-        origin["external"] = _external(random)
+        source["external"] = _external(random)
     if random.random() < 0.04:
-        origin["consumer"] = random.choice(
+        source["consumer"] = random.choice(
             ({"name": "c", "deliver_subject": "x.c"}, {"name": "c"}, {}, {"name": "a b", "deliver_subject": "y"})
         )
-    return _with_odd_member(random, origin)
+    return _with_odd_member(random, source)
 
 
-def _origin_pair(random: Random) -> Any:
+def _source_pair(random: Random) -> Any:
     if random.random() < 0.3:
         source = random.choice(("a.*", "a.x.*", "a.>", "b.x", "", "a.*.y", "e.*"))
         return {"src": source, "dest": random.choice(("t.$1", "t.x", "", "t.>", "t.{{wildcard(1)}}"))}

@@ -40,9 +40,9 @@ class Engine:
         return self._decided(trial.previous, trial, None)
 
     def _decided(self, config: Json, trial: Trial, previous: Mapping[str, Json] | None) -> Decision:
-        origins = {each["name"]: each for each in trial.others}
+        sources = {each["name"]: each for each in trial.others}
         try:
-            return Decision(config=validate(config, self.dialect, previous=previous, origins=origins))
+            return Decision(config=validate(config, self.dialect, previous=previous, sources=sources))
         except StreamConfigError as error:
             return Decision(refusal=Refusal(error.http_code, error.err_code, error.description))
 
@@ -72,7 +72,7 @@ class Engine:
         return Message(refusal.destination, block, b"" if rule.headers_only else message.payload)
 
     def copied(self, entry: Mapping[str, Json], stored: Stored, identity: bytes, *, mirrors: bool) -> Message | None:
-        """The copy that an entry of ``sources``, or the mirror, makes of an origin's message; None: not selected."""
+        """The copy that an entry of ``sources``, or the mirror, makes of a source's message; None: not selected."""
         sourcing = self.sourcing_of(entry, mirrors=mirrors)
         message = stored.message
         destination = sourcing.destination(message.subject)

@@ -29,7 +29,7 @@ _LINE_END = "a line end in a subject breaks the connection"
 _NOWHERE_TO_LISTEN = "no client can subscribe to the resulting subject"
 _NEVER_COPIES = "filters of one source overlap, so it never copies"
 _EMPTY_FILTER = "a filter that is empty never copies"
-_NO_ORIGIN = "there is no stream of the origin's name"
+_NO_SOURCE = "there is no stream of the origin's name"
 _STALLS = "a header of the origin's message ends the copying"
 _STORE_DECIDES = "what a filter makes of a token > in a subject, or of its own token *x, depends on the store"
 _RANDOM = "random functions are judged apart"
@@ -144,7 +144,7 @@ def _copying_reasons(trial: Trial, config: Mapping[str, Json], dialect: Dialect)
     entries = Engine.entries_of(config)
     mirrors = trial.kind is Kind.MIRROR
     if any(entry["name"] not in {other.get("name") for other in trial.others} for entry in entries):
-        yield _NO_ORIGIN
+        yield _NO_SOURCE
     for entry in entries:
         if not dialect.overlapping_source_filters_work and _any_collide(_filters(entry)):
             yield _NEVER_COPIES

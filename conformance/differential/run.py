@@ -110,7 +110,7 @@ class Run:
         self._seen: set[int] = set()
         self._trials = self._repeated = self._invisible = 0
         self._found: list[tuple[int, Trial, Comparison]] = []
-        self._in_hand: set[int] = set()
+        self._unfinished: set[int] = set()
         self._ahead: deque[tuple[int, Trial, asyncio.Task[list[Comparison]]]] = deque()
         self._benches: asyncio.Queue[Player] = asyncio.Queue()
 
@@ -125,7 +125,7 @@ class Run:
         except SubjectError as error:
             if not server.died:
                 raise
-            numbers = ", ".join(map(str, sorted(self._in_hand)))
+            numbers = ", ".join(map(str, sorted(self._unfinished)))
             raise SubjectError(f"the server ended (seed {self._seed}, pending trials: {numbers}): {error}") from None
         finally:
             for client in clients:
@@ -172,10 +172,10 @@ class Run:
                 self._progress(f"{self._version}: shrinking", at, len(waiting))
                 disagreement = await self._shrunk(len(entries) + 1, number, trial, each)
                 # The same small input again adds nothing.
-                told = tuple(disagreement.entry.splitlines()[5:]) or (str(number),)
-                if told in entries:
+                reported = tuple(disagreement.entry.splitlines()[5:]) or (str(number),)
+                if reported in entries:
                     continue
-                entries.add(told)
+                entries.add(reported)
             found.append(disagreement)
         return found
 
@@ -205,12 +205,12 @@ class Run:
 
     async def _play(self, number: int, trial: Trial) -> list[Comparison]:
         bench = await self._benches.get()
-        self._in_hand.add(number)
+        self._unfinished.add(number)
         try:
             native = await self._observed(bench, trial)
         finally:
             self._benches.put_nowait(bench)
-        self._in_hand.discard(number)
+        self._unfinished.discard(number)
         return list(comparisons(trial, native, self._engine))
 
     async def _observed(self, bench: Player, trial: Trial) -> Observation:
@@ -218,7 +218,7 @@ class Run:
         return await bench.play(
             trial,
             listening(trial, engine),
-            lambda origin: copies_expected(trial, engine, origin),
+            lambda source: copies_expected(trial, engine, source),
             with_messages=engine.decide(trial).config is not None,
         )
 

@@ -34,7 +34,7 @@ class Trial:
     Attributes:
         kind: what it is about.
         config: the stream configuration that is asked for.
-        messages: published to the stream, or, where it has an origin, to the origin before.
+        messages: published to the stream, or, where it has a source, to the source before.
         others: streams that are there before.
         previous: the configuration of the stream before, where ``config`` is an update.
     """

@@ -31,8 +31,8 @@ def _refused_with(*words: str) -> Normaliser:
 def _refused_before_2_10(pair: Pair) -> Pair:
     """Settings that 2.9 does not know or check are checked as by 2.10; the error's number shows that."""
     is_old = pair.subject.version < FIRST_WITH_TRANSFORMS
-    told = any(_ERROR_NUMBER.search(text) or "a dialect before 2.10" in text for text in pair.refusals)
-    return _as_refused(pair) if is_old and told and pair.expectation.refusal is None else pair
+    reported = any(_ERROR_NUMBER.search(text) or "a dialect before 2.10" in text for text in pair.refusals)
+    return _as_refused(pair) if is_old and reported and pair.expectation.refusal is None else pair
 
 
 def _refused_update(pair: Pair) -> Pair:

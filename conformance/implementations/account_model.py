@@ -2,7 +2,7 @@
 
 Theory of operation: a message is published to subscribers and to the stream that takes its subject. The stream
 transforms, checks and stores it, and republishes it, which is a publication like any other; that is how a message goes
-from stream to stream. After every step all copying streams are brought up to their origins, in the order of their
+from stream to stream. After every step all copying streams are brought up to their sources, in the order of their
 entries, until nothing more is to be copied. Nothing here waits, and the clock is the model's own, so the same case
 gives the same bytes each time.
 """
@@ -45,8 +45,8 @@ _DEEPEST = 32
 
 _SKIPS_DUPLICATE_COPIES = Feature(since=((2, 12, 6), (2, 14, 0)))
 """Of a copy whose Nats-Msg-Id the target knows, only itself is left out; before, it and all that follows."""
-_MANY_ENTRIES_OF_ONE_ORIGIN = Feature(since=((2, 10, 0),))
-"""Before, the first entry of an origin is the only one that copies."""
+_MANY_ENTRIES_OF_ONE_SOURCE = Feature(since=((2, 10, 0),))
+"""Before, the first entry of a source is the only one that copies."""
 _MIRRORS_TAKE_DUPLICATES = Feature(since=((2, 12, 8), (2, 14, 0)))
 
 
@@ -226,29 +226,29 @@ class AccountModel:
         """What a stream copies, and whether it is a mirror of it."""
         if config.get("mirror"):
             yield config["mirror"], True
-        origins: set[str] = set()
+        sources: set[str] = set()
         for entry in config.get("sources") or ():
-            if entry["name"] not in origins or _MANY_ENTRIES_OF_ONE_ORIGIN.holds(self._dialect.version):
+            if entry["name"] not in sources or _MANY_ENTRIES_OF_ONE_SOURCE.holds(self._dialect.version):
                 yield entry, False
-            origins.add(entry["name"])
+            sources.add(entry["name"])
 
     async def _copy_new(self, name: str, stream: StreamModel, entry: Config, *, mirrors: bool) -> bool:
-        """Bring one entry up to its origin; whether there was anything new."""
-        origin = self._streams.get(entry["name"])
-        if origin is None or entry.get("external"):
+        """Bring one entry up to its source; whether there was anything new."""
+        source = self._streams.get(entry["name"])
+        if source is None or entry.get("external"):
             return False
         key = json.dumps([entry["name"], entry.get("filter_subject"), entry.get("subject_transforms")])
         if key not in stream.positions:
-            stream.positions[key] = start_of(entry, stream, origin, self._dialect, mirrors=mirrors)
+            stream.positions[key] = start_of(entry, stream, source, self._dialect, mirrors=mirrors)
         position = stream.positions[key]
-        for stored in [each for sequence, each in origin.messages.items() if sequence >= position]:
-            copy = await self._engine.copy(entry, stored, origin.identity, mirrors=mirrors)
+        for stored in [each for sequence, each in source.messages.items() if sequence >= position]:
+            copy = await self._engine.copy(entry, stored, source.identity, mirrors=mirrors)
             if copy is not None and not await self._take(name, stream, copy, stored, mirrors=mirrors):
                 break
             stream.positions[key] = stored.sequence + 1
         return stream.positions[key] != position
 
-    async def _take(self, name: str, stream: StreamModel, copy: Message, origin: Stored, *, mirrors: bool) -> bool:
+    async def _take(self, name: str, stream: StreamModel, copy: Message, source: Stored, *, mirrors: bool) -> bool:
         """Store a copy; return False if it cannot be stored: it waits, and so do all after it."""
         takes_duplicates = mirrors and _MIRRORS_TAKE_DUPLICATES.holds(self._dialect.version)
         renamed = await self._at_ingress(stream, copy)
@@ -258,7 +258,7 @@ class AccountModel:
             return False
         if known:
             return _SKIPS_DUPLICATE_COPIES.holds(self._dialect.version)
-        time_ns, sequence = (origin.time_ns, origin.sequence) if mirrors else (self._clock.now(), None)
+        time_ns, sequence = (source.time_ns, source.sequence) if mirrors else (self._clock.now(), None)
         await self._store(name, stream, renamed, time_ns, sequence, 0)
         return True
 

@@ -242,7 +242,7 @@ class BridgeSubject:
         for stage in stages:
             for name, rule in stage.running().items():
                 rules.append(stage.document(name, self.identity.dialect))
-                for account in (rule.account, rule.target, *(account for _, account in rule.origins)):
+                for account in (rule.account, rule.target, *(account for _, account in rule.sources)):
                     connection = stage.connections[account]
                     connections[connection] = int(connection[1:])
         return self._write(rules, connections) if rules else None

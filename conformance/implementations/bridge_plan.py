@@ -24,7 +24,7 @@ from nats_bridge.transforms.transform import compile_transform
 __all__ = ["DEAD_LETTERS", "FILLER", "Plan", "PlannedRule", "plan"]
 
 FILLER: Final = "nats-bridge-filler"
-"""The subject of messages that stand for sequences which the origin of a mirror does not have."""
+"""The subject of messages that stand for sequences which the source of a mirror does not have."""
 
 DEAD_LETTERS: Final = "nats-bridge-rejected"
 """Where messages go that a stream refuses."""
@@ -75,7 +75,7 @@ class PlannedRule:
         account: where the stream is.
         native: the member's value.
         more: further members of the rule.
-        origins: of a copying rule, where each of its entries is copied from: stream and account.
+        sources: of a copying rule, where each of its entries is copied from: stream and account.
         target: of a republish rule, the account that it publishes to.
         decision: which create or update of the steps it is from; None: from the set-up.
         replaced: which of them has changed it or taken it away; None: none.
@@ -86,7 +86,7 @@ class PlannedRule:
     account: int
     native: Json
     more: Mapping[str, Json]
-    origins: tuple[tuple[str, int], ...] = ()
+    sources: tuple[tuple[str, int], ...] = ()
     target: int = 0
     decision: int | None = None
     replaced: int | None = None
@@ -101,11 +101,11 @@ class PlannedRule:
             case "subject_transform":
                 made |= {"from": connections[self.account]}
             case "sources":
-                entries = zip(self.native, self.origins, strict=True)
+                entries = zip(self.native, self.sources, strict=True)
                 made["sources"] = [{**entry, "from": connections[account]} for entry, (_, account) in entries]
                 made["to"] = connections[self.account]
             case "mirror":
-                made["mirror"] = {**self.native, "from": connections[self.origins[0][1]]}
+                made["mirror"] = {**self.native, "from": connections[self.sources[0][1]]}
                 made["to"] = connections[self.account]
         return {**made, **self.more}
 
@@ -274,7 +274,7 @@ class _Draft:
             return {}
         more: dict[str, Json] = {"on_rejected": {"skip": DEAD_LETTERS}, "on_recreated": "restart"}
         expected = (self._expectation.stored or {}).get(name, ())
-        # A case that observes the sequences of a mirror's messages expects those of the origin.
+        # A case that observes the sequences of a mirror's messages expects those of the source.
         if kind == "mirror" and (config.get("republish") or any(each.sequence is not None for each in expected)):
             more |= {"keep_sequence": True, "filler_subject": FILLER}
         return more
@@ -310,7 +310,7 @@ class _Draft:
             entries = rule.native if rule.kind == "sources" else [rule.native]
             if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
                 raise CannotPlay("its sources are no list of entries")
-            found["origins"] = tuple((_text(entry, "name"), accounts.get(_text(entry, "name"), 0)) for entry in entries)
+            found["sources"] = tuple((_text(entry, "name"), accounts.get(_text(entry, "name"), 0)) for entry in entries)
         return found
 
     def subjects(self, name: str) -> tuple[str, ...]:
@@ -353,10 +353,10 @@ class _Draft:
                 yield wanted.encode()
             else:
                 name = _text(entry, "name")
-                origin = self.config_of(name)
-                yield from (subject.encode() for subject in _texts(origin.get("subjects")))
+                source = self.config_of(name)
+                yield from (subject.encode() for subject in _texts(source.get("subjects")))
                 if name not in before:
-                    yield from self._copied(origin, *before, name)
+                    yield from self._copied(source, *before, name)
 
     def _of_ingress(self, configs: Sequence[Mapping[str, Json]]) -> tuple[str, ...]:
         """The destinations', and those published subjects that no transform means."""

@@ -90,8 +90,8 @@ async def check(file: Path, *, servers: bool) -> Checked:
         await process.wait()
         raise SubjectError(f"nats-bridge check did not end within {LIMIT:g} s") from None
     except (ValueError, KeyError, TypeError):
-        told = complaint.decode("utf-8", "replace").strip()
-        raise SubjectError(f"nats-bridge check ended with {process.returncode}: {told or said!r}") from None
+        reported = complaint.decode("utf-8", "replace").strip()
+        raise SubjectError(f"nats-bridge check ended with {process.returncode}: {reported or said!r}") from None
 
 
 class Sidecar:
@@ -166,15 +166,15 @@ class Sidecar:
         assert self._http is not None
         try:
             async with self._http.get(f"http://{self._address}/status") as answer:
-                told = await answer.json()
+                reported = await answer.json()
         except aiohttp.ClientError as error:
             await self._reader
             raise self._ended() from error
-        for rule in told["rules"]:
+        for rule in reported["rules"]:
             if rule["state"] == "failed":
                 await self._reader
                 raise self._ended()
-        return {rule["name"]: rule for rule in told["rules"]}
+        return {rule["name"]: rule for rule in reported["rules"]}
 
     async def stop(self) -> None:
         """SIGTERM, and wait until it has drained.

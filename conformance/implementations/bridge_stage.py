@@ -271,7 +271,7 @@ class BridgeStage:
 
     async def _pending(self, name: str, rule: PlannedRule) -> dict[str, list[tuple[int, int]]]:
         """Of every stream that the rule reads: its consumers' last delivered sequence, and how many are to come."""
-        read = {rule.stream: rule.account} if rule.kind == "republish" else dict(rule.origins)
+        read = {rule.stream: rule.account} if rule.kind == "republish" else dict(rule.sources)
         found: dict[str, list[tuple[int, int]]] = {}
         for stream, account in read.items():
             client = self._stages[account].client

@@ -49,9 +49,9 @@ class EngineOperations(Protocol):
         """What is published for a stored message; ``last_sequence`` is that of the subject's message before it."""
 
     async def copy(self, entry: Config, message: Stored, identity: bytes, *, mirrors: bool) -> Message | None:
-        """The copy of an origin's message by an entry of ``sources``, or by ``mirror``; None: it is not selected.
+        """The copy of a source's message by an entry of ``sources``, or by ``mirror``; None: it is not selected.
 
-        ``identity`` is the origin's, which servers from 2.15 on record.
+        ``identity`` is the source's, which servers from 2.15 on record.
         """
 
 
@@ -68,7 +68,7 @@ class TransformsEngine:
     async def decide(self, config: Json, previous: Config | None, others: Mapping[str, Config]) -> Decision:
         """See `EngineOperations`."""
         try:
-            return Decision(config=validate(config, self.dialect, previous=previous, origins=others))
+            return Decision(config=validate(config, self.dialect, previous=previous, sources=others))
         except StreamConfigError as error:
             return Decision(refusal=Refusal(error.http_code, error.err_code, error.description))
 

@@ -2,7 +2,7 @@
 
 Nothing here waits for a length of time to be sure that nothing more comes. A server republishes before it answers
 the publisher, so everything arrives before a PONG after the last answer; a copying stream is waited for until it holds
-what is expected, reports no lag, and shows the same once more. Messages in the origin before the target was created are
+what is expected, reports no lag, and shows the same once more. Messages in the source before the target was created are
 in its lag; a case about a message that is *not* copied has a later one that is.
 """
 
@@ -176,7 +176,7 @@ class Stage:
             self.client.publish(moved)
             await self.client.flush()
             return None
-        if (self._is_heard(message.subject) or self._moved != HERE) and not await self._is_taken(moved.subject):
+        if (self._is_received(message.subject) or self._moved != HERE) and not await self._is_taken(moved.subject):
             # A subscriber, ours or another client's, hides that no stream answers.
             self.client.publish(moved)
             return None
@@ -200,7 +200,7 @@ class Stage:
         if self._moved != HERE and error.get("err_code") in _NO_ROOM:
             raise CannotPlay(f"the account has no room for it: {error.get('description')}", is_skip=True)
 
-    def _is_heard(self, subject: bytes) -> bool:
+    def _is_received(self, subject: bytes) -> bool:
         return any(matches(subject, pattern) for pattern in self._listening)
 
     async def _is_taken(self, subject: bytes) -> bool:
@@ -227,11 +227,11 @@ class Stage:
             answer = await self.client.api(f"STREAM.INFO.{self._moved.name(stream)}")
             if "error" in answer:
                 return
-            origins = [*(answer.get("sources") or ()), *([answer["mirror"]] if answer.get("mirror") else ())]
-            behind = [each for each in origins if each.get("lag") or each.get("active", _NEVER) == _NEVER]
+            sources = [*(answer.get("sources") or ()), *([answer["mirror"]] if answer.get("mirror") else ())]
+            behind = [each for each in sources if each.get("lag") or each.get("active", _NEVER) == _NEVER]
             state = answer["state"]
             is_there = state["messages"] >= messages and state["last_seq"] >= last_sequence
-            if is_there and not behind and (state == before or not origins):
+            if is_there and not behind and (state == before or not sources):
                 return
             before = state
             await asyncio.sleep(_LOOK)
@@ -291,6 +291,6 @@ def _has_remains(config: Mapping[str, Json], answer: Mapping[str, Json]) -> bool
 
 
 def _is_copying(case: Case) -> bool:
-    """Whether a stream of the case has an origin."""
+    """Whether a stream of the case has a source."""
     configs = [*case.streams, *(step.config for step in case.steps if isinstance(step, Create | Update))]
     return any(config.get("sources") or config.get("mirror") for config in configs)

@@ -15,23 +15,23 @@ from nats_bridge.transforms.timestamp import nanoseconds_of
 __all__ = ["start_of"]
 
 _WAITS = Feature(since=((2, 15, 0),))
-"""A start after the origin's end is waited for; before, it is the next new message, whatever its sequence."""
+"""A start after the source's end is waited for; before, it is the next new message, whatever its sequence."""
 
 
 def start_of(
-    entry: Mapping[str, Json], target: StreamModel, origin: StreamModel, dialect: Dialect, *, mirrors: bool
+    entry: Mapping[str, Json], target: StreamModel, source: StreamModel, dialect: Dialect, *, mirrors: bool
 ) -> int:
-    """Return the origin's sequence to begin with: after the records in the target, else from the entry."""
+    """Return the source's sequence to begin with: after the records in the target, else from the entry."""
     known = 0 if mirrors else _recorded(entry, target, dialect)
     if known:
         return known + 1
     if entry.get("opt_start_seq"):
         start = int(entry["opt_start_seq"])
-        return start if _WAITS.holds(dialect.version) else min(start, origin.last_sequence + 1)
+        return start if _WAITS.holds(dialect.version) else min(start, source.last_sequence + 1)
     if entry.get("opt_start_time"):
         begin = nanoseconds_of(entry["opt_start_time"])
-        later = (sequence for sequence, each in origin.messages.items() if each.time_ns >= begin)
-        return next(later, origin.last_sequence + 1)
+        later = (sequence for sequence, each in source.messages.items() if each.time_ns >= begin)
+        return next(later, source.last_sequence + 1)
     return 0
 
 

@@ -62,7 +62,7 @@ class StreamModel:
         identity: which stream of this name it is.
         messages: by sequence, in order.
         last_sequence: of the last message that was stored, whether it is still there or not.
-        positions: of the origins that it copies: the next sequence, by what makes an entry the same.
+        positions: of the sources that it copies: the next sequence, by what makes an entry the same.
     """
 
     config: Mapping[str, Any]

@@ -18,7 +18,7 @@ from nats_bridge.conformance.miniatures.headers import HEADERS
 from nats_bridge.conformance.miniatures.miniature import Miniature
 from nats_bridge.transforms.dialect import NEWEST
 
-__all__ = ["MINIATURES", "Caught", "caught", "failing", "told"]
+__all__ = ["MINIATURES", "Caught", "caught", "failing", "reported"]
 
 MINIATURES: tuple[Miniature, ...] = (*HEADERS, *FUNCTIONS, *CONFIGURATIONS, *COPIES)
 """All of them."""
@@ -67,7 +67,7 @@ async def failing(engine: EngineOperations | None, cases: Iterable[Case]) -> tup
     return tuple(found)
 
 
-def told(found: Sequence[Caught]) -> str:
+def reported(found: Sequence[Caught]) -> str:
     """For a person: every miniature, what it does wrong, and what caught it."""
     lines = []
     for each in found:

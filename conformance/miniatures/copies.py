@@ -70,16 +70,16 @@ def _record_first(copy: Message, _: Stored, mirrors: bool) -> Message:
     return replace(copy, header_block=START + record + rest)
 
 
-def _record_beside_earlier(copy: Message, origin: Stored, mirrors: bool) -> Message:
-    block = origin.message.header_block
+def _record_beside_earlier(copy: Message, source: Stored, mirrors: bool) -> Message:
+    block = source.message.header_block
     if mirrors or HEADER not in block:
         return copy
     value = _record(copy.header_block).removeprefix(HEADER + b": ").removesuffix(b"\r\n")
     return replace(copy, header_block=append(block, [(HEADER, value)]))
 
 
-def _recorded_mirror(copy: Message, origin: Stored, mirrors: bool) -> Message:
-    record = [(HEADER, b"O %d > >" % origin.sequence)]
+def _recorded_mirror(copy: Message, source: Stored, mirrors: bool) -> Message:
+    record = [(HEADER, b"O %d > >" % source.sequence)]
     return replace(copy, header_block=append(copy.header_block, record)) if mirrors else copy
 
 

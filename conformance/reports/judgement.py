@@ -80,12 +80,12 @@ class Judged:
     @property
     def gaps(self) -> tuple[str, ...]:
         """Records that must be there and are not, a sentence for each subject of test; and that nothing was played."""
-        told = Counter(record.subject for record in self.history.records)
+        reported = Counter(record.subject for record in self.history.records)
         wanted = self.history.start.get("cases")
         found = [
-            f"{label} has records of {told[label]} cases, of {wanted} that were asked for"
+            f"{label} has records of {reported[label]} cases, of {wanted} that were asked for"
             for label in self.subjects
-            if isinstance(wanted, int) and told[label] != wanted
+            if isinstance(wanted, int) and reported[label] != wanted
         ]
         if not any(cell.observation is not None for cell in self.cells.values()):
             found.append("no case was played")
@@ -119,9 +119,9 @@ class Judged:
         """Which cases were asked for, such as ``selected by adr28/headers, level must``; empty where all were."""
         patterns = [str(pattern) for pattern in self.history.start.get("selection") or ()]
         level = self.history.start.get("level", Level.OBSERVED.value)
-        told = [f"selected by {', '.join(patterns[:3])}{', …' if len(patterns) > 3 else ''}"] if patterns else []
-        told += [f"level {level}"] if level != Level.OBSERVED.value else []
-        return ", ".join(told)
+        reported = [f"selected by {', '.join(patterns[:3])}{', …' if len(patterns) > 3 else ''}"] if patterns else []
+        reported += [f"level {level}"] if level != Level.OBSERVED.value else []
+        return ", ".join(reported)
 
     def objections(self) -> list[str]:
         """Why the run is not complete, a sentence each; none, where it is."""
@@ -158,11 +158,11 @@ def judged(history: History, cases: Sequence[Case]) -> Judged:
             unknown[record.case] = None
         else:
             cells[record.case, record.subject] = _cell(case, history.subjects[record.subject], record)
-    told = {case_id for case_id, _ in cells}
+    reported = {case_id for case_id, _ in cells}
     return Judged(
         history=history,
         subjects=history.subjects,
-        cases=_ordered([case for case in cases if case.id in told]),
+        cases=_ordered([case for case in cases if case.id in reported]),
         cells=cells,
         unknown=tuple(unknown),
         missing=dict(history.start.get("missing") or {}),

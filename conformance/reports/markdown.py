@@ -24,14 +24,14 @@ def markdown(judged: Judged, divergences: str = "") -> str:
         [
             *_head(judged),
             *_failures(judged),
-            *_told(judged, Outcome.DIFFERENCE, "Known differences of versions"),
-            *_told(
+            *_reported(judged, Outcome.DIFFERENCE, "Known differences of versions"),
+            *_reported(
                 judged,
                 Outcome.DIVERGENCE,
                 "Known divergences",
                 f"Their ids are explained in {explained}.",
             ),
-            *_told(judged, Outcome.SKIPPED, "Skipped"),
+            *_reported(judged, Outcome.SKIPPED, "Skipped"),
             *_matrix(judged),
         ]
     )
@@ -43,14 +43,14 @@ def _head(judged: Judged) -> Iterator[str]:
     for objection in judged.objections():
         yield f"> **Partial.** {plain(objection)}\n\n"
     start = judged.history.start
-    told = [plain(judged.choice)] if judged.choice else []
-    told += [f"suite {start['suite']}"] if start.get("suite") else []
-    told += [f"running server {code(str(start['server']))}"] if start.get("server") else []
-    told += [str(start["time"])] if start.get("time") else []
-    told += [f"seed {start['seed']}"] if start.get("seed") is not None else []
-    told += [f"catalogue {code(str(start['catalogue'])[:12])}"] if start.get("catalogue") else []
+    reported = [plain(judged.choice)] if judged.choice else []
+    reported += [f"suite {start['suite']}"] if start.get("suite") else []
+    reported += [f"running server {code(str(start['server']))}"] if start.get("server") else []
+    reported += [str(start["time"])] if start.get("time") else []
+    reported += [f"seed {start['seed']}"] if start.get("seed") is not None else []
+    reported += [f"catalogue {code(str(start['catalogue'])[:12])}"] if start.get("catalogue") else []
     number = len(judged.cases)
-    yield ", ".join([f"{number} case{'s' if number != 1 else ''}", *told]) + ".\n\n"
+    yield ", ".join([f"{number} case{'s' if number != 1 else ''}", *reported]) + ".\n\n"
     yield row("Subject of test", *(f"{sign.sign} {sign.word}" for sign in SIGNS.values()))
     yield row("---", *("---:" for _ in SIGNS))
     for label in judged.subjects:
@@ -82,7 +82,7 @@ def _failure(judged: Judged, case: Case, label: str, cell: Cell) -> Iterator[str
     yield f"```sh\n{reproduction(case.id, judged.subjects[label], start.get('seed'), start.get('server'))}\n```\n"
 
 
-def _told(judged: Judged, outcome: Outcome, heading: str, note: str = "") -> Iterator[str]:
+def _reported(judged: Judged, outcome: Outcome, heading: str, note: str = "") -> Iterator[str]:
     """The cases with this outcome and its reason, with the subjects of test for which it is the same."""
     found: dict[tuple[str, str], list[str]] = {}
     titles = {case.id: case.title for case in judged.cases}

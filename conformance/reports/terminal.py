@@ -72,7 +72,7 @@ def _subjects(judged: Judged, width: int, paint: _Paint) -> Iterator[str]:
     columns = {outcome: max(len(word), 4) + 2 for outcome, word in met.items()}
     if name + sum(columns.values()) > width:
         for label in judged.subjects:
-            yield f"{label}: {_told(judged.counts(label))}"
+            yield f"{label}: {_reported(judged.counts(label))}"
         return
     yield paint(" " * name + "".join(f"{word:>{columns[outcome]}}" for outcome, word in met.items()), "2")
     for label in judged.subjects:
@@ -84,7 +84,7 @@ def _subjects(judged: Judged, width: int, paint: _Paint) -> Iterator[str]:
         yield f"{label:<{name}}" + "".join(cells)
 
 
-def _told(counts: Mapping[str, int]) -> str:
+def _reported(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{counts[outcome]} {sign.word}" for outcome, sign in SIGNS.items() if counts[outcome])
 
 
@@ -204,7 +204,7 @@ def _result(judged: Judged, width: int, paint: _Paint) -> Iterator[str]:
     cases, subjects = len(judged.cases), len(judged.subjects)
     about = (
         f"{cases} case{'s' if cases != 1 else ''}, {subjects} subject{'s' if subjects != 1 else ''} of test:"
-        f" {_told(judged.counts())}"
+        f" {_reported(judged.counts())}"
     )
     if server := judged.history.start.get("server"):
         about += f"; the running server {_harmless(str(server))}"

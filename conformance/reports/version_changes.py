@@ -113,8 +113,8 @@ def _changed(case: Case, old: Cell, new: Cell, before: Version, after: Version) 
     ended, begun = case.difference(before), case.difference(after)
     ends = () if ended is None else tuple(each for each in ended.range.until if before < each <= after)
     begins = () if begun is None else tuple(each for each in begun.range.since if before < each <= after)
-    told = ended if ended is not None and (ends or begun is None) else begun
-    return _Changed(case, found, told.reason if told else "", ", ".join(map(_text, ends or begins)))
+    reported = ended if ended is not None and (ends or begun is None) else begun
+    return _Changed(case, found, reported.reason if reported else "", ", ".join(map(_text, ends or begins)))
 
 
 def _text(version: Version) -> str:

@@ -139,7 +139,7 @@ class Account:
 
         async def heard() -> bool | None:
             info = await self.info(name)
-            origins = [*(info.get("sources") or ()), *([info["mirror"]] if info.get("mirror") else ())]
-            return all(not each.get("lag") and each.get("active", -1) != -1 for each in origins) or None
+            sources = [*(info.get("sources") or ()), *([info["mirror"]] if info.get("mirror") else ())]
+            return all(not each.get("lag") and each.get("active", -1) != -1 for each in sources) or None
 
         await first_that(heard, f"the origins of stream {name!r}")

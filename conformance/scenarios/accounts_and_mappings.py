@@ -183,15 +183,15 @@ async def republish_through_an_export(laboratory: Laboratory) -> Mapping[str, An
 async def source_of_another_account(laboratory: Laboratory) -> Mapping[str, Any]:
     """An external source: the record names the stream together with a hash of the API prefix."""
     server = await laboratory.server(_EXTERNAL)
-    origin, target = await laboratory.connect(server, _user("a")), await laboratory.connect(server, _user("b"))
-    await origin.create("O", subjects=["in.*"])
-    await origin.publish_all("in.a", ["1"])
+    source, target = await laboratory.connect(server, _user("a")), await laboratory.connect(server, _user("b"))
+    await source.create("O", subjects=["in.*"])
+    await source.publish_all("in.a", ["1"])
     external = {"api": "JSA.API", "deliver": "deliver.b"}
     await target.create("T", sources=[{"name": "O", "external": external}])
     (first,) = await target.holding("T", 1)
-    origin = await laboratory.restart(server, credentials=_user("a"))
+    source = await laboratory.restart(server, credentials=_user("a"))
     target = await laboratory.connect(server, _user("b"))
-    await origin.publish_all("in.a", ["2"])
+    await source.publish_all("in.a", ["2"])
     return {
         "record": record_of(first.message),
         "stored_behind_a_restart": payloads_of(await target.holding("T", 2)),

@@ -30,16 +30,16 @@ async def audit_of_deletes_and_purges(laboratory: Laboratory) -> Mapping[str, An
     await account.request("STREAM.PURGE.S", {"filter": "in.a", "keep": 1})
     await account.request("STREAM.DELETE.S")
 
-    def told(verb: str) -> list[dict[str, Any]]:
+    def reported(verb: str) -> list[dict[str, Any]]:
         return [each for each in _bodies(heard) if each["subject"] == f"$JS.API.STREAM.{verb}.S"]
 
-    await until(lambda: all(map(told, ("CREATE", "DELETE", "PURGE", "MSG.DELETE"))), "the audit of the requests")
+    await until(lambda: all(map(reported, ("CREATE", "DELETE", "PURGE", "MSG.DELETE"))), "the audit of the requests")
     return {
         "requests": sorted(each["subject"].removeprefix("$JS.API.") for each in _bodies(heard)),
-        "delete_names_the_sequence": json.loads(told("MSG.DELETE")[0]["request"]),
-        "purge_names_the_filter": json.loads(told("PURGE")[0]["request"]),
-        "purge_tells_how_many": json.loads(told("PURGE")[0]["response"])["purged"],
-        "client_has_an_id": "id" in told("PURGE")[0]["client"],
+        "delete_names_the_sequence": json.loads(reported("MSG.DELETE")[0]["request"]),
+        "purge_names_the_filter": json.loads(reported("PURGE")[0]["request"]),
+        "purge_tells_how_many": json.loads(reported("PURGE")[0]["response"])["purged"],
+        "client_has_an_id": "id" in reported("PURGE")[0]["client"],
     }
 
 

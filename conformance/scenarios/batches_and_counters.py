@@ -117,8 +117,8 @@ async def fast_batch_is_republished(laboratory: Laboratory) -> Mapping[str, Any]
     stored = await account.holding("S", 3)
 
     async def committed() -> dict[str, Any] | None:
-        told = [json.loads(each.message.payload) for each in answers.deliveries]
-        return next((each for each in told if "stream" in each), None)
+        reported = [json.loads(each.message.payload) for each in answers.deliveries]
+        return next((each for each in reported if "stream" in each), None)
 
     answer = await first_that(committed, "the answer to the commit")
     return {

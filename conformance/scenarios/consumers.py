@@ -35,12 +35,12 @@ async def paused_consumer(laboratory: Laboratory) -> Mapping[str, Any]:
     # Up to 2.15.1 a resumed consumer looks at the stream when the next message is stored.
     await account.publish_all("in.a", ["3"])
     delivered = await arrived(work, 3)
-    told = await arrived(advisories, 2)
+    reported = await arrived(advisories, 2)
     return {
         "paused": paused["paused"],
         "pending_while_paused": pending,
         "delivered": payloads_of([each.message for each in delivered]),
-        "advisories": [json.loads(each.message.payload)["paused"] for each in told],
+        "advisories": [json.loads(each.message.payload)["paused"] for each in reported],
     }
 
 

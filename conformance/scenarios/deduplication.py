@@ -44,7 +44,7 @@ async def duplicate_within_and_behind_the_window(laboratory: Laboratory) -> Mapp
 
 
 async def _repeated_id(laboratory: Laboratory, **target: Any) -> Mapping[str, Any]:
-    """An origin whose duplicate window has passed holds the same id twice, and a later message."""
+    """A source whose duplicate window has passed holds the same id twice, and a later message."""
     server = await laboratory.server()
     account = await laboratory.connect(server)
     await _origin_with_a_repeated_id(account)
@@ -70,7 +70,7 @@ async def _origin_with_a_repeated_id(account: Account) -> None:
 
 @scenario
 async def repeated_id_in_a_source(laboratory: Laboratory) -> Mapping[str, Any]:
-    """The target has a window of its own, in which the origin's repeated id is a duplicate."""
+    """The target has a window of its own, in which the source's repeated id is a duplicate."""
     return await _repeated_id(laboratory, sources=[{"name": "O"}], duplicate_window=3600 * _SECOND)
 
 
@@ -82,7 +82,7 @@ async def repeated_id_in_a_source_by_default(laboratory: Laboratory) -> Mapping[
 
 @scenario
 async def repeated_id_in_a_mirror(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A mirror with a window of its own, of an origin that holds the same id twice."""
+    """A mirror with a window of its own, of a source that holds the same id twice."""
     return await _repeated_id(laboratory, mirror={"name": "O"}, duplicate_window=3600 * _SECOND)
 
 
@@ -101,7 +101,7 @@ async def stall_ends_with_the_window(laboratory: Laboratory) -> Mapping[str, Any
 
 @scenario
 async def same_id_from_two_origins(laboratory: Laboratory) -> Mapping[str, Any]:
-    """Two origins with the same id in one target: the second one is a duplicate there."""
+    """Two sources with the same id in one target: the second one is a duplicate there."""
     server = await laboratory.server()
     account = await laboratory.connect(server)
     requests = await account.hear("$JS.API.CONSUMER.CREATE.>")

@@ -145,7 +145,7 @@ def _numbers(state: Mapping[str, Any]) -> dict[str, Any]:
 
 @scenario
 async def delete_in_the_origin_of_a_mirror(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A message that is deleted in the origin stays in a mirror and in a sourcing stream."""
+    """A message that is deleted in the source stays in a mirror and in a sourcing stream."""
     server = await laboratory.server()
     account = await laboratory.connect(server)
     await account.create("O", subjects=["in.*"])

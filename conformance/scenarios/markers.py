@@ -35,7 +35,7 @@ async def _marker(account: Account, stream: str) -> Stored:
 
 @scenario
 async def ttl_of_a_copy(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A message whose TTL has passed in the origin: what copies of it do in streams that allow TTLs or do not."""
+    """A message whose TTL has passed in the source: what copies of it do in streams that allow TTLs or do not."""
     account = await laboratory.connect(await laboratory.server())
     await account.create("O", subjects=["in.*"], allow_msg_ttl=True)
     await account.create("ALLOWS", mirror={"name": "O"}, allow_msg_ttl=True)

@@ -15,7 +15,7 @@ _FIELDS_WITH_IDENTITY = 6
 
 
 async def _identities(account: Account, stream: str, count: int) -> list[str | None]:
-    """The origins' identities in the messages of a stream; None where they have none."""
+    """The sources' identities in the messages of a stream; None where they have none."""
     stored = messages_of(await account.holding(stream, count))
     records = [header_of(each, "Nats-Stream-Source") or "" for each in stored]
     fields = [record.split(" ") for record in records]

@@ -190,7 +190,7 @@ async def start_sequence_is_forgotten_after_restart(laboratory: Laboratory) -> M
 
 @scenario
 async def mirror_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A filtered mirror keeps the origin's numbers, its gaps included, and resumes after a restart."""
+    """A filtered mirror keeps the source's numbers, its gaps included, and resumes after a restart."""
     server = await laboratory.server()
     account = await laboratory.connect(server)
     await account.create("O", subjects=["in.*"])

@@ -24,18 +24,18 @@ _ROUNDS = 2
 """How often the same start has to be requested again until copying counts as stalled."""
 
 
-def starts_asked_for(requests: Collected, origin: str) -> list[int]:
-    """The sequences from which copies of an origin were asked for, in order; 0: from wherever there is something."""
+def starts_asked_for(requests: Collected, source: str) -> list[int]:
+    """The sequences from which copies of a source were asked for, in order; 0: from wherever there is something."""
     found = []
     for each in requests.messages:
         request = json.loads(each.payload)
-        if request["stream_name"] == origin:
+        if request["stream_name"] == source:
             found.append(request["config"].get("opt_start_seq", 0))
     return found
 
 
-async def copied_or_stalled(account: Account, target: str, last: str, requests: Collected, origin: str) -> bool:
-    """Wait until a stream's last message has this payload, or its origin was asked again and again for the same one.
+async def copied_or_stalled(account: Account, target: str, last: str, requests: Collected, source: str) -> bool:
+    """Wait until a stream's last message has this payload, or its source was asked again and again for the same one.
 
     Returns whether it stalled.
     """
@@ -43,7 +43,7 @@ async def copied_or_stalled(account: Account, target: str, last: str, requests: 
     async def either() -> bool | None:
         if await account.ends_with(target, last):
             return False
-        starts = starts_asked_for(requests, origin)
+        starts = starts_asked_for(requests, source)
         again = sum(start == starts[-1] for start in starts[1:]) if starts else 0
         return True if again >= _ROUNDS else None
 
@@ -53,7 +53,7 @@ async def copied_or_stalled(account: Account, target: str, last: str, requests: 
 async def _copy(
     laboratory: Laboratory, second: Sequence[str], target: Mapping[str, Json], *, has_first: bool = True
 ) -> dict[str, Any]:
-    """Three messages, the second with these headers, in an origin that a target copies."""
+    """Three messages, the second with these headers, in a source that a target copies."""
     server = await laboratory.server()
     account = await laboratory.connect(server)
     await account.create("O", subjects=["in.*"], allow_rollup_hdrs=True)
@@ -65,7 +65,7 @@ async def _copy(
 
 
 async def _copied(account: Account, target: Mapping[str, Json]) -> dict[str, Any]:
-    """How three messages of the origin are copied: what the target holds in the end, or when it stalls."""
+    """How three messages of the source are copied: what the target holds in the end, or when it stalls."""
     requests = await account.hear("$JS.API.CONSUMER.CREATE.>")
     await account.create("T", **target)
     stalled = await copied_or_stalled(account, "T", "3", requests, "O")
@@ -141,7 +141,7 @@ async def _copy_of_status(laboratory: Laboratory, target: Mapping[str, Json]) ->
 
 @scenario
 async def partly_overlapping_filters(laboratory: Laboratory) -> Mapping[str, Any]:
-    """Two filters of one source that overlap in part: accepted, and then the origin refuses to serve them."""
+    """Two filters of one source that overlap in part: accepted, and then the source refuses to serve them."""
     server = await laboratory.server()
     account = await laboratory.connect(server)
     await account.create("O", subjects=["in.>"])

@@ -47,7 +47,7 @@ def header_of(message: Message, name: str) -> str | None:
 
 
 def record_of(message: Message) -> str | None:
-    """``Nats-Stream-Source``, with ``<identity>`` in place of the origin's identity, which is random."""
+    """``Nats-Stream-Source``, with ``<identity>`` in place of the source's identity, which is random."""
     record = header_of(message, "Nats-Stream-Source")
     fields = record.split(" ") if record else []
     if len(fields) == _IDENTITY_FIELDS:

@@ -71,25 +71,25 @@ async def reply_of_the_publisher(laboratory: Laboratory) -> Mapping[str, Any]:
 
 @scenario
 async def time_of_a_mirror_and_of_a_source(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A mirror keeps the origin's time; a source stamps the time of arrival."""
+    """A mirror keeps the source's time; a source stamps the time of arrival."""
     server = await laboratory.server()
     account = await laboratory.connect(server)
     await account.create("O", subjects=["in.*"])
     await account.publish("in.a", "1")
-    (origin,) = await account.stored("O")
+    (source,) = await account.stored("O")
     await account.create("M", mirror={"name": "O"})
     await account.create("T", sources=[{"name": "O"}])
     (mirrored,) = await account.holding("M", 1)
     (sourced,) = await account.holding("T", 1)
     return {
-        "mirror_has_the_time_of_the_origin": mirrored.time_ns == origin.time_ns,
-        "source_has_a_later_time": sourced.time_ns > origin.time_ns,
+        "mirror_has_the_time_of_the_origin": mirrored.time_ns == source.time_ns,
+        "source_has_a_later_time": sourced.time_ns > source.time_ns,
     }
 
 
 @scenario
 async def start_sequence_beyond_the_end(laboratory: Laboratory) -> Mapping[str, Any]:
-    """``opt_start_seq`` 6 of an origin that has 3: what comes next, or nothing before 6?"""
+    """``opt_start_seq`` 6 of a source that has 3: what comes next, or nothing before 6?"""
     server = await laboratory.server()
     account = await laboratory.connect(server)
     await account.create("O", subjects=["in.*"])

@@ -114,7 +114,7 @@ async def transforms_added_behind_an_upgrade(laboratory: Laboratory) -> Mapping[
 
 
 async def _handed_over(laboratory: Laboratory, record: str | None, **source: Any) -> list[str]:
-    """A bridge publishes two of three messages on 2.9; the newer server copies the origin itself."""
+    """A bridge publishes two of three messages on 2.9; the newer server copies the source itself."""
     server, account = await _with_three_messages(laboratory)
     for number in (1, 2):
         headers = [f"Nats-Stream-Source: {record.format(number)}"] if record else []
@@ -180,7 +180,7 @@ async def handoff_of_odd_targets(laboratory: Laboratory) -> Mapping[str, Any]:
 
 
 async def _with_three_messages(laboratory: Laboratory) -> tuple[NativeServer, Account]:
-    """A server 2.9.10 with an origin, and a target that a bridge writes into."""
+    """A server 2.9.10 with a source, and a target that a bridge writes into."""
     server = await laboratory.server(version=_OLDEST)
     account = await laboratory.connect(server)
     await account.create("O", subjects=["in.*"])
@@ -190,7 +190,7 @@ async def _with_three_messages(laboratory: Laboratory) -> tuple[NativeServer, Ac
 
 
 async def _taken_over(laboratory: Laboratory, server: NativeServer) -> list[str]:
-    """What the target holds when the newer server has copied the origin itself."""
+    """What the target holds when the newer server has copied the source itself."""
     account = await laboratory.replace(server)
     await account.update("T", sources=[{"name": "O", "subject_transforms": [_TRANSFORM]}])
     await account.publish_all("in.a", ["end"])

@@ -41,10 +41,10 @@ def _with_parts(name: str, command: click.Command) -> Iterator[tuple[str, click.
 
 def page() -> str:
     """The page's text."""
-    return "\n".join([_HEAD, *(_told(name, command) for name, command in commands())])
+    return "\n".join([_HEAD, *(_reported(name, command) for name, command in commands())])
 
 
-def _told(name: str, command: click.Command) -> str:
+def _reported(name: str, command: click.Command) -> str:
     context = click.Context(command, info_name=name)
     parts = [f"## {name}\n", fenced("text", " ".join((name, *command.collect_usage_pieces(context))))]
     for paragraph in (command.help or "").strip().split("\n\n"):

@@ -149,9 +149,9 @@ def page() -> str:
     parts = [_HEAD]
     for section in _SECTIONS:
         model = models[section.model]
-        told = model.get("description", "")
+        reported = model.get("description", "")
         parts.append(f"## {section.heading}\n")
-        parts.append(f"{told} {section.more}".strip() + "\n")
+        parts.append(f"{reported} {section.more}".strip() + "\n")
         parts.append(table(("key", "meaning", "type", "default"), _rows(model, models)))
         if section.example:
             parts.append(fenced("yaml", section.example))

@@ -42,7 +42,7 @@ def page() -> str:
         kind = kind_named(names[0])
         parts.append(f"## {', '.join(names)}\n")
         attributes = _attributes(type(kind.counters()))
-        rows = ((code(name), told, _metric(name, kind.meanings)) for name, told in attributes.items())
+        rows = ((code(name), reported, _metric(name, kind.meanings)) for name, reported in attributes.items())
         parts.append(table(("counter", "what is counted", "metric"), rows))
     return "\n".join(parts)
 

@@ -1,4 +1,4 @@
-"""Copies made of columns: what `CopyLoop` makes of messages, made of the rows of a history all at once.
+"""Copies made of columns: what `CopyEncoder` makes of messages, made of the rows of a history all at once.
 
 Only of ordinary rows: those whose outcome depends on nothing but their subject, sequence, time and size. A
 piece with any other row goes through the loop, message by message.
@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nats_bridge.bridge.replication import OUR_ID, CopyLoop
+from nats_bridge.bridge.replication import OUR_ID, CopyEncoder
 from nats_bridge.pipeline.backfill.rows import Piece
 from nats_bridge.pipeline.sink.row_bundle import RowBundle, as_text, constant, joined
 from nats_bridge.transforms import header_block
@@ -22,7 +22,7 @@ _EMPTY: Final = constant(b"")
 _START: Final = constant(header_block.START)
 
 
-def copies_of(piece: Piece, loop: CopyLoop) -> RowBundle | None:
+def copies_of(piece: Piece, loop: CopyEncoder) -> RowBundle | None:
     """The copies of a piece, named by their sequences; those of rows that are not selected are left out.
 
     Returns:

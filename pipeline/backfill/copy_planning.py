@@ -14,9 +14,9 @@ from typing import TypeAlias
 from nats_bridge.bridge.errors import RuleRefusedError
 from nats_bridge.bridge.replication import (
     NEWEST,
+    Connection,
     EntryPlan,
     Json,
-    Link,
     Replay,
     Target,
     last_sequence_behind,
@@ -48,7 +48,7 @@ CopyRule: TypeAlias = SourcesRule | MirrorRule | KvSourcesRule
 
 
 async def entry_plans(
-    rule: CopyRule, settings: Settings, links: Mapping[str, Link], request: Request
+    rule: CopyRule, settings: Settings, connections: Mapping[str, Connection], request: Request
 ) -> list[EntryPlan]:
     """The entries that are meant, checked as a start of the sidecar checks them.
 
@@ -57,7 +57,7 @@ async def entry_plans(
         BridgeError: what must not run, a stream that is not there, a server that cannot be asked.
     """
     dialect = settings.dialect_of(rule)
-    run = CopyRun(rule, links, _never, RuleContext(settings.name, dialect, lambda _: None))
+    run = CopyRun(rule, connections, _never, RuleContext(settings.name, dialect, lambda _: None))
     names = [name_of(rule, entry) for entry in rule.entries]
     for wanted in request.sources:
         if wanted not in names:
@@ -74,8 +74,8 @@ async def entry_plans(
             raise RuleRefusedError(
                 f"rule '{rule.name}': a backfill acknowledges nothing: let the sidecar copy '{plan.source.name}'"
             )
-        origin = links[plan.source.connection]
-        await refuse_at_work(origin, plan.source.name, plan.owner, rule.name)
+        source_connection = connections[plan.source.connection]
+        await refuse_at_work(source_connection, plan.source.name, plan.owner, rule.name)
     return chosen
 
 
@@ -85,7 +85,7 @@ def name_of(rule: CopyRule, entry: Source) -> str:
 
 
 async def entry_backfill(
-    plan: EntryPlan, rule: CopyRule, settings: Settings, links: Mapping[str, Link], request: Request
+    plan: EntryPlan, rule: CopyRule, settings: Settings, connections: Mapping[str, Connection], request: Request
 ) -> Planned:
     """Find out what one entry's target lacks.
 
@@ -93,43 +93,43 @@ async def entry_backfill(
         plan: the entry.
         rule: its rule.
         settings: the configuration.
-        links: the open connections by name.
+        connections: the open connections by name.
         request: what is wanted of it.
 
     Raises:
         OptionError: the range does not fit to what the target holds.
-        BridgeError: a server cannot be asked; the origin is a new stream and the rule is to stop then.
+        BridgeError: a server cannot be asked; the source is a new stream and the rule is to stop then.
     """
-    origin, target = links[plan.source.connection], links[rule.target_connection]
-    origin_info = await origin.api.stream_info(plan.source.name)
+    source_connection, target = connections[plan.source.connection], connections[rule.target_connection]
+    source_info = await source_connection.api.stream_info(plan.source.name)
     target_info = await target.api.stream_info(plan.stream)
-    created = str(origin_info["created"])
+    created = str(source_info["created"])
     key = entry_key(plan.sourcing, created)
     stream = Target.of(target_info, target.server_version)
-    unfinished = UnfinishedCopies(origin.api, plan.source.name, key, plan.stream, stream.created)
-    subjects = await consumer_filters(origin.api, origin_info, plan.filters)
+    unfinished = UnfinishedCopies(source_connection.api, plan.source.name, key, plan.stream, stream.created)
+    subjects = await consumer_filters(source_connection.api, source_info, plan.filters)
     if request.dry_run:
         target_last = int(target_info["state"]["last_seq"])
     else:
         target_last = await last_sequence_behind(target, plan.stream, plan.probe)
     parallel = request.parallel > 1 and request.publishes
     if parallel:
-        await _check_parallel(plan, (origin, target), origin_info, (key, stream), target_info, target_last)
+        await _check_parallel(plan, (source_connection, target), source_info, (key, stream), target_info, target_last)
     if parallel or request.to_parquet is not None:
-        first = request.first or await _begin(plan, origin)
+        first = request.first or await _begin(plan, source_connection)
     else:
         if not plan.keep_sequence:  # which tells the position otherwise
             await unfinished.refuse(plan.rule)
-        looked = (origin, target), (origin_info, target_info), (key, stream)
+        looked = (source_connection, target), (source_info, target_info), (key, stream)
         first = 1 + await _handled(plan, request, *looked, target_last)
-    last = int(origin_info["state"]["last_seq"])
+    last = int(source_info["state"]["last_seq"])
     if request.last is not None:
         last = min(last, request.last)
     # A retried task must not begin anywhere else, whatever has been written to the target meanwhile.
     source = plan.source.model_copy(update={"opt_start_seq": first, "opt_start_time": None})
     task = CopyTask(
         plan=replace(plan, source=source, filters=subjects),
-        origin=settings.connections[plan.source.connection],
+        source_connection=settings.connections[plan.source.connection],
         target=settings.connections[rule.target_connection],
         skip=rule.on_rejected.skip,
         client=settings.name,
@@ -159,9 +159,9 @@ async def entry_backfill(
     return Planned(
         source=plan.source.name,
         target=plan.stream,
-        connection=task.origin,
+        connection=task.source_connection,
         created=created,
-        held_from=int(origin_info["state"]["first_seq"]),
+        held_from=int(source_info["state"]["first_seq"]),
         first=first,
         last=last,
         outcomes=outcomes,
@@ -175,14 +175,14 @@ async def entry_backfill(
 
 async def _check_parallel(
     plan: EntryPlan,
-    links: tuple[Link, Link],
-    origin_info: Json,
+    connections: tuple[Connection, Connection],
+    source_info: Json,
     identity: tuple[bytes, Target],
     target_info: Json,
     target_last: int,
 ) -> None:
-    """Whether several tasks may write, and the target's copies are of the present origin."""
-    (origin, target), (key, stream) = links, identity
+    """Whether several tasks may write, and the target's copies are of the present source."""
+    (source_connection, target), (key, stream) = connections, identity
     place = f"--parallel: rule '{plan.rule}'"
     if plan.keep_sequence or plan.one_by_one:
         name = "keep_sequence" if plan.keep_sequence else "strict_order"
@@ -197,44 +197,44 @@ async def _check_parallel(
             f"{place}: stream '{plan.stream}' forgets copies when newer ones of the same subject come, so what is"
             " missing would be unknown after a failure: let one task write"
         )
-    created = str(origin_info["created"])
+    created = str(source_info["created"])
     tail = await read_tail(target.api, plan.stream, target_last, plan.sourcing.is_own, NEWEST, rule=plan.rule)
     if identity_changed(tail.copies, key, nanoseconds_of(created)):
-        Resuming(plan, origin.api, target.api).decide_about_recreated(created)
+        Resuming(plan, source_connection.api, target.api).decide_about_recreated(created)
 
 
-async def _begin(plan: EntryPlan, origin: Link) -> int:
+async def _begin(plan: EntryPlan, source_connection: Connection) -> int:
     """The first sequence that the entry asks for, whatever the target holds."""
     if plan.source.opt_start_seq is not None:
         return plan.source.opt_start_seq
     if plan.source.opt_start_time is not None:
-        return 1 + await Replay(origin.api, plan.source.name).before(plan.source.opt_start_time)
+        return 1 + await Replay(source_connection.api, plan.source.name).before(plan.source.opt_start_time)
     return 1
 
 
 async def _handled(
     plan: EntryPlan,
     request: Request,
-    links: tuple[Link, Link],
+    connections: tuple[Connection, Connection],
     infos: tuple[Json, Json],
     identity: tuple[bytes, Target],
     target_last: int,
 ) -> int:
-    """The origin's sequence up to which nothing is to be read."""
-    (origin, target), (origin_info, target_info), (key, stream) = links, infos, identity
+    """The source's sequence up to which nothing is to be read."""
+    (source_connection, target), (source_info, target_info), (key, stream) = connections, infos, identity
     wanted = request.first - 1 if request.first is not None else None
     begun = plan
     if wanted is not None:
         source = plan.source.model_copy(update={"opt_start_seq": wanted + 1, "opt_start_time": None})
         begun = replace(plan, source=source)
-    resuming = Resuming(begun, origin.api, target.api)
+    resuming = Resuming(begun, source_connection.api, target.api)
     if plan.keep_sequence:
         if request.dry_run:  # to ask the other way would purge fillers
             return max(target_last, (begun.source.opt_start_seq or 1) - 1)
-        handled = (await resuming.kept_position(key, target_last, origin_info)).handled
+        handled = (await resuming.kept_position(key, target_last, source_info)).handled
     else:
-        filters = await consumer_filters(origin.api, origin_info, plan.filters)
-        resume = await resuming.position(key, stream, target_last, target_info, origin_info, filters)
+        filters = await consumer_filters(source_connection.api, source_info, plan.filters)
+        resume = await resuming.position(key, stream, target_last, target_info, source_info, filters)
         handled = resume.handled
     if wanted is not None and wanted > handled:
         tail = await read_tail(target.api, plan.stream, target_last, plan.sourcing.is_own, 1, rule=plan.rule)
@@ -246,5 +246,5 @@ async def _handled(
     return handled
 
 
-def _never() -> Awaitable[Link]:
+def _never() -> Awaitable[Connection]:
     raise AssertionError("the rule is only looked at")

@@ -18,19 +18,19 @@ import pyarrow as pa
 
 from nats_bridge.bridge.errors import RuleRefusedError
 from nats_bridge.bridge.replication import (
+    Connection,
     CopyCounters,
     CopyEntry,
+    DeadLetters,
     EntryPlan,
-    Link,
-    Measures,
     Publisher,
     Reading,
-    Rejections,
+    RuleMetrics,
     Standpoint,
     end_tasks,
     refused_publication,
 )
-from nats_bridge.bridge.settings import Connection
+from nats_bridge.bridge.settings import Connection as ConnectionSettings
 from nats_bridge.pipeline.backfill.column_copies import copies_of
 from nats_bridge.pipeline.backfill.rows import Batches, KeptRows, Piece
 from nats_bridge.pipeline.backfill.spark_work import counts_of
@@ -48,18 +48,18 @@ class CopyTask:
 
     Attributes:
         plan: what the entry does.
-        origin: the connection that holds the origin.
+        source_connection: the connection that holds the source.
         target: the connection that holds the target.
         skip: where to publish what the target refuses; None to stop.
         client: the name of the task's connections in the servers' lists.
-        created: when the origin was created.
+        created: when the source was created.
         first: the sequence at which the rows begin.
         patience: seconds for which the target may be away or full before the task gives up.
     """
 
     plan: EntryPlan
-    origin: Connection = field(repr=False)
-    target: Connection = field(repr=False)
+    source_connection: ConnectionSettings = field(repr=False)
+    target: ConnectionSettings = field(repr=False)
     skip: str | None
     client: str
     created: str
@@ -83,12 +83,12 @@ class CopyTask:
         """Whether the rows are those that the target lacks.
 
         Args:
-            handled: the origin's sequence up to which the target holds everything.
-            created: when the origin was created, as it is now.
+            handled: the source's sequence up to which the target holds everything.
+            created: when the source was created, as it is now.
             forgotten: the last row's sequence that was confirmed, and is not kept any more; 0 for none.
 
         Raises:
-            RuleRefusedError: the origin is another one by now.
+            RuleRefusedError: the source is another one by now.
             DataLostError: the target lost messages since the job was planned, or since it has confirmed them.
         """
         plan = self.plan
@@ -112,10 +112,14 @@ class CopyTask:
                 failed.set_exception(error)
 
         counters, rows = CopyCounters(), KeptRows(batches)
-        async with AsyncExitStack() as open_links:
-            target = await open_links.enter_async_context(connected(self.target, client_name=self.client, no_echo=True))
-            origin = await open_links.enter_async_context(connected(self.origin, client_name=self.client))
-            entry = _RowEntry(self, rows, origin, target, counters, fail)
+        async with AsyncExitStack() as open_connections:
+            target = await open_connections.enter_async_context(
+                connected(self.target, client_name=self.client, no_echo=True)
+            )
+            source_connection = await open_connections.enter_async_context(
+                connected(self.source_connection, client_name=self.client)
+            )
+            entry = _RowEntry(self, rows, source_connection, target, counters, fail)
             target.on_end(lambda reason: fail(UnreachableError(f"the target's server ended the connection: {reason}")))
             target.on_refusal(lambda text: self._refused(text, fail))
             waiting: list[asyncio.Task[Any]] = [
@@ -146,7 +150,7 @@ class CopyTask:
                 )
             )
 
-    async def _without_obstacle(self, entry: _RowEntry, target: Link) -> None:
+    async def _without_obstacle(self, entry: _RowEntry, target: Connection) -> None:
         """Wait until something has been in the way for too long.
 
         Raises:
@@ -175,7 +179,7 @@ class _RowEntry(CopyEntry):
     Args:
         task: what is done.
         rows: what is to be copied.
-        origin: the connection that holds the origin.
+        source_connection: the connection that holds the source.
         target: the connection that holds the target.
         counters: where to count.
         failed: called with the error that ends it.
@@ -189,19 +193,19 @@ class _RowEntry(CopyEntry):
         self,
         task: CopyTask,
         rows: KeptRows,
-        origin: Link,
-        target: Link,
+        source_connection: Connection,
+        target: Connection,
         counters: CopyCounters,
         failed: Callable[[BaseException], None],
     ) -> None:
-        rejections = Rejections(task.plan.rule, task.plan.stream, task.skip, target, counters)
+        dead_letters = DeadLetters(task.plan.rule, task.plan.stream, task.skip, target, counters)
         super().__init__(
             plan=task.plan,
-            origin=origin,
+            source=source_connection,
             target=target,
-            rejections=rejections,
+            dead_letters=dead_letters,
             counters=counters,
-            measures=Measures(),
+            metrics=RuleMetrics(),
             failed=failed,
             tracing=None,
         )
@@ -282,7 +286,7 @@ class _RowReading:
         Columns are not measured, nor traced: nobody looks at either in a task.
         """
         entry, publisher = self._entry, self._publisher
-        loop = entry.loop_of(publisher)
+        loop = entry.encoder_of(publisher)
         if loop is None:
             return None
         copies = None if entry.plan.keep_sequence else copies_of(piece, loop)

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from nats_bridge.bridge.replication import Link, end_tasks
+from nats_bridge.bridge.replication import Connection, end_tasks
 from nats_bridge.bridge.replication.rules import TAKEOVER, consumer_owner, copying_consumer, open_leases
 from nats_bridge.bridge.settings import Rule, Settings
 from nats_bridge.pipeline.errors import PipelineError
@@ -24,13 +24,13 @@ _TIMES = 3  # times a lease's time to wait for it
 
 
 @asynccontextmanager
-async def fenced(settings: Settings, rule: Rule, origins: Sequence[tuple[Link, str]]) -> AsyncIterator[None]:
+async def fenced(settings: Settings, rule: Rule, sources: Sequence[tuple[Connection, str]]) -> AsyncIterator[None]:
     """Hold the rule, as far as that can be done from outside.
 
     Args:
         settings: the configuration.
         rule: one of its rules.
-        origins: the streams that are read, each with the connection that holds it.
+        sources: the streams that are read, each with the connection that holds it.
 
     Raises:
         PipelineError: another replica has the lease.
@@ -54,16 +54,16 @@ async def fenced(settings: Settings, rule: Rule, origins: Sequence[tuple[Link, s
                 )
             term = leading.result()
             held.push_async_callback(term.end)
-        for link, stream in origins:
-            await held.enter_async_context(_announced(link, stream, consumer_owner(settings.name, rule.name)))
+        for connection, stream in sources:
+            await held.enter_async_context(_announced(connection, stream, consumer_owner(settings.name, rule.name)))
         yield
 
 
 @asynccontextmanager
-async def _announced(link: Link, stream: str, owner: str) -> AsyncIterator[None]:
+async def _announced(connection: Connection, stream: str, owner: str) -> AsyncIterator[None]:
     """A consumer whose name says what is running, and that is gone a moment after its subscriber is."""
-    inbox = link.client.new_inbox()
-    subscription = await link.client.subscribe_batches(inbox, lambda *_: None, lambda *_: None)
+    inbox = connection.client.new_inbox()
+    subscription = await connection.client.subscribe_batches(inbox, lambda *_: None, lambda *_: None)
     config: dict[str, Any] = {
         "description": f"{owner} backfill",
         "deliver_subject": inbox,
@@ -78,20 +78,20 @@ async def _announced(link: Link, stream: str, owner: str) -> AsyncIterator[None]
         "mem_storage": True,
         "num_replicas": 1,
     }
-    made = await link.api.create_ephemeral(stream, config)
+    made = await connection.api.create_ephemeral(stream, config)
     try:
         yield
     finally:
-        if link.client.is_connected:
-            await link.api.forget_ephemeral(stream, str(made["name"]))
+        if connection.client.is_connected:
+            await connection.api.forget_ephemeral(stream, str(made["name"]))
         await subscription.release()
 
 
-async def refuse_at_work(link: Link, stream: str, owner: str, rule: str) -> None:
+async def refuse_at_work(connection: Connection, stream: str, owner: str, rule: str) -> None:
     """Look for a consumer of the rule that somebody listens to.
 
     Args:
-        link: the connection that holds the stream.
+        connection: the connection that holds the stream.
         stream: what the rule reads.
         owner: how the descriptions of the rule's consumers begin.
         rule: its name.
@@ -100,11 +100,11 @@ async def refuse_at_work(link: Link, stream: str, owner: str, rule: str) -> None
         PipelineError: there is one.
         ApiError: the server cannot be asked.
     """
-    consumer = await copying_consumer(link, stream, owner)
+    consumer = await copying_consumer(connection, stream, owner)
     deadline = asyncio.get_running_loop().time() + TAKEOVER
     while consumer is not None and asyncio.get_running_loop().time() < deadline:
         await asyncio.sleep(_POLL)  # of a process that was killed, which the server notices in a moment
-        consumer = await copying_consumer(link, stream, owner)
+        consumer = await copying_consumer(connection, stream, owner)
     if consumer is not None:
         raise PipelineError(
             f"rule '{rule}': it is running: consumer '{consumer}' of stream '{stream}' is read at this moment."

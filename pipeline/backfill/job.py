@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from nats_bridge.bridge.replication import Link
-from nats_bridge.bridge.replication.rules import close_links, kind_of, open_links
+from nats_bridge.bridge.replication import Connection
+from nats_bridge.bridge.replication.rules import close_connections, kind_of, open_connections
 from nats_bridge.bridge.settings import CopyingRule, RepublishRule, Rule, Settings
 from nats_bridge.pipeline.backfill.copy_planning import CopyRule, entry_backfill, entry_plans
 from nats_bridge.pipeline.backfill.fence import fenced
@@ -17,7 +17,7 @@ from nats_bridge.pipeline.backfill.history import History
 from nats_bridge.pipeline.backfill.planned import Planned
 from nats_bridge.pipeline.backfill.republish_planning import republish_backfill
 from nats_bridge.pipeline.backfill.request import Request
-from nats_bridge.pipeline.backfill.spark_work import StoredPosition, done, told_of, watching
+from nats_bridge.pipeline.backfill.spark_work import StoredPosition, done, reported_of, watching
 from nats_bridge.pipeline.backfill.summary import DryRun, EntrySummary
 from nats_bridge.pipeline.backfill.unpublished import dry_run, write_files
 from nats_bridge.pipeline.errors import OptionError
@@ -66,32 +66,32 @@ def backfill(
     rule = rule_of(settings, request.rule)
     with ExitStack() as open_things:
         loop = open_things.enter_context(LoopThread())
-        links = loop.run(open_links(settings, set(rule.connections)))
-        open_things.callback(lambda: loop.run(close_links(links.values())))
+        connections = loop.run(open_connections(settings, set(rule.connections)))
+        open_things.callback(lambda: loop.run(close_connections(connections.values())))
         planned: Iterable[Planned]
         if isinstance(rule, RepublishRule):
             if request.sources:
                 raise OptionError(f"--source {request.sources[0]}: rule '{rule.name}' has one stream, '{rule.stream}'")
-            planned = [loop.run(republish_backfill(rule, settings, links, request))]
-            origins = [(links[rule.source_connection], rule.stream)]
+            planned = [loop.run(republish_backfill(rule, settings, connections, request))]
+            sources = [(connections[rule.source_connection], rule.stream)]
         else:
-            plans = loop.run(entry_plans(rule, settings, links, request))
-            planned = (loop.run(entry_backfill(plan, rule, settings, links, request)) for plan in plans)
-            origins = [(links[plan.source.connection], plan.source.name) for plan in plans]
+            plans = loop.run(entry_plans(rule, settings, connections, request))
+            planned = (loop.run(entry_backfill(plan, rule, settings, connections, request)) for plan in plans)
+            sources = [(connections[plan.source.connection], plan.source.name) for plan in plans]
         spark = session()
         if request.publishes:
-            _hold(open_things, loop, settings, rule, origins)
-        job = _Job(spark, request, shown, loop, links[rule.target_connection])
+            _hold(open_things, loop, settings, rule, sources)
+        job = _Job(spark, request, shown, loop, connections[rule.target_connection])
         if request.dry_run:
             return [job.counted(each) for each in planned]
         return [job.copied(each, number) for number, each in enumerate(planned)]
 
 
 def _hold(
-    open_things: ExitStack, loop: LoopThread, settings: Settings, rule: Rule, origins: list[tuple[Link, str]]
+    open_things: ExitStack, loop: LoopThread, settings: Settings, rule: Rule, sources: list[tuple[Connection, str]]
 ) -> None:
     """Keep others from working on the rule until everything is closed."""
-    held = fenced(settings, rule, origins)
+    held = fenced(settings, rule, sources)
     loop.run(held.__aenter__())
     open_things.callback(lambda: loop.run(held.__aexit__(None, None, None)))
 
@@ -105,14 +105,14 @@ class _Job:
         request: what is wanted.
         shown: how progress is shown.
         loop: where the connections live.
-        link: the connection of the rule's target.
+        connection: the connection of the rule's target.
     """
 
     spark: SparkSession
     request: Request
     shown: Shown
     loop: LoopThread
-    link: Link
+    connection: Connection
 
     def counted(self, planned: Planned) -> DryRun:
         """Only count."""
@@ -169,14 +169,14 @@ class _Job:
         """What the tasks counted."""
 
         def position(first: int) -> StoredPosition:
-            return StoredPosition(self.loop, self.link, planned.target, planned.record_of, first)
+            return StoredPosition(self.loop, self.connection, planned.target, planned.record_of, first)
 
         if planned.parallel is not None:
             return planned.parallel.copied(self.spark, history, planned.held_from, progress, self.loop, position)
         assert planned.task is not None
         progress.enter("republishing" if planned.republished else "copying", count=position(history.first))
         tasks = history.given_to(planned.task, self.spark)
-        return told_of([row[0] for row in tasks.collect()])
+        return reported_of([row[0] for row in tasks.collect()])
 
     def _rows(self, planned: Planned, history: History) -> DataFrame:
         return history.in_order(self.spark) if planned.republished else history.at_once(self.spark)

@@ -9,11 +9,11 @@ from typing import Final, Protocol
 from nats_bridge.bridge.replication import (
     AckReply,
     CopyCounters,
-    CopyLoop,
+    CopyEncoder,
     Delivered,
     EntryPlan,
     Operation,
-    RepublishLoop,
+    RepublishEncoder,
     Target,
     message_sequence,
 )
@@ -70,9 +70,9 @@ class CopyOutcomes:
     target: Target
     max_payload: int
 
-    def loop(self, counters: CopyCounters) -> CopyLoop:
+    def loop(self, counters: CopyCounters) -> CopyEncoder:
         """The sidecar's loop for it."""
-        return CopyLoop(
+        return CopyEncoder(
             self.plan.sourcing,
             self.key,
             self.target,
@@ -123,7 +123,7 @@ class RepublishOutcomes:
         headers_only: whether bodies are left out.
     """
 
-    loop: RepublishLoop
+    loop: RepublishEncoder
     first: int
     headers_only: bool
 

@@ -1,6 +1,6 @@
 """A copying rule's history copied by several tasks at the same time, and its end by one.
 
-Each task has the rows of some destinations. The order within a destination is the origin's; between destinations there
+Each task has the rows of some destinations. The order within a destination is the source's; between destinations there
 is none. What of its share is there already, because an earlier attempt stored it, a task reads from what the target
 has stored since the job began.
 
@@ -19,29 +19,29 @@ import pyarrow as pa
 
 from nats_bridge.bridge.replication import (
     AckReply,
+    Connection,
     CopyCounters,
-    CopyLoop,
+    CopyEncoder,
+    DeadLetters,
     Delivered,
     EntryPlan,
     JetStreamApi,
-    Link,
     Operation,
+    PubAck,
     Rejected,
-    Rejections,
     Replay,
     StoredCopy,
-    Verdict,
-    of_this_origin,
+    of_this_source,
     own_record,
 )
 from nats_bridge.bridge.replication.rules import UnfinishedCopies
-from nats_bridge.bridge.settings import Connection
+from nats_bridge.bridge.settings import Connection as ConnectionSettings
 from nats_bridge.pipeline.backfill.copy_task import CopyTask
 from nats_bridge.pipeline.backfill.history import History
 from nats_bridge.pipeline.backfill.outcomes import CopyOutcomes, taken_apart
 from nats_bridge.pipeline.backfill.row_rounds import published
 from nats_bridge.pipeline.backfill.rows import COLUMNS, sequence_of
-from nats_bridge.pipeline.backfill.spark_work import TOLD, StoredPosition, counts_of, told_of
+from nats_bridge.pipeline.backfill.spark_work import TOLD, StoredPosition, counts_of, reported_of
 from nats_bridge.pipeline.columns import ddl
 from nats_bridge.pipeline.connections import connected, options_of
 from nats_bridge.pipeline.errors import OptionError, marking
@@ -97,7 +97,7 @@ class Parallel:
         Args:
             spark: the session.
             history: what is to be copied.
-            held_from: the first sequence that the origin still has.
+            held_from: the first sequence that the source still has.
             progress: told of stages.
             loop: where the connections live.
             position: from where a history begins to what tells how far one task has come.
@@ -110,33 +110,33 @@ class Parallel:
         progress.enter("looking for what is there")
         held = self._held(spark) if self.holds else None
         middle = self._middle(spark, history)
-        told: list[str] = []
+        reported: list[str] = []
         if middle >= history.first:
             progress.enter("copying in parallel")
             rows = replace(history, last=middle).at_once(spark)
             if held is not None:
                 rows = rows.join(held, "sequence", "left_anti").select(*COLUMNS)
             shares = self._routed(rows).repartition(self.tasks, "destination").sortWithinPartitions("sequence")
-            told += [row[0] for row in shares.mapInArrow(self.share, TOLD).collect()]
+            reported += [row[0] for row in shares.mapInArrow(self.share, TOLD).collect()]
         progress.enter("copying the end in order", count=position(middle + 1))
         rest = replace(history, first=middle + 1)
-        told += [row[0] for row in rest.given_to(self.end.behind(middle), spark).collect()]
+        reported += [row[0] for row in rest.given_to(self.end.behind(middle), spark).collect()]
         loop.run(self.unfinished.end())
-        return told_of(told)
+        return reported_of(reported)
 
     async def _mark(self, first: int, last: int, held_from: int) -> None:
         """Keep rules from believing the target's copies."""
         begun = await self.unfinished.range()
         if begun is not None and (first > max(begun[0], held_from) or last < begun[1]):
             raise OptionError(
-                f"--parallel: an earlier job has begun to copy {begun[0]} to {begun[1]} of '{self.unfinished.origin}'"
+                f"--parallel: an earlier job has begun to copy {begun[0]} to {begun[1]} of '{self.unfinished.source}'"
                 f" and has not come to its end; {first} to {last} would leave some of these out: run it with that"
                 " range or more"
             )
         await self.unfinished.begin(first, last)
 
     def _held(self, spark: SparkSession) -> DataFrame:
-        """The origin's sequences that the target holds."""
+        """The source's sequences that the target holds."""
         options = {
             **options_of(self.share.target),
             "stream": self.share.outcomes.plan.stream,
@@ -204,7 +204,7 @@ class ShareTask:
     outcomes: CopyOutcomes
     present: Present
     since: int
-    target: Connection = field(repr=False)
+    target: ConnectionSettings = field(repr=False)
     skip: str | None
     client: str
     patience: float = 60.0
@@ -241,19 +241,19 @@ class ShareTask:
 class _Maker:
     """Makes copies (see `Maker`)."""
 
-    def __init__(self, task: ShareTask, link: Link, counters: CopyCounters) -> None:
+    def __init__(self, task: ShareTask, connection: Connection, counters: CopyCounters) -> None:
         plan = task.outcomes.plan
         self._task = task
-        self._link = link
-        self._loop: CopyLoop = task.outcomes.loop(counters)
+        self._connection = connection
+        self._loop: CopyEncoder = task.outcomes.loop(counters)
         self._counters = counters
-        self._rejections = Rejections(plan.rule, plan.stream, task.skip, link, counters)
+        self._dead_letters = DeadLetters(plan.rule, plan.stream, task.skip, connection, counters)
         self._there: set[int] = set()
         self._read = task.since  # the target's last sequence that was looked at
 
     async def look(self, standing: Standing, in_flight: Sequence[list[Operation]]) -> None:
         """See what was stored since the job began (see `Sender`)."""
-        self._there |= await self._task.present.since(self._link.api, self._read + 1, standing.last)
+        self._there |= await self._task.present.since(self._connection.api, self._read + 1, standing.last)
         self._read = standing.last
 
     def left(self, messages: list[Operation]) -> list[Operation]:
@@ -278,24 +278,24 @@ class _Maker:
                 await self._reject(sequence, subject, special.header_block, payload, special.reason)
         return made
 
-    async def refused(self, operation: Operation, verdict: Verdict) -> None:
+    async def refused(self, operation: Operation, pub_ack: PubAck) -> None:
         """The rule's policy decides."""
-        reason = f"{verdict.description} ({verdict.err_code})"
+        reason = f"{pub_ack.description} ({pub_ack.err_code})"
         await self._reject(int(operation[0]), *taken_apart(operation[1]), reason)
 
     async def _reject(self, sequence: int, subject: bytes, block: bytes, payload: bytes, reason: str) -> None:
-        origin = self._task.outcomes.plan.source.name
-        await self._rejections.handle(Rejected(origin, sequence, subject, block, payload, reason))
+        source = self._task.outcomes.plan.source.name
+        await self._dead_letters.handle(Rejected(source, sequence, subject, block, payload, reason))
 
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """Finds the origin's sequences; called by Spark with the rows of a target.
+    """Finds the source's sequences; called by Spark with the rows of a target.
 
     Attributes:
         plan: the entry.
         key: what stands for it in message ids.
-        created_ns: when the origin was created, nanoseconds since 1970.
+        created_ns: when the source was created, nanoseconds since 1970.
     """
 
     plan: EntryPlan
@@ -329,4 +329,4 @@ class Present:
             for time_ns, block in stored
             if (record := own_record(self.plan.sourcing.is_own, block)) is not None
         ]
-        return [copy.record.sequence for copy in of_this_origin(copies, self.key, self.created_ns)]
+        return [copy.record.sequence for copy in of_this_source(copies, self.key, self.created_ns)]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from nats_bridge.bridge.errors import RuleRefusedError
-from nats_bridge.bridge.replication import Link, Target, last_sequence_behind
+from nats_bridge.bridge.replication import Connection, Target, last_sequence_behind
 from nats_bridge.bridge.replication.rules import (
     RepublishRun,
     Retention,
@@ -31,7 +31,7 @@ __all__ = ["republish_backfill"]
 
 
 async def republish_backfill(
-    rule: RepublishRule, settings: Settings, links: Mapping[str, Link], request: Request
+    rule: RepublishRule, settings: Settings, connections: Mapping[str, Connection], request: Request
 ) -> Planned:
     """Find out what is to be republished, and where it is stored.
 
@@ -39,7 +39,7 @@ async def republish_backfill(
         OptionError: nobody would store the results, or the range is the live rule's.
         BridgeError: what must not run, a stream that is not there, a server that cannot be asked.
     """
-    source, target = links[rule.source_connection], links[rule.target_connection]
+    source, target = connections[rule.source_connection], connections[rule.target_connection]
     run = RepublishRun(rule, source, target, RuleContext(settings.name, settings.dialect_of(rule), lambda _: None))
     await run.check()
     info = await source.api.stream_info(rule.stream)
@@ -48,7 +48,7 @@ async def republish_backfill(
     if request.last is not None:
         last = min(last, request.last)
     created = str(info["created"])
-    outcomes = RepublishOutcomes(run.loop(Retention(StreamLimits())), first, rule.republish.headers_only)
+    outcomes = RepublishOutcomes(run.encoder(Retention(StreamLimits())), first, rule.republish.headers_only)
     planned = Planned(
         source=rule.stream,
         target="",
@@ -76,7 +76,7 @@ async def republish_backfill(
         filters=(),
         captured_by=captured_by,
         probe=probe,
-        origin=settings.connections[rule.source_connection],
+        source=settings.connections[rule.source_connection],
         target=settings.connections[rule.target_connection],
         created_ns=nanoseconds_of(created),
         last=last,
@@ -95,7 +95,7 @@ async def republish_backfill(
     )
 
 
-async def _refuse_what_is_live(source: Link, rule: RepublishRule, sidecar: str, last: int | None) -> None:
+async def _refuse_what_is_live(source: Connection, rule: RepublishRule, sidecar: str, last: int | None) -> None:
     """A rule that keeps a position resumes there, whatever its history is put through."""
     if not rule.durable:
         return
@@ -111,7 +111,7 @@ async def _refuse_what_is_live(source: Link, rule: RepublishRule, sidecar: str, 
         )
 
 
-async def _captured_by(target: Link, rule: RepublishRule, pattern: bytes) -> tuple[str, bytes]:
+async def _captured_by(target: Connection, rule: RepublishRule, pattern: bytes) -> tuple[str, bytes]:
     """The stream that stores everything on these subjects, and a subject for asking it."""
     shown = pattern.decode("utf-8", "replace")
     names = await target.api.stream_names(subject=shown)

@@ -14,18 +14,18 @@ import structlog
 
 from nats_bridge.bridge.replication import (
     NEWEST,
+    Connection,
     CopyCounters,
     Delivered,
-    Link,
     Operation,
+    PubAck,
     Resume,
     Target,
     TargetTail,
-    Verdict,
     compared,
     read_tail,
 )
-from nats_bridge.bridge.settings import Connection
+from nats_bridge.bridge.settings import Connection as ConnectionSettings
 from nats_bridge.pipeline.backfill.outcomes import RepublishOutcomes
 from nats_bridge.pipeline.backfill.row_rounds import published
 from nats_bridge.pipeline.backfill.rows import Batches, sequence_of
@@ -53,7 +53,7 @@ class RepublishTask:
         filters: what to read that stream with, to see what is missing.
         captured_by: the stream that stores the results.
         probe: a subject that it stores.
-        origin: the connection that holds the history's stream.
+        source: the connection that holds the history's stream.
         target: the connection that is published to.
         created_ns: when the history's stream was created, nanoseconds since 1970.
         last: the last sequence wanted; what the results' stream holds of later ones is the live rule's.
@@ -68,8 +68,8 @@ class RepublishTask:
     filters: tuple[str, ...]
     captured_by: str
     probe: bytes
-    origin: Connection = field(repr=False)
-    target: Connection = field(repr=False)
+    source: ConnectionSettings = field(repr=False)
+    target: ConnectionSettings = field(repr=False)
     created_ns: int
     last: int
     client: str
@@ -100,18 +100,18 @@ class RepublishTask:
         place = Place.of_rule(self.rule, self.captured_by, "since the job began")
         async with (
             connected(self.target, client_name=self.client) as target,
-            connected(self.origin, client_name=self.client) as origin,
+            connected(self.source, client_name=self.client) as source,
         ):
-            maker = _Maker(self, origin, target, counters)
+            maker = _Maker(self, source, target, counters)
             return await published(batches, maker, target, place, self.probe, counters, patience=self.patience)
 
 
 class _Maker:
     """Makes what is republished (see `Maker`)."""
 
-    def __init__(self, task: RepublishTask, origin: Link, target: Link, counters: CopyCounters) -> None:
+    def __init__(self, task: RepublishTask, source: Connection, target: Connection, counters: CopyCounters) -> None:
         self._task = task
-        self._origin = origin
+        self._source = source
         self._target = target
         self._counters = counters
         self._begun: Resume | None = None  # what was there at the beginning
@@ -121,7 +121,7 @@ class _Maker:
         """See what is there (see `Sender`)."""
         task = self._task
         there = self._there = await republished_position(
-            task, self._origin, self._target, standing.target, standing.last, standing.confirmed
+            task, self._source, self._target, standing.target, standing.last, standing.confirmed
         )
         if self._begun is None:
             self._begun = there
@@ -159,11 +159,11 @@ class _Maker:
                 self._counters.rejected += 1
         return made
 
-    async def refused(self, operation: Operation, verdict: Verdict) -> None:
+    async def refused(self, operation: Operation, pub_ack: PubAck) -> None:
         """The stream does not take a message: it would not have taken it from the sidecar, or a server, either."""
         self._counters.rejected += 1
         _log.warning(
-            "backfill.refused", rule=self._task.rule, sequence=int(operation[0]), server_says=verdict.description
+            "backfill.refused", rule=self._task.rule, sequence=int(operation[0]), server_says=pub_ack.description
         )
 
 
@@ -172,13 +172,13 @@ def _holds(there: Resume, sequence: int) -> bool:
 
 
 async def republished_position(
-    task: RepublishTask, origin: Link, target: Link, info: Target, last: int, confirmed: int = 0
+    task: RepublishTask, source: Connection, target: Connection, info: Target, last: int, confirmed: int = 0
 ) -> Resume:
     """Where to resume, from what the results' stream holds.
 
     Args:
         task: what is done.
-        origin: the connection that holds the history's stream.
+        source: the connection that holds the history's stream.
         target: the connection that holds the results' stream.
         info: that stream.
         last: its last sequence.
@@ -214,4 +214,4 @@ async def republished_position(
         return Resume(confirmed, frozenset(c.record.sequence for c in tail.copies if c.record.sequence > confirmed))
     if not tail.copies:
         return Resume(task.outcomes.first - 1)
-    return await compared(origin.api, task.stream, task.filters, task.republish, info, tail, newest)
+    return await compared(source.api, task.stream, task.filters, task.republish, info, tail, newest)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import structlog
 
-from nats_bridge.bridge.replication import CopyCounters, Delivered, Link, Operation
+from nats_bridge.bridge.replication import Connection, CopyCounters, Delivered, Operation
 from nats_bridge.pipeline.backfill.rows import Batches, KeptRows
 from nats_bridge.pipeline.rounds import Place, Rounds, Sender
 
@@ -26,7 +26,7 @@ class Maker(Sender[list[Operation]], Protocol):
 async def published(
     batches: Batches,
     maker: Maker,
-    link: Link,
+    connection: Connection,
     place: Place,
     probe: bytes,
     counters: CopyCounters,
@@ -39,7 +39,7 @@ async def published(
     Args:
         batches: the rows.
         maker: what makes operations of them.
-        link: the connection of the stream that stores it all.
+        connection: the connection of the stream that stores it all.
         place: that stream.
         probe: a subject that it stores.
         counters: where to count.
@@ -55,7 +55,7 @@ async def published(
 
     rows = KeptRows(batches)
     rounds: Rounds[list[Operation]] = Rounds(
-        place, link, maker, counters, patience=patience, created=created, interrupted=interrupted
+        place, connection, maker, counters, patience=patience, created=created, interrupted=interrupted
     )
     try:
         await rounds.open(probe)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
-from nats_bridge.bridge.replication import Link, configure_logs
+from nats_bridge.bridge.replication import Connection, configure_logs
 from nats_bridge.bridge.settings import Log
 from nats_bridge.pipeline.errors import JobFailedError, JobStoppedError, marking
 from nats_bridge.pipeline.failures import failure
@@ -22,7 +22,7 @@ from nats_bridge.transforms.source_record import SourceRecord
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["TOLD", "StoredPosition", "counts_of", "done", "told_of", "watching"]
+__all__ = ["TOLD", "StoredPosition", "counts_of", "done", "reported_of", "watching"]
 
 _Result = TypeVar("_Result")
 _KEPT: Final = "what was copied stays: run the same command again"
@@ -76,7 +76,7 @@ def counts_of(work: Coroutine[Any, Any, dict[str, int]]) -> Iterator[pa.RecordBa
     yield pa.record_batch({"told": [json.dumps(counts)]})
 
 
-def told_of(rows: list[str]) -> dict[str, int]:
+def reported_of(rows: list[str]) -> dict[str, int]:
     """The counts of all tasks together, from what each of them told; `last` is the highest."""
     total: dict[str, int] = {}
     for text in rows:
@@ -97,7 +97,7 @@ class StoredPosition:
 
     Attributes:
         loop: where the connection lives.
-        link: the connection that holds the stream.
+        connection: the connection that holds the stream.
         stream: the stream that stores the results.
         record_of: from a result's header block to the record of the message it was made of; None for what somebody
             else stored.
@@ -106,7 +106,7 @@ class StoredPosition:
     """
 
     loop: LoopThread
-    link: Link
+    connection: Connection
     stream: str
     record_of: Callable[[bytes], SourceRecord | None]
     first: int
@@ -127,7 +127,7 @@ class StoredPosition:
 
     async def _newest(self) -> bytes | None:
         async with asyncio.timeout(_PATIENCE):
-            info = await self.link.api.stream_info(self.stream)
+            info = await self.connection.api.stream_info(self.stream)
             last = int(info["state"]["last_seq"])
-            stored = await self.link.api.stored_message(self.stream, last) if last else None
+            stored = await self.connection.api.stored_message(self.stream, last) if last else None
         return stored.header_block if stored else None

@@ -56,14 +56,14 @@ class EntrySummary:
                 f"{self.source} → {self.target}: nothing to copy; the next message is sequence {self.next_sequence}"
             ]
         rate = f", {self.copied / self.seconds:,.0f}/s" if self.seconds else ""
-        told = [
+        reported = [
             (self.already_there, "already there"),
             (self.unselected, "not selected"),
             (self.duplicates, "duplicates by message id"),
             (self.skipped, "skipped to the dead letters"),
             (self.out_of_order, "stored behind later ones"),
         ]
-        rest = "".join(f", {count:,} {what}" for count, what in told if count)
+        rest = "".join(f", {count:,} {what}" for count, what in reported if count)
         return [
             f"{self.source} → {self.target}: {self.copied:,} copied of {self.read:,} read ({self.first} to {self.last})"
             f"{rest}; {self.seconds:.1f} s{rate}",
@@ -85,7 +85,7 @@ class Count:
         what: their destination subject, or why the target would not take them.
         messages: how many.
         bytes: of header blocks and payloads.
-        example: the origin's sequence of one of them.
+        example: the source's sequence of one of them.
     """
 
     what: str
@@ -128,15 +128,15 @@ class DryRun:
 
     def as_dict(self) -> dict[str, Any]:
         """The same, as plain data."""
-        told = {name: getattr(self, name) for name in self.__slots__ if name not in ("top", "reasons")}
-        told["top"] = [
+        reported = {name: getattr(self, name) for name in self.__slots__ if name not in ("top", "reasons")}
+        reported["top"] = [
             {"subject": each.what, "messages": each.messages, "bytes": each.bytes, "example": each.example}
             for each in self.top
         ]
-        told["reasons"] = [
+        reported["reasons"] = [
             {"reason": each.what, "messages": each.messages, "example": each.example} for each in self.reasons
         ]
-        return told
+        return reported
 
     def lines(self) -> list[str]:
         """The same for a person."""

@@ -66,13 +66,13 @@ def write_files(rows: DataFrame, outcomes: Outcomes, stream: str, path: str, *, 
                 f"--to-parquet {path}: is there already: name another folder, or replace it with --overwrite"
             ) from None
         raise
-    rows_read, rejections = int(read.get["read"]), int(made.get["rejected"] or 0)
-    copied = int(made.get["made"]) - rejections
+    rows_read, dead_letters = int(read.get["read"]), int(made.get["rejected"] or 0)
+    copied = int(made.get["made"]) - dead_letters
     return {
         "rows": rows_read,
         "copied": copied,
-        "rejected": rejections,
-        "unselected": rows_read - copied - rejections,
+        "rejected": dead_letters,
+        "unselected": rows_read - copied - dead_letters,
     }
 
 

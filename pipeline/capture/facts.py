@@ -45,19 +45,19 @@ async def facts_of(connection: Connection, stream: str, subjects: tuple[str, ...
         UnreachableError: no server answers.
         ApiError: the server refuses, or does not answer.
     """
-    async with connected(connection) as link:
-        state = await state_of(link, stream, listing=True)
+    async with connected(connection) as opened:
+        state = await state_of(opened, stream, listing=True)
         if not state.limits:
             raise OptionError(
                 f"stream '{stream}': is a work queue, or keeps messages for consumers only: reading it could take"
                 " messages from those that they are for; only streams with retention limits are captured"
             )
-        remaining = await Replay(link.api, stream, subjects).after(after)
-        info = await link.api.stream_info(stream)
-        return Facts(state, link.server_version, str((info.get("cluster") or {}).get("name") or ""), remaining)
+        remaining = await Replay(opened.api, stream, subjects).after(after)
+        info = await opened.api.stream_info(stream)
+        return Facts(state, opened.server_version, str((info.get("cluster") or {}).get("name") or ""), remaining)
 
 
 async def sequence_before(connection: Connection, stream: str, time: str) -> int:
     """The sequence just before the first message that was stored at or after a time (RFC 3339)."""
-    async with connected(connection) as link:
-        return await Replay(link.api, stream).before(time)
+    async with connected(connection) as opened:
+        return await Replay(opened.api, stream).before(time)

@@ -67,12 +67,12 @@ def _require_gone(place: Place, text: str) -> None:
 def _begun(pid: int) -> str | None:
     """When a process of this machine began, in the kernel's count; None if there is none. Numbers are used again."""
     try:
-        told = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+        reported = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except FileNotFoundError:
         if Path("/proc/self").exists():
             return None
         return _signalled(pid)  # no Linux
-    fields = told.rpartition(")")[2].split()
+    fields = reported.rpartition(")")[2].split()
     return None if fields[0] == "Z" else fields[19]
 
 

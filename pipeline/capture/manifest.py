@@ -120,9 +120,9 @@ class Capture:
 
     def to_json(self) -> str:
         """The manifest's text."""
-        told: dict[str, Any] = {"format": FORMAT, "version": VERSION, **asdict(self)}
-        told["columns"] = {name: COLUMNS[name] for name in CAPTURED}
-        return json.dumps(told, indent=1) + "\n"
+        reported: dict[str, Any] = {"format": FORMAT, "version": VERSION, **asdict(self)}
+        reported["columns"] = {name: COLUMNS[name] for name in CAPTURED}
+        return json.dumps(reported, indent=1) + "\n"
 
     @classmethod
     def of_json(cls, text: str, place: str) -> Capture:
@@ -136,10 +136,10 @@ class Capture:
             PipelineError: it is none, or of a newer version.
         """
         try:
-            told = json.loads(text)
-            is_one = told.pop("format") == FORMAT
-            version = told.pop("version")
-            told.pop("columns")
+            reported = json.loads(text)
+            is_one = reported.pop("format") == FORMAT
+            version = reported.pop("version")
+            reported.pop("columns")
         except (ValueError, KeyError, AttributeError, TypeError):
             is_one = False
         if not is_one:
@@ -147,13 +147,13 @@ class Capture:
         if version != VERSION:
             raise PipelineError(f"{place}: version {version} of the format; this nats-bridge knows version {VERSION}")
         try:
-            pending = told.pop("pending", None)
+            pending = reported.pop("pending", None)
             return cls(
                 **{
-                    **told,
-                    "subjects": tuple(told["subjects"]),
-                    "chunks": tuple(_chunk(chunk) for chunk in told["chunks"]),
-                    "gaps": tuple(Gap(**gap) for gap in told["gaps"]),
+                    **reported,
+                    "subjects": tuple(reported["subjects"]),
+                    "chunks": tuple(_chunk(chunk) for chunk in reported["chunks"]),
+                    "gaps": tuple(Gap(**gap) for gap in reported["gaps"]),
                     "pending": None if pending is None else _chunk(pending),
                 }
             )
@@ -161,5 +161,5 @@ class Capture:
             raise PipelineError(f"{place}: not the manifest of a capture") from None
 
 
-def _chunk(told: dict[str, Any]) -> Chunk:
-    return Chunk(**{**told, "files": tuple((str(name), int(size)) for name, size in told["files"])})
+def _chunk(reported: dict[str, Any]) -> Chunk:
+    return Chunk(**{**reported, "files": tuple((str(name), int(size)) for name, size in reported["files"])})

@@ -113,7 +113,7 @@ def capture_command(
         watched(spark, job, shown=Shown(quiet, every), drains=wanted.continuous) as progress,
     ):
         result = capture(spark, wanted, progress)
-    click.echo(json.dumps(result.to_json()) if as_json else _told(result))
+    click.echo(json.dumps(result.to_json()) if as_json else _reported(result))
     return 0
 
 
@@ -138,7 +138,7 @@ def _checked(connection: Connection, stream: str, given: dict[str, Any]) -> Read
         raise OptionError(text) from None
 
 
-def _told(result: Result) -> str:
+def _reported(result: Result) -> str:
     new = f"{result.messages:,} message{'' if result.messages == 1 else 's'}"
     if result.first is not None:
         new += f" ({result.first} to {result.last})"

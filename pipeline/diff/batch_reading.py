@@ -103,12 +103,12 @@ def _quick(comparison: Comparison, one: Reader) -> BatchReader:
                 if (b"\nNats-" not in head or _only_an_id(head, own)) and not (
                     marks and any(mark in block for mark in marks)
                 ):
-                    told = int(number)
+                    shown = int(number)
                     state, bits, made = 0, message_id if own else 0, None
                     if copied:
                         if origin not in meant:
                             meant[origin] = same_origin(origin, comparison.origin)
-                        if meant[origin] and comparison.first <= told <= last:
+                        if meant[origin] and comparison.first <= shown <= last:
                             made = b"" if head == START else head + b"\r\n"
                             bits |= record
                         else:
@@ -124,15 +124,15 @@ def _quick(comparison: Comparison, one: Reader) -> BatchReader:
                             made = b"%bNats-Stream-Source: %b\r\n\r\n" % (head, block[found.start(2) : end])
                     states.append(state)
                     origins.append(origin)
-                    numbers.append(told)
+                    numbers.append(shown)
                     entries.append(entry)
                     changed.append(made)
                     ignored.append(bits)
                     continue
-            state, origin, told, entry, _, made, bits = one(sequences[at], subjects[at], block)
+            state, origin, shown, entry, _, made, bits = one(sequences[at], subjects[at], block)
             states.append(state)
             origins.append(origin)
-            numbers.append(told)
+            numbers.append(shown)
             entries.append(entry)
             changed.append(made)
             ignored.append(bits)

@@ -60,10 +60,10 @@ def findings(
     tasks = -(-number // _PER_TASK)
     together = sides[0].unionByName(sides[1]).repartition(tasks, *keys).sortWithinPartitions(*keys, "right", "sequence")
 
-    def told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def shown(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from _in_batches(_findings(_rows(batches)))
 
-    return together.mapInArrow(told, FINDINGS)
+    return together.mapInArrow(shown, FINDINGS)
 
 
 def _of_doubled(frame: DataFrame, odd: DataFrame, comparison: Comparison, *, right: bool) -> DataFrame:

@@ -104,8 +104,8 @@ def _counterparts(lefts: list[Side], rights: list[Side]) -> tuple[Side | None, S
 
 def text(value: bytes) -> str:
     """Bytes for a person and for a column of text: what is not UTF-8 as `\\xNN`, long values cut short."""
-    told = value[:_LONGEST].decode("utf-8", "backslashreplace")
-    return told if len(value) <= _LONGEST else f"{told}… ({len(value)} bytes)"
+    shown = value[:_LONGEST].decode("utf-8", "backslashreplace")
+    return shown if len(value) <= _LONGEST else f"{shown}… ({len(value)} bytes)"
 
 
 def _by_entry(sides: Sequence[Side], *, apart: bool) -> dict[bytes, list[Side]]:

@@ -109,16 +109,16 @@ def counts(found: DataFrame, comparison: Comparison) -> Counts:
         columns[f"left_{bit}"] = F.sum(_of_left(f"ignored_{bit}"))
         columns[f"right_{bit}"] = F.sum(_of_right(f"ignored_{bit}"))
     row: dict[str, Any] = found.agg(*(column.alias(name) for name, column in columns.items())).collect()[0].asDict()
-    told = {name: int(value or 0) for name, value in row.items()}
+    shown = {name: int(value or 0) for name, value in row.items()}
     every = ignored_of(comparison)
-    ignored = {every[bit]: (told[f"left_{bit}"], told[f"right_{bit}"]) for bit in bits}
+    ignored = {every[bit]: (shown[f"left_{bit}"], shown[f"right_{bit}"]) for bit in bits}
     return Counts(
-        left=told["left"],
-        right=told["right"],
-        equal=told["equal"],
-        common=told["common"],
-        odd=told["odd"],
-        doubled=told["doubled"],
+        left=shown["left"],
+        right=shown["right"],
+        equal=shown["equal"],
+        common=shown["common"],
+        odd=shown["odd"],
+        doubled=shown["doubled"],
         ignored={what: messages for what, messages in ignored.items() if any(messages)},
     )
 

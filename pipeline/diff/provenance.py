@@ -49,8 +49,8 @@ def provenance(block: bytes) -> Provenance | None:
         return Provenance(found[1], int(found[2]), found[3] or b"")
     if b"\nNats-" not in block or b"\r\n" not in block:
         return None
-    told = _last_step(block)
-    return told if told is not None and told.sequence <= _LARGEST else None
+    shown = _last_step(block)
+    return shown if shown is not None and shown.sequence <= _LARGEST else None
 
 
 def _last_step(block: bytes) -> Provenance | None:
@@ -58,7 +58,7 @@ def _last_step(block: bytes) -> Provenance | None:
     republished = republished_from(block)
     if republished is not None and (record is None or block.rfind(b"\nNats-Stream:") > at):
         return republished
-    return None if record is None else Provenance(record.origin, record.sequence, _entry(record))
+    return None if record is None else Provenance(record.source, record.sequence, _entry(record))
 
 
 def republished_from(block: bytes) -> Provenance | None:
@@ -78,9 +78,9 @@ def without_republished_lines(block: bytes) -> bytes:
     return b"" if left == header_block.START + b"\r\n" else left
 
 
-def same_origin(told: bytes, name: bytes) -> bool:
+def same_origin(shown: bytes, name: bytes) -> bool:
     """Whether a record's origin is the stream of this name: itself, or as an external one with its hash."""
-    return told == name or (told.startswith(name) and _HASHED.fullmatch(told, len(name)) is not None)
+    return shown == name or (shown.startswith(name) and _HASHED.fullmatch(shown, len(name)) is not None)
 
 
 def _record(block: bytes) -> tuple[SourceRecord | None, int]:

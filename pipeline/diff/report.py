@@ -57,7 +57,7 @@ def _written(result: Result, folder: Path, arguments: Sequence[str]) -> list[Pat
     cases.mkdir(parents=True, exist_ok=True)
     (cases / "diff.yaml").write_text(_cases(), "utf-8")
     command = shlex.join(["nats-bridge", "diff", *arguments])
-    subject = Identity(kind="history", dialect="", name=result.right.place.told, command=command)
+    subject = Identity(kind="history", dialect="", name=result.right.place.shown, command=command)
     file = folder / "history.jsonl"
     start: dict[str, Any] = {
         "suite": version("nats-bridge"),

@@ -29,8 +29,8 @@ def rule_of(settings: Settings, name: str, stream: str) -> Sourcing | Republish:
     if rule is None:
         known = ", ".join(each.name for each in settings.rules) or "none"
         raise ConfigError(f"--rule {name}: the configuration has no such rule; it has {known}")
-    told = settings.dialect_of(rule) if not isinstance(rule, RepublishRule) or rule.dialect else settings.dialect
-    version = NEWEST if told == _NATIVE else dialect(told)
+    shown = settings.dialect_of(rule) if not isinstance(rule, RepublishRule) or rule.dialect else settings.dialect
+    version = NEWEST if shown == _NATIVE else dialect(shown)
     if isinstance(rule, RepublishRule):
         try:
             return compile_republish(rule.stream, rule.republish.native(), version)

@@ -108,7 +108,7 @@ def compared(
     """
     progress = progress or Progress("diff")
     if left == right:
-        raise OptionError(f"both sides are the same: {left.told}; say two streams or captures, or two ranges of one")
+        raise OptionError(f"both sides are the same: {left.shown}; say two streams or captures, or two ranges of one")
     with _settings(spark):
         progress.enter("reading the left side")
         one = open_side(spark, left)
@@ -131,7 +131,7 @@ def _compared(left: OpenSide, right: OpenSide, wanted: Wanted, progress: Progres
     messages = left.messages + right.messages
     progress.enter("bringing both sides together", total=messages)
     found = matched(left.frame, right.frame, comparison, messages).persist()
-    told: DataFrame | None = None
+    shown: DataFrame | None = None
     try:
         counted = counts(found, comparison)
         if not counted.common:
@@ -148,11 +148,11 @@ def _compared(left: OpenSide, right: OpenSide, wanted: Wanted, progress: Progres
             if moved is not None:
                 parts.append(_as_findings(moved, found, comparison, few=exact))
         progress.enter("looking at what differs", total=counted.odd)
-        told = parts[0] if parts else left.frame.sparkSession.createDataFrame([], FINDINGS)
+        shown = parts[0] if parts else left.frame.sparkSession.createDataFrame([], FINDINGS)
         for part in parts[1:]:
-            told = told.unionByName(part)
-        told = told.persist()
-        overview = overview_of(told, wanted.examples)
+            shown = shown.unionByName(part)
+        shown = shown.persist()
+        overview = overview_of(shown, wanted.examples)
         progress.messages = messages
         yield Result(
             left=left,
@@ -166,11 +166,11 @@ def _compared(left: OpenSide, right: OpenSide, wanted: Wanted, progress: Progres
             examples=overview.examples,
             order_is_exact=exact,
             allowed=wanted.allowed,
-            findings=told,
+            findings=shown,
         )
     finally:
-        if told is not None:
-            told.unpersist()
+        if shown is not None:
+            shown.unpersist()
         found.unpersist()
 
 
@@ -187,7 +187,7 @@ def _comparison(left: OpenSide, by: By, wanted: Wanted) -> Comparison:
     if by == "provenance:right":
         origin = (wanted.origin or left.stream).encode()
         if not origin:
-            raise OptionError(f"{left.place.told}: does not say of which stream it is; say --origin NAME")
+            raise OptionError(f"{left.place.shown}: does not say of which stream it is; say --origin NAME")
     elif wanted.origin:
         raise OptionError("--origin NAME: belongs to --by provenance:right")
     if rule is not None and not (by == "provenance:right" or (by == "sequence" and _keeps_sequences(rule))):
@@ -254,7 +254,7 @@ def _nothing_in_common(left: OpenSide, right: OpenSide, found: DataFrame, compar
         "; say --origin NAME if the left stream has another name there" if comparison.by == "provenance:right" else ""
     )
     return (
-        f"{left.place.told} and {right.place.told} have no message in common by {comparison.by} "
+        f"{left.place.shown} and {right.place.shown} have no message in common by {comparison.by} "
         f"(the left one has {some('left')}, the right one {some('right')}){hint}"
     )
 

@@ -46,7 +46,7 @@ class Place:
     subjects: tuple[str, ...] = ()
 
     @property
-    def told(self) -> str:
+    def shown(self) -> str:
         """The side as a person would name it."""
         return f"stream {self.name}" if self.connection is not None else f"capture {self.name}"
 
@@ -100,12 +100,12 @@ class OpenSide:
         ).collect()[0]
         messages, first, last, lowest, highest, numbered = row
         if not messages:
-            raise PipelineError(f"{place.told}: there are no messages{_of_what(place)}")
+            raise PipelineError(f"{place.shown}: there are no messages{_of_what(place)}")
         if numbered != messages:
-            raise SchemaError(f"{place.told}: {messages - numbered} rows have no sequence")
+            raise SchemaError(f"{place.shown}: {messages - numbered} rows have no sequence")
         if lowest != highest:
             raise PipelineError(
-                f"{place.told}: holds messages of several streams, such as {lowest} and {highest}; "
+                f"{place.shown}: holds messages of several streams, such as {lowest} and {highest}; "
                 f"say which one: --left-stream or --right-stream NAME"
             )
         return cls(place, frame, lowest or "", messages, first, last)
@@ -151,17 +151,17 @@ def _captured(spark: SparkSession, place: Place) -> DataFrame:
         )
     except AnalysisException as error:
         first = str(error).splitlines()[0]
-        raise PipelineError(f"{place.told}: cannot be read as Parquet: {first}") from None
+        raise PipelineError(f"{place.shown}: cannot be read as Parquet: {first}") from None
     lacking = [name for name in _COMPARED if name not in frame.columns]
     if lacking:
         raise SchemaError(
-            f"{place.told}: has no column {', '.join(lacking)}; a capture has {', '.join(CAPTURED)} "
+            f"{place.shown}: has no column {', '.join(lacking)}; a capture has {', '.join(CAPTURED)} "
             f"(nats-bridge capture makes one)"
         )
     kinds = dict(frame.dtypes)
     for name, kind in (("sequence", "bigint"), ("header_block", "binary"), ("data", "binary")):
         if kinds[name] != kind and not (kind == "bigint" and kinds[name] in ("int", "smallint")):
-            raise SchemaError(f"{place.told}: column {name} is {kinds[name]}; it must be {kind}")
+            raise SchemaError(f"{place.shown}: column {name} is {kinds[name]}; it must be {kind}")
     frame = frame.select(*_COMPARED)
     if place.stream is not None:
         frame = frame.where(F.col("stream") == place.stream)

@@ -39,8 +39,8 @@ def as_json(result: Result) -> dict[str, Any]:
         "by": result.comparison.by,
         "bridged": result.comparison.bridged,
         "reason": result.reason,
-        "left": {"place": result.left.place.told, "stream": result.left.stream, "messages": result.left.messages},
-        "right": {"place": result.right.place.told, "stream": result.right.stream, "messages": result.right.messages},
+        "left": {"place": result.left.place.shown, "stream": result.left.stream, "messages": result.left.messages},
+        "right": {"place": result.right.place.shown, "stream": result.right.stream, "messages": result.right.messages},
         "left_out": {"left": result.left_out[0], "right": result.left_out[1]},
         "common": counts.common,
         "agree": counts.equal,
@@ -73,8 +73,8 @@ def _lines(result: Result) -> Iterator[str]:
     for name, side, out in (("left ", result.left, result.left_out[0]), ("right", result.right, result.left_out[1])):
         of = f" of {side.stream}" if side.stream and side.stream != side.place.name else ""
         left_out = f"; {_number(out, 'message')} not compared" if out else ""
-        told = printable(f"{side.place.told}: {_number(side.messages, 'message')}{of}")
-        yield f"{name}  {told}, sequences {side.first:,} to {side.last:,}{left_out}"
+        shown = printable(f"{side.place.shown}: {_number(side.messages, 'message')}{of}")
+        yield f"{name}  {shown}, sequences {side.first:,} to {side.last:,}{left_out}"
     reason = f": {result.reason}" if result.reason else ""
     yield f"by     {comparison.by} ({_BY[comparison.by]}){reason}"
     if result.left_out[0]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, TypeAlias
 
-from nats_bridge.bridge.replication import Json, Link, Replay, Target
+from nats_bridge.bridge.replication import Connection, Json, Replay, Target
 from nats_bridge.pipeline.sink.plan import TaskPlace, WritePlan
 from nats_bridge.pipeline.sink.row_ids import RowId, RowPlace
 from nats_bridge.pipeline.sink.stored_rows import StoredRows, read_back, read_range
@@ -59,13 +59,13 @@ class EarlierAttempts:
         plan: the write.
         task: the task.
         place: its rows.
-        link: the connection of the target.
+        connection: the connection of the target.
     """
 
     plan: WritePlan
     task: TaskPlace
     place: RowPlace
-    link: Link
+    connection: Connection
 
     async def look(self, info: Json, last: int) -> Look:
         """How to find out what is stored.
@@ -84,7 +84,7 @@ class EarlierAttempts:
             return await self._look_in_stream(last)
         if task.attempt or plan.repeats or plan.options.ordered:
             return "read"
-        if time.time() - plan.planned_at < Target.of(info, self.link.server_version).window_ns / 2e9:
+        if time.time() - plan.planned_at < Target.of(info, self.connection.server_version).window_ns / 2e9:
             return "ask"
         return "read" if task.partition in await self._partitions_begun(info, last) else "nothing"
 
@@ -100,7 +100,7 @@ class EarlierAttempts:
         """
         read = read_back if self.plan.streaming else read_range
         return await read(
-            self.link.api, info, await self.first(info), last, self.place, ids=self.plan.layout.brings_ids
+            self.connection.api, info, await self.first(info), last, self.place, ids=self.plan.layout.brings_ids
         )
 
     async def first(self, info: Json) -> int:
@@ -115,7 +115,7 @@ class EarlierAttempts:
         if self.plan.options.look_back is None:
             return first
         since = datetime.now(UTC) - timedelta(seconds=self.plan.options.look_back)
-        return max(await Replay(self.link.api, self.plan.options.stream).before(since.isoformat()) + 1, first)
+        return max(await Replay(self.connection.api, self.plan.options.stream).before(since.isoformat()) + 1, first)
 
     def remember(self) -> None:
         """The task is done: a worker that has come this far in a run of a query will see no repetition in it."""
@@ -125,7 +125,7 @@ class EarlierAttempts:
                 _seen_runs.popitem(last=False)
 
     async def _look_in_stream(self, last: int) -> Look:
-        newest = await self.link.api.stored_message(self.plan.options.stream, last)
+        newest = await self.connection.api.stored_message(self.plan.options.stream, last)
         known = RowId.parse(header_block.read(newest.header_block, b"Nats-Msg-Id")) if newest else None
         if known is not None and known.place.write == self.place.write and known.place.batch < self.place.batch:
             return "nothing"
@@ -141,7 +141,7 @@ class EarlierAttempts:
             _begun.popitem(last=False)
         if last > begun.read:
             found = await read_range(
-                self.link.api, info, begun.read + 1, last, replace(self.place, partition=-1), ids=False
+                self.connection.api, info, begun.read + 1, last, replace(self.place, partition=-1), ids=False
             )
             begun.partitions |= found.partitions
             begun.read = last

@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nats_bridge.bridge.replication import LEAST, CopyCounters, Operation, Target, Verdict, Window
+from nats_bridge.bridge.replication import LEAST, CopyCounters, Operation, PubAck, Target, Window
 from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.errors import OptionError, RowError
 from nats_bridge.pipeline.rounds import Place, Rounds, Standing
@@ -132,12 +132,12 @@ class PartitionWrite:
         self._refuse_second_partition()
         options = self._plan.options
         name = f"nats-bridge-spark-write {self._stream}"
-        link = self._link = await self._stack.enter_async_context(
+        connection = self._connection = await self._stack.enter_async_context(
             connected(options.connection, client_name=name, no_echo=True)
         )
         rounds: Rounds[RowBundle] = Rounds(
             _place(self._stream),
-            link,
+            connection,
             self,
             self._counters,
             patience=options.patience,
@@ -151,13 +151,13 @@ class PartitionWrite:
         builder = BundleBuilder(
             self._plan.layout,
             self._place,
-            Target.of(info, link.server_version),
-            max_payload=link.client.max_payload,
+            Target.of(info, connection.server_version),
+            max_payload=connection.client.max_payload,
             check_subjects=options.check_subjects,
         )
         first = await self._built(rounds, builder, batch.slice(0, 1), 0)
         last = (await rounds.open(first.subjects[0].as_py(), info)).last
-        self._earlier = EarlierAttempts(self._plan, self._task, self._place, link)
+        self._earlier = EarlierAttempts(self._plan, self._task, self._place, connection)
         look = await rounds.patiently(self._earlier.look, info, last)
         if look == "nothing":
             return rounds, builder, 0
@@ -176,7 +176,7 @@ class PartitionWrite:
         try:
             bundle = builder.build(batch, first)
         except ForeignSubjectError as error:
-            names = await rounds.patiently(partial(self._link.api.stream_names, subject=error.subject))
+            names = await rounds.patiently(partial(self._connection.api.stream_names, subject=error.subject))
             others = ", ".join(f"'{name}'" for name in names if name != self._stream)
             raise RowError(f"{error}; {f'stream {others} does' if others else 'no stream does'}") from None
         if builder.saw_ids and not self._saw_ids:
@@ -187,7 +187,7 @@ class PartitionWrite:
     def _window_of(self, target: Target) -> Window:
         # With more in flight, the server waits for us less often. But many tasks could have too much wait in it; and
         # what is asked for again must have come to its turn while the ids of the first time are remembered.
-        few = not self._plan.options.ordered or self._link.server_version.startswith("2.11.")
+        few = not self._plan.options.ordered or self._connection.server_version.startswith("2.11.")
         self._most_unconfirmed = LEAST if few or target.window_ns < _LONG_WINDOW else _MOST_IN_ORDER
         return Window(self._most_unconfirmed, least=self._most_unconfirmed)
 
@@ -199,7 +199,7 @@ class PartitionWrite:
             self._check_subjects(standing.target, in_flight)
         if in_flight:
             self._stored = await read_range(
-                self._link.api,
+                self._connection.api,
                 standing.info,
                 standing.behind + 1,
                 standing.last,
@@ -212,9 +212,9 @@ class PartitionWrite:
         blocks = messages.blocks.to_pylist()
         return messages.kept([at for at, block in enumerate(blocks) if not _is_stored(block, self._stored)])
 
-    async def refused(self, operation: Operation, verdict: Verdict) -> None:
+    async def refused(self, operation: Operation, pub_ack: PubAck) -> None:
         """A row that the stream refuses ends the task."""
-        raise self._wrong(operation, f"stream '{self._stream}' refuses it: {verdict.description} ({verdict.err_code})")
+        raise self._wrong(operation, f"stream '{self._stream}' refuses it: {pub_ack.description} ({pub_ack.err_code})")
 
     def _check_subjects(self, target: Target, in_flight: Sequence[RowBundle]) -> None:
         for bundle in in_flight:

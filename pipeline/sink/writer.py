@@ -188,21 +188,21 @@ def _task(plan: WritePlan) -> TaskPlace:
     if context is None:
         raise PipelineError("rows are written by tasks of Spark, and this is none")
 
-    def told(name: str) -> str:
+    def reported(name: str) -> str:
         return context.getLocalProperty(name) or ""
 
     task = TaskPlace(
         partition=context.partitionId(),
         attempt=context.attemptNumber(),
-        speculative=told("spark.speculation") == "true",
+        speculative=reported("spark.speculation") == "true",
     )
     if not plan.streaming:  # which can be inside of foreachBatch
         return task
-    if not told("sql.streaming.queryId"):
+    if not reported("sql.streaming.queryId"):
         raise PipelineError("Spark does not tell which streaming query a task is of: use PySpark 4.1 or newer")
     return replace(
         task,
-        query=told("sql.streaming.queryId"),
-        run=told("spark.jobGroup.id"),
-        batch=int(told("streaming.sql.batchId")),
+        query=reported("sql.streaming.queryId"),
+        run=reported("spark.jobGroup.id"),
+        batch=int(reported("streaming.sql.batchId")),
     )

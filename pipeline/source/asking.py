@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Final
 
-from nats_bridge.bridge.replication import Delivered, Link
+from nats_bridge.bridge.replication import Connection, Delivered
 from nats_bridge.pipeline.errors import PipelineError
 from nats_bridge.pipeline.source.arrived import Arrived
 from nats_bridge.transforms.republish import StoredMessage
@@ -28,12 +28,12 @@ class Asking:
     """How to ask.
 
     Attributes:
-        link: an open connection.
+        connection: an open connection.
         stream: the stream's name.
         filters: only these subjects; none for all.
     """
 
-    link: Link
+    connection: Connection
     stream: str
     filters: tuple[str, ...]
 
@@ -44,7 +44,7 @@ class Asking:
             ApiError: the server refuses, or does not answer.
             PipelineError: a subject is not UTF-8, which the answers cannot tell.
         """
-        api = self.link.api
+        api = self.connection.api
         patterns = [pattern.encode() for pattern in self.filters]
         at = first
         while at <= last:

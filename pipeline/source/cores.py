@@ -13,5 +13,5 @@ CORES: Final = "NATS_BRIDGE_SPARK_CORES"
 
 def cores() -> int:
     """Spark's default parallelism where it is configured, else this machine's cores."""
-    told = os.environ.get(CORES, "")
-    return int(told) if told.isdigit() and int(told) else os.cpu_count() or 1
+    reported = os.environ.get(CORES, "")
+    return int(reported) if reported.isdigit() and int(reported) else os.cpu_count() or 1

@@ -16,7 +16,7 @@ from typing import Final
 from pyspark.sql.datasource import InputPartition
 
 from nats_bridge.bridge.errors import ApiError
-from nats_bridge.bridge.replication import Link, Replay
+from nats_bridge.bridge.replication import Connection, Replay
 from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.errors import OptionError
 from nats_bridge.pipeline.source.cores import cores
@@ -60,42 +60,43 @@ async def planned(options: ReadOptions) -> list[SequenceRange]:
         UnreachableError: no server.
         PipelineError, ApiError: as for `plan`.
     """
-    async with connected(options.connection) as link:
-        return await plan(link, options)
+    async with connected(options.connection) as connection:
+        return await plan(connection, options)
 
 
-async def plan(link: Link, options: ReadOptions) -> list[SequenceRange]:
+async def plan(connection: Connection, options: ReadOptions) -> list[SequenceRange]:
     """The ranges of a batch read; none where there is nothing.
 
     Raises:
         PipelineError: no such stream, or a server that cannot do it.
         ApiError: the server refuses, or does not answer.
     """
-    check_filters(link, options)
-    state = await state_of(link, options.stream, listing=True)
-    first, last = await _bounds(link, options, state)
+    check_filters(connection, options)
+    state = await state_of(connection, options.stream, listing=True)
+    first, last = await _bounds(connection, options, state)
     if first > last or not state.messages:
         return []
     try:
-        return await cut(link, options, state, first, last)
+        return await cut(connection, options, state, first, last)
     except ApiError as error:
         if error.err_code != _NOT_AMONG_THE_STREAMS:
             raise
         if options.pushed_subject:
-            return await cut(link, replace(options, pushed_subject=None), state, first, last)
+            return await cut(connection, replace(options, pushed_subject=None), state, first, last)
         raise OptionError(
-            f"option subjects: server {link.server_version} takes only filters that lie within the stream's subjects,"
+            f"option subjects: server {connection.server_version} takes only filters that lie within the stream's"
+            " subjects,"
             f" and not {', '.join(options.subjects)}"
         ) from None
 
 
 async def cut(
-    link: Link, options: ReadOptions, state: StreamState, first: int, last: int, *, least: int = 1
+    connection: Connection, options: ReadOptions, state: StreamState, first: int, last: int, *, least: int = 1
 ) -> list[SequenceRange]:
     """Ranges from `first` to `last` that hold about as many messages each.
 
     Args:
-        link: a connection.
+        connection: a connection.
         options: what to read, and into how many ranges to cut it.
         state: of the stream.
         first: the first sequence.
@@ -105,7 +106,7 @@ async def cut(
     Raises:
         ApiError: the server refuses, or does not answer.
     """
-    held = await _Held.of(link, options, state, first, last)
+    held = await _Held.of(connection, options, state, first, last)
     if options.rows_per_partition:
         count = -(-held.total // options.rows_per_partition)
     elif options.partitions:
@@ -120,16 +121,16 @@ async def cut(
     return [SequenceRange(state.created, start, end, options.filters) for start, end in zip(starts, ends, strict=True)]
 
 
-def check_filters(link: Link, options: ReadOptions) -> None:
+def check_filters(connection: Connection, options: ReadOptions) -> None:
     """Refuse several filters where the server's consumers take one.
 
     Raises:
         OptionError: there are several, and the server is too old.
     """
-    version = link.client.connected_server_version
+    version = connection.client.connected_server_version
     if len(options.subjects) > 1 and (version.major, version.minor) < _FILTERS_FROM:
         raise OptionError(
-            f"option subjects: servers take several filters from 2.10 on, and this is {link.server_version};"
+            f"option subjects: servers take several filters from 2.10 on, and this is {connection.server_version};"
             " say one, or read all and filter the subject column"
         )
 
@@ -155,12 +156,12 @@ class _Held:
     deleted: tuple[int, ...]
 
     @classmethod
-    async def of(cls, link: Link, options: ReadOptions, state: StreamState, first: int, last: int) -> _Held:
+    async def of(cls, connection: Connection, options: ReadOptions, state: StreamState, first: int, last: int) -> _Held:
         if not state.limits or (state.deleted is not None and not options.filters):
             deleted = state.deleted or ()
             missing = bisect_right(deleted, last) - bisect_left(deleted, first)
             return cls(first, last, last - first + 1 - missing, {}, None, deleted)
-        after = Replay(link.api, options.stream, options.filters).after
+        after = Replay(connection.api, options.stream, options.filters).after
         behind_all, behind_none = await after(first - 1), await after(last)
         total = max(0, behind_all - behind_none)
 
@@ -201,17 +202,17 @@ class _Held:
         return low
 
 
-async def _bounds(link: Link, options: ReadOptions, state: StreamState) -> tuple[int, int]:
+async def _bounds(connection: Connection, options: ReadOptions, state: StreamState) -> tuple[int, int]:
     first = max(state.first, options.start_sequence or 1)
     last = min(state.last, options.end_sequence if options.end_sequence is not None else state.last)
     if options.start_time:
-        first = max(first, await stored_before(link, options, options.start_time) + 1)
+        first = max(first, await stored_before(connection, options, options.start_time) + 1)
     if options.end_time and not _later(options.end_time, state):
-        last = min(last, await stored_before(link, options, options.end_time))
+        last = min(last, await stored_before(connection, options, options.end_time))
     if options.since_ns is not None and state.limits:
-        first = max(first, await stored_before(link, options, rfc3339_nano(options.since_ns).decode()) + 1)
+        first = max(first, await stored_before(connection, options, rfc3339_nano(options.since_ns).decode()) + 1)
     if options.until_ns is not None and state.limits:
-        last = min(last, await stored_before(link, options, rfc3339_nano(options.until_ns).decode()))
+        last = min(last, await stored_before(connection, options, rfc3339_nano(options.until_ns).decode()))
     return first, last
 
 
@@ -220,7 +221,7 @@ def _later(time: str, state: StreamState) -> bool:
     return datetime.fromisoformat(time) > datetime.fromisoformat(state.last_time) + timedelta(seconds=1)
 
 
-async def stored_before(link: Link, options: ReadOptions, time: str) -> int:
+async def stored_before(connection: Connection, options: ReadOptions, time: str) -> int:
     """The sequence just before the first message stored at a time or later.
 
     Raises:
@@ -228,7 +229,7 @@ async def stored_before(link: Link, options: ReadOptions, time: str) -> int:
         ApiError: the server refuses, or does not answer.
     """
     try:
-        return await Replay(link.api, options.stream).before(time)
+        return await Replay(connection.api, options.stream).before(time)
     except ApiError as error:
         if error.retriable or error.http_code != 400:
             raise

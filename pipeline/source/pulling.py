@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from nats_bridge.bridge.errors import ApiError, NotPermittedError
-from nats_bridge.bridge.replication import Delivered, Json, Link, filter_members
+from nats_bridge.bridge.replication import Connection, Delivered, Json, filter_members
 from nats_bridge.pipeline.source.arrived import Arrived
 from nats_bridge.pipeline.source.bulk_parsing import BulkParser
 
@@ -50,14 +50,14 @@ class Pull:
     """How to read a stream that keeps its messages whatever consumers do.
 
     Attributes:
-        link: the connection.
+        connection: the connection.
         stream: the stream's name.
         filters: only these subjects; none for all. More than one only on servers from 2.10 on.
         portion: how many messages to ask for at once.
         size: how many bytes; a message that is larger is asked for alone.
     """
 
-    link: Link
+    connection: Connection
     stream: str
     filters: tuple[str, ...] = ()
     portion: int = 10_000
@@ -71,7 +71,7 @@ class Pull:
         Raises:
             ApiError: retriable if the connection broke meanwhile; what was yielded is good.
         """
-        client = self.link.client
+        client = self.connection.client
         arrived: asyncio.Queue[_Item] = asyncio.Queue()
         inbox = client.new_inbox()
 
@@ -80,17 +80,17 @@ class Pull:
 
         def refused(text: str) -> None:
             if f"{_NEXT}{self.stream}.".lower() in text.lower():
-                arrived.put_nowait(NotPermittedError(f"connection '{self.link.name}'", f"{_NEXT}{self.stream}.*"))
+                arrived.put_nowait(NotPermittedError(f"connection '{self.connection.name}'", f"{_NEXT}{self.stream}.*"))
 
         subscription = await client.subscribe_batches(
             f"{inbox}.*", arrived.put_nowait, lambda _, block: arrived.put_nowait(block)
         )
         client.read_in_bulk(BulkParser(subscription.sid, arrived.put_nowait).take)
-        self.link.on_disconnect(disconnected)
-        self.link.on_refusal(refused)
+        self.connection.on_disconnect(disconnected)
+        self.connection.on_refusal(refused)
         name = ""
         try:
-            consumer = await self.link.api.create_ephemeral(self.stream, self._config(first))
+            consumer = await self.connection.api.create_ephemeral(self.stream, self._config(first))
             if not consumer["num_pending"]:
                 return
             name = str(consumer["name"])
@@ -106,12 +106,12 @@ class Pull:
                 retriable=True,
             ) from None
         finally:
-            self.link.forget(disconnected, refused)
+            self.connection.forget(disconnected, refused)
             client.read_in_bulk(None)
             await subscription.release()
             if name and client.is_connected:
                 with contextlib.suppress(ApiError):  # the server removes it when it is inactive
-                    await self.link.api.forget_ephemeral(self.stream, name)
+                    await self.connection.api.forget_ephemeral(self.stream, name)
 
     def _config(self, first: int) -> Json:
         return {
@@ -148,7 +148,7 @@ class Pull:
                 continue
             quiet = 0
             if isinstance(item, list):
-                singles = requests.told(item)
+                singles = requests.reported(item)
                 if not singles:
                     continue
                 item = Arrived.of(singles)
@@ -166,7 +166,7 @@ class Pull:
                 return
 
     def _ask(self, requests: _Requests, inbox: str, name: str, count: int) -> None:
-        if not self.link.client.is_connected:
+        if not self.connection.client.is_connected:
             raise _LostError("the connection was lost")
         request = {"expires": int(_EXPIRES * 1e9), "idle_heartbeat": int(_HEARTBEAT * 1e9)}
         if requests.too_large:
@@ -176,11 +176,11 @@ class Pull:
         body = json.dumps(request).encode()
         reply = f"{inbox}.{requests.ask(count)}".encode()
         subject = f"{_NEXT}{self.stream}.{name}".encode()
-        self.link.client.write_raw(b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, len(body), body))
+        self.connection.client.write_raw(b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, len(body), body))
 
     async def _through(self, name: str, seen: int) -> bool:
         """Whether an idle consumer has nothing more for us: messages that it counted on may be deleted meanwhile."""
-        info = await self.link.api.consumer_info(self.stream, name)
+        info = await self.connection.api.consumer_info(self.stream, name)
         if info is None:
             raise _LostError("the consumer is gone")
         if int(info["delivered"]["consumer_seq"]) < seen:
@@ -227,7 +227,7 @@ class _Requests:
             if served < waiting:
                 self._waiting.appendleft((number, waiting - served))
 
-    def told(self, batch: list[Delivered]) -> list[Delivered]:
+    def reported(self, batch: list[Delivered]) -> list[Delivered]:
         """The messages of a batch, without what the server says of requests.
 
         Raises:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from nats_bridge.bridge.errors import ApiError, NotPermittedError
-from nats_bridge.bridge.replication import Link
+from nats_bridge.bridge.replication import Connection
 from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.errors import DataLostError, UnreachableError, marking
 from nats_bridge.pipeline.source.arrived import Arrived
@@ -73,34 +73,34 @@ class _Reading:
 
     async def portions(self) -> AsyncGenerator[Arrived, None]:
         """The messages, so many at once as make good record batches."""
-        async with connected(self.options.connection) as link:
-            state = await state_of(link, self.options.stream)
+        async with connected(self.options.connection) as connection:
+            state = await state_of(connection, self.options.stream)
             self._check(state, self.part.first)
             at = self.part.first
             gathered: list[Arrived] = []
             rows = size = 0
-            async with contextlib.aclosing(self._messages(link, state)) as arriving:
+            async with contextlib.aclosing(self._messages(connection, state)) as arriving:
                 async for arrived in arriving:
                     gathered.append(arrived)
                     rows += len(arrived)
                     size += arrived.size
                     if rows >= _ROWS or size >= _BYTES:
                         portion = Arrived.joined(gathered)
-                        yield await self._whole(link, portion, at)
+                        yield await self._whole(connection, portion, at)
                         at = portion.last.stream_sequence + 1
                         gathered, rows, size = [], 0, 0
             if gathered:
                 portion = Arrived.joined(gathered)
-                yield await self._whole(link, portion, at)
+                yield await self._whole(connection, portion, at)
                 at = portion.last.stream_sequence + 1
-            self._check(await state_of(link, state.name), at)
+            self._check(await state_of(connection, state.name), at)
 
-    async def _messages(self, link: Link, state: StreamState) -> AsyncGenerator[Arrived, None]:
+    async def _messages(self, connection: Connection, state: StreamState) -> AsyncGenerator[Arrived, None]:
         """What still exists of the range, with new consumers behind what is here as often as it takes."""
         at, last = self.part.first, self.part.last
         portion = max(1, min(_ROWS, _BYTES // state.average))
-        pull = Pull(link, state.name, self.part.subjects, portion, 2 * _BYTES)
-        between = pull.between if state.limits else Asking(link, state.name, self.part.subjects).between
+        pull = Pull(connection, state.name, self.part.subjects, portion, 2 * _BYTES)
+        between = pull.between if state.limits else Asking(connection, state.name, self.part.subjects).between
         loop = asyncio.get_running_loop()
         until = loop.time() + self.options.patience
         while at <= last:
@@ -115,10 +115,10 @@ class _Reading:
                     raise
                 if at > begun:
                     until = loop.time() + self.options.patience
-                await self._await_server(link, until, error)
+                await self._await_server(connection, until, error)
                 continue
             if at == begun:
-                if not await self._more(link, at):
+                if not await self._more(connection, at):
                     return
                 late = ApiError(
                     f"message {at} or a later one does not come",
@@ -127,25 +127,25 @@ class _Reading:
                     description="late",
                     retriable=True,
                 )
-                await self._await_server(link, until, late)
+                await self._await_server(connection, until, late)
 
-    async def _more(self, link: Link, at: int) -> bool:
+    async def _more(self, connection: Connection, at: int) -> bool:
         """Whether the stream's leader has messages for us from a sequence on: what a consumer knows may be older."""
         for one in self.part.subjects or (">",):
             try:
-                following = await link.api.next_message(self.options.stream, one, at)
+                following = await connection.api.next_message(self.options.stream, one, at)
             except NotPermittedError:
                 return False
             if following and following[0] <= self.part.last:
                 return True
         return False
 
-    async def _whole(self, link: Link, portion: Arrived, at: int) -> Arrived:
+    async def _whole(self, connection: Connection, portion: Arrived, at: int) -> Arrived:
         """The portion, if nothing before or in it was lost; what is missing may never have been there."""
         sequences, _ = portion.numbers()
         if sequences[-1] - at + 1 != len(sequences):
             gap = int(np.argmax(sequences != np.arange(at, at + len(sequences))))
-            self._check(await state_of(link, self.options.stream), at + gap)
+            self._check(await state_of(connection, self.options.stream), at + gap)
         return portion
 
     def _check(self, state: StreamState, at: int) -> None:
@@ -162,7 +162,7 @@ class _Reading:
                 f" it now begins at {state.first}: read it again, or say failOnDataLoss=false to continue without them"
             )
 
-    async def _await_server(self, link: Link, until: float, error: ApiError) -> None:
+    async def _await_server(self, connection: Connection, until: float, error: ApiError) -> None:
         """Wait until the connection is up, for a while; the stream must be the same then.
 
         Raises:
@@ -172,11 +172,11 @@ class _Reading:
         try:
             async with asyncio.timeout_at(until):
                 await asyncio.sleep(_PAUSE)
-                await link.connected()
-                state = await state_of(link, self.options.stream)
+                await connection.connected()
+                state = await state_of(connection, self.options.stream)
         except (TimeoutError, ApiError):
             raise UnreachableError(
-                f"nothing more comes from {', '.join(link.servers)} for {self.options.patience} s ({error});"
+                f"nothing more comes from {', '.join(connection.servers)} for {self.options.patience} s ({error});"
                 " run the job again when the server is back"
             ) from None
         self._check(state, self.part.last + 1)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from nats_bridge.bridge.replication import Link, Replay
+from nats_bridge.bridge.replication import Connection, Replay
 from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.errors import DataLostError, OptionError, marking
 from nats_bridge.pipeline.source.loop_thread import LoopThread
@@ -100,7 +100,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             done = max(int(start["sequence"]), state.first - 1)
             rows = getattr(limit, "max_rows", None)
             if rows is not None and last - done > rows:
-                last = driver.run(self._within(driver.link, state, done, last, rows))
+                last = driver.run(self._within(driver.connection, state, done, last, rows))
             return _offset(state, max(last, int(start["sequence"])))
 
     def reportLatestOffset(self) -> dict[str, Any]:
@@ -126,7 +126,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             last = int(end["sequence"])
             if first > last:
                 return []
-            return list(driver.run(cut(driver.link, self._options, state, first, last, least=_LEAST)))
+            return list(driver.run(cut(driver.connection, self._options, state, first, last, least=_LEAST)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """A task's rows."""
@@ -140,7 +140,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._driver = None
 
     def _ask(self) -> _Driver:
-        if self._driver is not None and self._driver.link.client.is_closed:
+        if self._driver is not None and self._driver.connection.client.is_closed:
             self.stop()
         if self._driver is None:
             self._driver = _Driver(self._options)
@@ -148,19 +148,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     async def _initial(self) -> dict[str, Any]:
         assert self._driver is not None
-        link = self._driver.link
-        state = await state_of(link, self._options.stream)
+        connection = self._driver.connection
+        state = await state_of(connection, self._options.stream)
         done = max(state.first, self._options.start_sequence or 1) - 1
         if self._options.start_time:
-            done = max(done, await stored_before(link, self._options, self._options.start_time))
+            done = max(done, await stored_before(connection, self._options, self._options.start_time))
         return _offset(state, done)
 
-    async def _within(self, link: Link, state: StreamState, done: int, last: int, rows: int) -> int:
+    async def _within(self, connection: Connection, state: StreamState, done: int, last: int, rows: int) -> int:
         """The last sequence of a batch that begins behind `done` and holds at most so many rows."""
         least = done + rows
         if not state.limits or (state.messages == state.last - state.first + 1 and not self._options.subjects):
             return least
-        after = Replay(link.api, state.name, self._options.subjects).after
+        after = Replay(connection.api, state.name, self._options.subjects).after
         there = await after(done)
         low, high = least, last  # up to low there are few enough
         if there - await after(last) <= rows:
@@ -199,15 +199,15 @@ class _Driver:
         self._stream = options.stream
         self._loop = LoopThread()
         try:
-            self.link = self._loop.run(self._stack.enter_async_context(connected(options.connection)))
-            check_filters(self.link, options)
+            self.connection = self._loop.run(self._stack.enter_async_context(connected(options.connection)))
+            check_filters(self.connection, options)
         except BaseException:
             self.close()
             raise
 
     def state(self, *, listing: bool = False) -> StreamState:
         """What the stream holds now."""
-        return self.run(state_of(self.link, self._stream, listing=listing))
+        return self.run(state_of(self.connection, self._stream, listing=listing))
 
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         """Run a coroutine; its result."""

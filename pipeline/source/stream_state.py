@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nats_bridge.bridge.errors import ApiError
-from nats_bridge.bridge.replication import STREAM_NOT_FOUND, Json, Link
+from nats_bridge.bridge.replication import STREAM_NOT_FOUND, Connection, Json
 from nats_bridge.pipeline.errors import PipelineError
 
 __all__ = ["StreamState", "state_of"]
@@ -46,11 +46,11 @@ class StreamState:
         return self.size // self.messages + 1 if self.messages else 1
 
 
-async def state_of(link: Link, stream: str, *, listing: bool = False) -> StreamState:
+async def state_of(connection: Connection, stream: str, *, listing: bool = False) -> StreamState:
     """Ask for a stream's state.
 
     Args:
-        link: a connection.
+        connection: a connection.
         stream: the stream's name.
         listing: with the deleted sequences, where there are not too many.
 
@@ -59,13 +59,13 @@ async def state_of(link: Link, stream: str, *, listing: bool = False) -> StreamS
         ApiError: the server refuses, or does not answer.
     """
     try:
-        info = await link.api.stream_info(stream)
+        info = await connection.api.stream_info(stream)
         if listing and 0 < int(info["state"].get("num_deleted", 0)) <= _LISTED:
-            info = await link.api.stream_info(stream, deleted=True)
+            info = await connection.api.stream_info(stream, deleted=True)
     except ApiError as error:
         if error.err_code != STREAM_NOT_FOUND:
             raise
-        raise PipelineError(await _missing(link, stream)) from None
+        raise PipelineError(await _missing(connection, stream)) from None
     return _state(stream, info)
 
 
@@ -87,10 +87,10 @@ def _state(stream: str, info: Json) -> StreamState:
     )
 
 
-async def _missing(link: Link, stream: str) -> str:
+async def _missing(connection: Connection, stream: str) -> str:
     try:
-        names = sorted(await link.api.stream_names())
+        names = sorted(await connection.api.stream_names())
     except ApiError:
         names = []
     has = f"; there are {', '.join(names[:10])}{', …' if len(names) > 10 else ''}" if names else ""
-    return f"stream '{stream}': not found at {', '.join(link.servers)}{has}"
+    return f"stream '{stream}': not found at {', '.join(connection.servers)}{has}"

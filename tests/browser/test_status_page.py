@@ -60,12 +60,12 @@ class StatusPage(Window):
         self.rule(name).find_element(By.CSS_SELECTOR, ".line").click()
 
     def facts(self, name: str) -> dict[str, str]:
-        told: dict[str, str] = self.run(
+        reported: dict[str, str] = self.run(
             "const names = [...arguments[0].querySelectorAll('.facts dt')];"
             "return Object.fromEntries(names.map(name => [name.textContent, name.nextSibling.textContent]))",
             self.rule(name),
         )
-        return told
+        return reported
 
 
 @pytest.fixture
@@ -128,11 +128,11 @@ def test_a_lag_that_nobody_knows_is_no_nought(page: StatusPage) -> None:
 
 
 def test_connections_and_configuration(page: StatusPage) -> None:
-    told = [each.text.splitlines() for each in page.all(".connection")]
-    assert told[0] == ["✓", "default: nats-server 2.15.1", "nats://default.example:4222"]
-    assert told[1][:2] == ["✗", "west: not connected"]
-    assert "3 reconnects" in told[1][2]
-    assert "the connection was lost" in told[1][2]
+    reported = [each.text.splitlines() for each in page.all(".connection")]
+    assert reported[0] == ["✓", "default: nats-server 2.15.1", "nats://default.example:4222"]
+    assert reported[1][:2] == ["✗", "west: not connected"]
+    assert "3 reconnects" in reported[1][2]
+    assert "the connection was lost" in reported[1][2]
     assert "/etc/nats-bridge/config.yaml" in page.text("#config")
     assert "applied at " in page.text("#config")
     assert "(across)" in page.text("#config")

@@ -87,9 +87,9 @@ async def test_it_runs_without_rights_on_a_read_only_root_and_ends_when_told(
 
 async def test_what_is_wrong_is_told_in_a_line_and_an_exit_code(image: Image) -> None:
     code, said = await finished(*image.cell().started_by())
-    told = json.loads(said)  # one line, for those who collect logs
+    reported = json.loads(said)  # one line, for those who collect logs
     missing = "/etc/nats-bridge/config.yaml: no such file; name the configuration with -c FILE"
-    assert (code, told["event"], told["reason"]) == (2, "sidecar.refused", missing)
+    assert (code, reported["event"], reported["reason"]) == (2, "sidecar.refused", missing)
 
 
 async def test_every_command_answers(image: Image, dockerfile: Dockerfile) -> None:
@@ -137,10 +137,10 @@ def _contents(folder: Path) -> dict[str, str]:
     for path in sorted(folder.rglob("*")):
         mode = path.lstat().st_mode
         if stat.S_ISLNK(mode):
-            told = f"-> {path.readlink()}"
+            reported = f"-> {path.readlink()}"
         elif stat.S_ISREG(mode):
-            told = f"{oct(mode)} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+            reported = f"{oct(mode)} {hashlib.sha256(path.read_bytes()).hexdigest()}"
         else:
-            told = oct(mode)
-        contents[str(path.relative_to(folder))] = told
+            reported = oct(mode)
+        contents[str(path.relative_to(folder))] = reported
     return contents

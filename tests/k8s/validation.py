@@ -69,9 +69,9 @@ def _main() -> int:
             for cluster in CLUSTERS[name][:1] if is_operators else CLUSTERS[name]:
                 found = problems(manifest, cluster)
                 wrong += len(found)
-                told = "; ".join(found) if found else "valid"
+                reported = "; ".join(found) if found else "valid"
                 by = "Prometheus operator 0.85" if is_operators else f"Kubernetes {cluster}"
-                click.echo(f"{folder.parent.name}/{name}: {name_of(manifest)} {told} ({by})")
+                click.echo(f"{folder.parent.name}/{name}: {name_of(manifest)} {reported} ({by})")
     click.echo(f"{wrong} wrong" if wrong else "all valid")
     return 1 if wrong else 0
 

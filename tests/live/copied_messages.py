@@ -28,7 +28,7 @@ class CopiedMessage:
     def entry(self) -> tuple[Any, ...]:
         """The entry that made it, if the record names it."""
         record = first_record(b"\n" + HEADER + b": " + self.record)
-        return (record.origin, record.filters, record.destinations) if record else ()
+        return (record.source, record.filters, record.destinations) if record else ()
 
     @property
     def place(self) -> tuple[bytes, bytes]:
@@ -37,7 +37,7 @@ class CopiedMessage:
 
     @property
     def sequence(self) -> int:
-        """Its sequence in the origin."""
+        """Its sequence in the source."""
         return int(self.record.split(b" ")[1])
 
 

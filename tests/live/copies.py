@@ -1,4 +1,4 @@
-"""An origin and a target stream, and whether the target holds every message of the origin exactly once."""
+"""A source and a target stream, and whether the target holds every message of the source exactly once."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Copies:
         name: str,
         *,
         target_peer: RawPeer | None = None,
-        origin: dict[str, Any] | None = None,
+        source: dict[str, Any] | None = None,
         target: dict[str, Any] | None = None,
     ) -> Self:
         """Create both streams."""
         copies = cls(peer, target_peer or peer, name)
-        await peer.create_stream(**{"name": name, "subjects": [f"{name}.>"]} | (origin or {}))
+        await peer.create_stream(**{"name": name, "subjects": [f"{name}.>"]} | (source or {}))
         await copies.target_peer.create_stream(
             **{"name": copies.target, "subjects": [f"{copies.target}.>"]} | (target or {})
         )
@@ -62,8 +62,8 @@ class Copies:
         """The target's state."""
         return await _state_of(self.target_peer, self.target)
 
-    async def origin_end(self) -> int:
-        """The sequence of the origin's last message."""
+    async def source_end(self) -> int:
+        """The sequence of the source's last message."""
         return int((await _state_of(self.peer, self.name))["last_seq"])
 
     async def holds(self, messages: int) -> None:
@@ -78,12 +78,12 @@ class Copies:
         """What the target holds."""
         return await stored_messages(self.target_peer, self.target, int((await self.state())["messages"]))
 
-    async def origin_sequences(self) -> list[int]:
-        """The origin's sequences of the copies, in the order in which the target stored them."""
+    async def source_sequences(self) -> list[int]:
+        """The source's sequences of the copies, in the order in which the target stored them."""
         return [record_of(message).sequence for message in await self.stored()]
 
     async def are_exact(self) -> list[StoredMessage]:
-        """Assert that the target holds each of the origin's messages once, in order, with subject and payload."""
+        """Assert that the target holds each of the source's messages once, in order, with subject and payload."""
         state = (await self.peer.api(f"STREAM.INFO.{self.name}"))["state"]
         expected = await stored_messages(self.peer, self.name, int(state["messages"]))
         found = await self.stored()

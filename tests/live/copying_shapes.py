@@ -16,7 +16,7 @@ from tests.live.copied_messages import everything, last_sequence
 from tests.live.raw_messages import RawPeer
 from tests.live.until import until
 
-__all__ = ["SHAPES", "TRANSFORMS", "Origins", "Shape", "filled"]
+__all__ = ["SHAPES", "TRANSFORMS", "Shape", "Sources", "filled"]
 
 BLOCKS = [
     b"",
@@ -42,11 +42,11 @@ SUFFIXES = ["x.a", "x.bcd", "y.a", "y.é", "z.日本.f", "other", "deep.er.and.d
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is copied; `{a}` and `{b}` stand for the origins."""
+    """What is copied; `{a}` and `{b}` stand for the sources."""
 
     entries: list[dict[str, Any]]
     subjects: list[str]
-    origins: str = "a"
+    sources: str = "a"
     config: dict[str, Any] = field(default_factory=dict)
     target: dict[str, Any] = field(default_factory=dict)
     mirror: bool = False
@@ -132,12 +132,12 @@ def filled(value: Any, names: dict[str, str]) -> Any:
     return [filled(each, names) for each in value] if isinstance(value, list) else value
 
 
-class Origins:
-    """The origin streams, and seeded messages for them."""
+class Sources:
+    """The source streams, and seeded messages for them."""
 
     def __init__(self, peer: RawPeer, names: dict[str, str], shape: Shape, native: Dialect, seed: str) -> None:
         self._peer = peer
-        self._names = [names[letter] for letter in shape.origins]
+        self._names = [names[letter] for letter in shape.sources]
         self._random = random.Random(zlib.crc32(seed.encode()))
         self._shape = shape
         self._native = native
@@ -185,7 +185,7 @@ class Origins:
 
 
 async def _has_copied(peer: RawPeer, target: str, sequence: int) -> bool:
-    """Whether the newest copy in a target is of this message of its one origin, or of a later one."""
+    """Whether the newest copy in a target is of this message of its one source, or of a later one."""
     last = await last_sequence(peer, target)
     answer = await peer.api(f"STREAM.MSG.GET.{target}", {"seq": last})
     if "message" not in answer:

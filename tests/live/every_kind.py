@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from nats_bridge.bridge.rules.supervisor import RuleSeat
+from nats_bridge.bridge.rules.supervisor import RuleSupervisor
 from tests.live.raw_messages import RawPeer
 from tests.live.until import until
 
@@ -17,7 +17,7 @@ __all__ = ["EveryKind"]
 
 @dataclass(frozen=True, slots=True)
 class EveryKind:
-    """Streams, buckets and rules around one origin stream."""
+    """Streams, buckets and rules around one source stream."""
 
     peer: RawPeer
     name: str
@@ -92,7 +92,7 @@ class EveryKind:
     async def traffic(self, messages: int, block: bytes = b"", payload: bytes = b"payload") -> None:
         """So many messages for every rule, and one advisory; returns when all streams have what they are to have.
 
-        The origin gets one more, which one rule excludes.
+        The source gets one more, which one rule excludes.
         """
         peer, name = self.peer, self.name
         for number in range(messages):
@@ -110,7 +110,7 @@ class EveryKind:
         ):
             await self._holds(stream, wanted)
 
-    async def done(self, seats: Sequence[RuleSeat], messages: int) -> None:
+    async def done(self, supervisors: Sequence[RuleSupervisor], messages: int) -> None:
         """Wait until every rule has all of `traffic(messages)` behind it, and has heard so from its server.
 
         What the streams hold says nothing of the rules that republish, nor of what a rule has heard.
@@ -118,12 +118,12 @@ class EveryKind:
         wanted = dict.fromkeys((rule["name"] for rule in self.rules), messages + 1)
         wanted |= {"kv_sources": messages, "subject_transform": messages, "advisories": 1}
 
-        def is_done(seat: RuleSeat) -> bool:
-            received = seat.counters().get("received", 0)
-            measures = seat.measures
-            return received >= wanted[seat.rule.name] and measures.in_flight() == 0 and measures.progress_ns > 0
+        def is_done(supervisor: RuleSupervisor) -> bool:
+            received = supervisor.counters().get("received", 0)
+            metrics = supervisor.metrics
+            return received >= wanted[supervisor.rule.name] and metrics.in_flight() == 0 and metrics.progress_ns > 0
 
-        await until(lambda: all(map(is_done, seats)))
+        await until(lambda: all(map(is_done, supervisors)))
 
     async def _holds(self, stream: str, messages: int) -> None:
         async def there() -> bool:

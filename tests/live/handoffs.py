@@ -1,4 +1,4 @@
-"""Scenes of a handoff: origins, a target, a rule between them; the command; what must be in the target."""
+"""Scenes of a handoff: sources, a target, a rule between them; the command; what must be in the target."""
 
 from __future__ import annotations
 
@@ -56,15 +56,15 @@ class Case:
 
     Attributes:
         rule: the rule, without its name.
-        origins: the origins' configurations by name.
+        sources: the sources' configurations by name.
         subjects: the target's subjects.
         target: more of the target's configuration.
-        sent: subjects to publish on, in turn, by origin.
-        away: whether the origins are in another account.
+        sent: subjects to publish on, in turn, by source.
+        away: whether the sources are in another account.
     """
 
     rule: dict[str, Any]
-    origins: dict[str, dict[str, Any]]
+    sources: dict[str, dict[str, Any]]
     subjects: list[str]
     sent: dict[str, list[str]]
     target: dict[str, Any] = field(default_factory=dict)
@@ -120,7 +120,7 @@ CASES: dict[str, Case] = {
 
 
 class Scene:
-    """Origins and a target on a server of their own; which version that is may change."""
+    """Sources and a target on a server of their own; which version that is may change."""
 
     def __init__(self, server: NativeServer, case: Case, directory: Path) -> None:
         self.server = server
@@ -145,7 +145,7 @@ class Scene:
 
     async def create(self) -> None:
         """The streams, and the sidecar's configuration."""
-        for name, config in self.case.origins.items():
+        for name, config in self.case.sources.items():
             await self.away.create_stream(name=name, **config)
         await self.home.create_stream(name=self.target_name, subjects=self.case.subjects, **self.case.target)
         self.configure()
@@ -171,11 +171,11 @@ class Scene:
         return running(self.settings)
 
     async def publish(self, messages: int) -> None:
-        """So many messages into every origin."""
+        """So many messages into every source."""
         for _ in range(messages):
-            for origin, subjects in self.case.sent.items():
+            for source, subjects in self.case.sent.items():
                 subject = subjects[self.published % len(subjects)]
-                answer = await self.away.store(subject.encode(), f"{origin} {self.published}".encode())
+                answer = await self.away.store(subject.encode(), f"{source} {self.published}".encode())
                 assert answer.get("seq"), answer
             self.published += 1
 
@@ -195,7 +195,7 @@ class Scene:
         assert "error" not in answer, answer
 
     async def expected(self) -> dict[str, list[tuple[bytes, bytes]]]:
-        """Subject and payload of every copy that the target must hold, by origin, in order."""
+        """Subject and payload of every copy that the target must hold, by source, in order."""
         (rule,) = self.settings.rules
         assert isinstance(rule, SourcesRule | KvSourcesRule)
         found: dict[str, list[tuple[bytes, bytes]]] = {}
@@ -209,7 +209,7 @@ class Scene:
         return found
 
     async def complete(self) -> None:
-        """Wait until the newest message of every origin is in the target."""
+        """Wait until the newest message of every source is in the target."""
         expected = await self.expected()
         for copies in expected.values():
             if copies:
@@ -226,13 +226,13 @@ class Scene:
         await until(there)
 
     async def assert_exact(self) -> None:
-        """Every message of every origin is in the target once, in order, and nothing else is but what is local."""
+        """Every message of every source is in the target once, in order, and nothing else is but what is local."""
         await self.complete()
         expected = await self.expected()
         stored = await everything(self.home, self.target_name)
-        for origin, copies in expected.items():
-            mine = [(m.subject, m.payload) for m in stored if m.payload.startswith(origin.encode() + b" ")]
-            assert mine == copies, origin
+        for source, copies in expected.items():
+            mine = [(m.subject, m.payload) for m in stored if m.payload.startswith(source.encode() + b" ")]
+            assert mine == copies, source
         assert len(stored) == sum(map(len, expected.values())) + len(self.local)
 
 

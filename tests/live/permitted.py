@@ -220,19 +220,19 @@ class Copied(Scenario):
             more = {"keep_sequence": True, "filler_subject": f"{self.name}.filler"} if self.keep_sequence else {}
             return {"kind": "mirror", "stream": self.target, "mirror": entry, **more}
         entries = [
-            {"name": self.origin(number), "subject_transforms": [self.transform(number)]}
+            {"name": self.source(number), "subject_transforms": [self.transform(number)]}
             for number in range(self.entries)
         ]
         more = {"on_rejected": {"skip": f"{self.name}.rejected"}} if self.skip else {}
         return {"kind": "sources", "stream": self.target, "sources": entries, **more}
 
     def transform(self, number: int) -> dict[str, str]:
-        """What copies of an origin become."""
+        """What copies of a source become."""
         return {"src": f"{self.name}.in{number or ''}.>", "dest": f"{self.name}.out.{number}.>"}
 
     @property
     def stream(self) -> str:
-        """The first origin."""
+        """The first source."""
         return f"KV_{self.name}_S" if self.kind == "kv_sources" else f"{self.name}_S"
 
     @property
@@ -240,12 +240,12 @@ class Copied(Scenario):
         """The target."""
         return f"KV_{self.name}_T" if self.kind == "kv_sources" else f"{self.name}_T"
 
-    def origin(self, number: int) -> str:
-        """One of the origins."""
+    def source(self, number: int) -> str:
+        """One of the sources."""
         return self.stream if not number else f"{self.stream}{number}"
 
     async def make(self) -> None:
-        """Create origins and target."""
+        """Create sources and target."""
         if self.kind == "kv_sources":
             for stream in (self.stream, self.target):
                 await self.peer.create_stream(name=stream, subjects=[f"$KV.{stream[3:]}.>"], max_msgs_per_subject=5000)
@@ -254,7 +254,7 @@ class Copied(Scenario):
             more: dict[str, Any] = {"max_msg_size": 5000} if self.skip else {}
             more |= {"retention": "workqueue"} if self.queue else {}
             subject = f"{self.name}.in{number or ''}.>"
-            await self.peer.create_stream(name=self.origin(number), subjects=[subject], **more)
+            await self.peer.create_stream(name=self.source(number), subjects=[subject], **more)
         subjects = [f"{self.name}.out.>", f"{self.name}.local"]
         subjects += [f"{self.name}.filler"] if self.keep_sequence else []
         more = {"max_msg_size": 4000} if self.skip else {}
@@ -262,7 +262,7 @@ class Copied(Scenario):
         if self.skip:
             await self.peer.create_stream(name=f"{self.name}_D", subjects=[f"{self.name}.rejected"])
         for number in range(1, self.entries):
-            # The other origins are read once: what flow control needs is a megabyte of headers.
+            # The other sources are read once: what flow control needs is a megabyte of headers.
             for _ in range(FIRST):
                 self.published += 1
                 self.peer.publish(f"{self.name}.in{number}.x".encode(), b"", b"NATS/1.0\r\n" + _WIDE + b"\r\n")
@@ -272,7 +272,7 @@ class Copied(Scenario):
             await self.peer.api(f"STREAM.MSG.DELETE.{self.stream}", {"seq": 2})
 
     async def publish(self, messages: int) -> None:
-        """To the first origin."""
+        """To the first source."""
         prefix = f"$KV.{self.stream[3:]}" if self.kind == "kv_sources" else f"{self.name}.in"
         for _ in range(messages):
             self.published += 1
@@ -290,7 +290,7 @@ class Copied(Scenario):
             await self.peer.store(f"{self.name}.in.large".encode(), b"x" * 4500)
 
     async def has_all(self) -> bool:
-        """Whether every message has its copy; with the origin's sequences, the last one shows it."""
+        """Whether every message has its copy; with the source's sequences, the last one shows it."""
         if not self.keep_sequence:
             return await Scenario.has_all(self)
         states = [(await self.peer.api(f"STREAM.INFO.{stream}"))["state"] for stream in (self.stream, self.target)]

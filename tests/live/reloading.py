@@ -11,7 +11,7 @@ from typing import Any
 from nats_bridge.bridge.app.reload.coordinator import ReloadFacts
 from nats_bridge.bridge.app.reload.file_watch import content_hash
 from nats_bridge.bridge.app.sidecar import Sidecar
-from nats_bridge.bridge.rules.supervisor import RuleSeat
+from nats_bridge.bridge.rules.supervisor import RuleSupervisor
 from nats_bridge.bridge.settings import load
 from tests.live.sidecar_process import document
 
@@ -41,10 +41,10 @@ class Reloading:
         assert (facts.result, facts.reason) == ("applied", "")
         return facts
 
-    def seat(self, name: str) -> RuleSeat:
-        """The seat of a rule."""
-        (seat,) = [seat for seat in self.sidecar.seats if seat.rule.name == name]
-        return seat
+    def supervisor(self, name: str) -> RuleSupervisor:
+        """The supervisor of a rule."""
+        (supervisor,) = [supervisor for supervisor in self.sidecar.supervisors if supervisor.rule.name == name]
+        return supervisor
 
 
 @asynccontextmanager

@@ -110,12 +110,12 @@ async def replicas(
 class EveryKind:
     """A stream, and what rules of the kinds that read it make of it."""
 
-    def __init__(self, peer: RawPeer, name: str, once: Seen, least: Seen, told: Collected) -> None:
+    def __init__(self, peer: RawPeer, name: str, once: Seen, least: Seen, reported: Collected) -> None:
         self.peer = peer
         self.name = name
         self.once = once
         self.least = least
-        self.told = told
+        self.reported = reported
         self.load = Load(peer, name)
         self.streams: list[str] = []  # made while a replica was at work, so that it told of them
         self.acknowledged: list[bytes] = []  # what the ingress rule's publisher heard to be stored
@@ -200,7 +200,7 @@ class EveryKind:
     @property
     def _told_of(self) -> list[str]:
         """The streams that were reported, in that order; others may be among them."""
-        return [message[0].decode().rpartition(".")[2] for message in self.told.messages]
+        return [message[0].decode().rpartition(".")[2] for message in self.reported.messages]
 
     async def end(self) -> int:
         """Store one last message, and wait until every rule has passed it on; its sequence."""
@@ -223,7 +223,7 @@ class EveryKind:
         return anew
 
     async def copied(self, end: int) -> tuple[list[int], list[int]]:
-        """The origin's sequences of what is in the two targets, in their order."""
+        """The source's sequences of what is in the two targets, in their order."""
         copies = await stored_messages(self.peer, f"C{self.name}", end)
         mirrored = await stored_messages(self.peer, f"M{self.name}", end)
         return [record_of(message).sequence for message in copies], [message.sequence for message in mirrored]

@@ -40,8 +40,8 @@ async def _answer(client: Client, case: dict[str, Any]) -> dict[str, Any]:
     names = (await _request(client, "STREAM.NAMES", None)).get("streams") or []
     for name in names:
         await _request(client, f"STREAM.DELETE.{name}", None)
-    for origin in case.get("origins", ()):
-        await _prepared(client, origin)
+    for source in case.get("origins", ()):
+        await _prepared(client, source)
     action = "CREATE"
     config = case["config"]
     name = config["name"] if isinstance(config, dict) and isinstance(config.get("name"), str) else "S"

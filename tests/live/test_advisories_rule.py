@@ -12,7 +12,7 @@ import pytest
 from nats_bridge.bridge.app.sidecar import Sidecar
 from nats_bridge.bridge.errors import ConfigError
 from nats_bridge.bridge.kinds.advisories import run as advisories_run
-from nats_bridge.bridge.rules import supervisor as rule_seat
+from nats_bridge.bridge.rules import supervisor as rule_supervisor
 from nats_bridge.native_servers import NativeServer, SharedServers
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.republish import StoredMessage
@@ -443,7 +443,7 @@ async def test_what_can_wait_is_bounded_and_what_is_lost_is_counted(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(advisories_run, "_MOST_WAITING", 10)
-    monkeypatch.setattr(rule_seat, "_DRAIN", 0.5)
+    monkeypatch.setattr(rule_supervisor, "_DRAIN", 0.5)
     name = unique_name("bounded")
     url = await servers.url("2.15.1")
     peer = await raw_peer(url)

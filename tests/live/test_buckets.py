@@ -102,8 +102,8 @@ async def test_events_of_an_object_store(
         assert [subject for subject, _, _, _ in events.messages] == [
             b"files.changed." + urlsafe_b64encode(name) for name in (b"report.pdf", b"small", b"small")
         ]
-        told = [json.loads(payload) for _, _, _, payload in events.messages]
-        assert [(meta["name"], meta["size"], meta.get("deleted", False)) for meta in told] == [
+        reported = [json.loads(payload) for _, _, _, payload in events.messages]
+        assert [(meta["name"], meta["size"], meta.get("deleted", False)) for meta in reported] == [
             ("report.pdf", 400_000, False),
             ("small", 1, False),
             ("small", 0, True),

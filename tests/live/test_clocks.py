@@ -58,9 +58,9 @@ async def test_jumps_of_the_clock(
                     await load.burst(500)
                     await here.holds(load.published)
                     await seen.until_sequence(load.published)
-                    cuts = bridge.seats[0].counters()["reconnects"]
+                    cuts = bridge.supervisors[0].counters()["reconnects"]
                     wire.cut()
-                    await until(lambda cuts=cuts: bridge.seats[0].counters()["reconnects"] > cuts)  # type: ignore[misc]
+                    await until(lambda cuts=cuts: bridge.supervisors[0].counters()["reconnects"] > cuts)  # type: ignore[misc]
     await here.are_exact()
     everything = list(range(1, load.published + 1))
     assert (seen.sequences if delivery == "at_most_once" else sorted(set(seen.sequences))) == everything

@@ -139,7 +139,7 @@ async def _storing_cluster(version: str) -> AsyncIterator[tuple[NativeCluster, A
 
 def _forget_the_end_for_a_moment(bridge: Sidecar) -> None:
     """As a new leader that has not taken in all that it has: the next answers leave out the stream's last messages."""
-    api = bridge.runs[0].links[0].api
+    api = bridge.runs[0].connections[0].api
     asked, times = api.stream_info, iter(range(6))
 
     async def stream_info(stream: str, **more: Any) -> Any:
@@ -158,8 +158,8 @@ async def _home_of_the_fleeting(load: AnsweredLoad, cluster: NativeCluster, brid
     found: list[NativeServer] = []
 
     async def at_home() -> bool:
-        assert run._intake is not None
-        info = await load.api(f"CONSUMER.INFO.S.{run._intake.consumer.name}")
+        assert run._reader is not None
+        info = await load.api(f"CONSUMER.INFO.S.{run._reader.consumer.name}")
         found[:] = [node for node in cluster.nodes if node.name == (info.get("cluster") or {}).get("leader")]
         return bool(found)
 
@@ -179,7 +179,7 @@ async def test_a_server_that_was_just_started_is_not_asked_where_a_consumer_stan
         api = JetStreamApi(peer.client, "default")
         await api.stream_info("S")  # as every rule begins: from then on it is known that servers share the stream
 
-        async def told() -> tuple[int, str]:
+        async def reported() -> tuple[int, str]:
             """Up to where messages were taken, and who leads the consumer."""
             # The server that starts may also know of no consumer yet, which can be said several times in a row.
             while (info := await api.consumer_info("S", "c")) is None:
@@ -187,10 +187,10 @@ async def test_a_server_that_was_just_started_is_not_asked_where_a_consumer_stan
             return int(info["delivered"]["stream_seq"]), str(info["cluster"]["leader"])
 
         async def stands_at(taken: int) -> bool:
-            return (await told())[0] == taken
+            return (await reported())[0] == taken
 
         for taken in (3, 6, 9):
-            _, leader = await told()
+            _, leader = await reported()
             goes = next(node for node in cluster.nodes if node is not stays and node.name != leader)
             await asyncio.to_thread(goes.kill)
             arrived = await peer.collect(f"taken{taken}")
@@ -201,7 +201,7 @@ async def test_a_server_that_was_just_started_is_not_asked_where_a_consumer_stan
             back = asyncio.create_task(asyncio.to_thread(cluster.bring_back, goes))
             asked = 0
             while asked < 1000 or not back.done():  # until it has found the leader, and longer
-                answer, leader = await told()
+                answer, leader = await reported()
                 # On a busy machine one of the others may lead anew, and have to take in first what it has.
                 assert answer == taken or leader in {node.name for node in cluster.nodes} - {goes.name}
                 asked += 1

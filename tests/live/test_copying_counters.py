@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nats_bridge.bridge.app.preflight import check_server, with_server
-from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.errors import RuleRefusedError
 from nats_bridge.bridge.handoff.answer import Handoff
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
@@ -38,7 +38,7 @@ def version(request: pytest.FixtureRequest) -> str:
 
 
 class Scene:
-    """Counter streams `o` and `p` as origins, a target, and a native twin of it with the same sources."""
+    """Counter streams `o` and `p` as sources, a target, and a native twin of it with the same sources."""
 
     def __init__(self, peer: RawPeer, url: str, name: str) -> None:
         self.peer = peer
@@ -64,7 +64,7 @@ class Scene:
         return {"name": "rule", "kind": "sources", "stream": self.target, "sources": sources, **more}
 
     async def add(self, key: str, increment: int, *lines: str, origin: str = "o") -> None:
-        """Add to a counter of an origin, or of both targets."""
+        """Add to a counter of a source, or of both targets."""
         block = b"NATS/1.0\r\n" + b"".join(f"{line}\r\n".encode() for line in (f"Nats-Incr: {increment:+}", *lines))
         for stream in (self.target, self.twin) if origin == "targets" else (f"{origin}{self.name}",):
             answer = await self.peer.store(f"{stream}.{key}".encode(), b"", block + b"\r\n")
@@ -104,12 +104,12 @@ def counters_of(sidecar: Any) -> CopyCounters:
 def without_ours(stream: str, copies: list[Any]) -> list[tuple[bytes, list[bytes], bytes]]:
     """Copies without the headers of what was added, and without differences of names alone."""
     dropped = (b"Nats-Counter-Sources:", b"Nats-Bridge-Counter-Sources:")
-    told = []
+    reported = []
     for copy in copies:
         lines = [line for line in copy.block.split(b"\r\n") if not line.startswith(dropped)]
         lines = [line.replace(b"Nats-Bridge-Incr", b"Nats-Incr") for line in lines]
-        told.append((copy.subject.removeprefix(stream.encode()), lines, copy.payload))
-    return told
+        reported.append((copy.subject.removeprefix(stream.encode()), lines, copy.payload))
+    return reported
 
 
 async def test_a_plain_target_keeps_totals_and_increments(scene: Scene) -> None:
@@ -141,11 +141,11 @@ async def test_a_counter_adds_up_as_with_native_sources(scene: Scene) -> None:
         await scene.add("a", 100, origin="targets")
         await scene.add("a", 1)
         await scene.both_have(5)
-        # A counter that begins anew in the origin takes back here what it had been.
+        # A counter that begins anew in the source takes back here what it had been.
         assert (await scene.peer.api(f"STREAM.PURGE.o{scene.name}", {"filter": f"o{scene.name}.a"}))["success"]
         await scene.add("a", 7)
         await scene.both_have(6)
-        # One that is purged here begins with all that the origin's holds.
+        # One that is purged here begins with all that the source's holds.
         for stream in (scene.target, scene.twin):
             assert (await scene.peer.api(f"STREAM.PURGE.{stream}", {"filter": f"{stream}.b"}))["success"]
         await scene.add("b", -1)
@@ -394,10 +394,10 @@ async def test_check_says_what_will_be_otherwise(scene: Scene) -> None:
     counting = {"name": "counting", "kind": "sources", "stream": kept, "sources": entry}
     findings = await check_server(settings_for(scene.url, scene.rule(), counting), None)
     assert all(finding.ok for finding in findings)
-    told = {finding.rule: finding.text for finding in findings if finding.code == "diverges"}
-    assert set(told) == {"rule", "counting"}
-    assert "kd/copy/renamed" in told["rule"]
-    assert "kd/copy/counter-forgotten" in told["counting"]
+    reported = {finding.rule: finding.text for finding in findings if finding.code == "diverges"}
+    assert set(reported) == {"rule", "counting"}
+    assert "kd/copy/renamed" in reported["rule"]
+    assert "kd/copy/counter-forgotten" in reported["counting"]
 
 
 async def test_a_counter_is_not_handed_over(scene: Scene) -> None:
@@ -407,8 +407,8 @@ async def test_a_counter_is_not_handed_over(scene: Scene) -> None:
     (rule,) = settings.rules
     assert isinstance(rule, SourcesRule)
 
-    async def handed_over(_: Settings, links: dict[str, Link]) -> Handoff:
-        return await CopyingHandoff(rule, "native", links, after={}, sidecar="s").answer()
+    async def handed_over(_: Settings, connections: dict[str, Connection]) -> Handoff:
+        return await CopyingHandoff(rule, "native", connections, after={}, sidecar="s").answer()
 
     answer = await with_server(settings, None, handed_over)
     assert not answer.ok

@@ -44,13 +44,13 @@ async def filled(peer: RawPeer, name: str, first: int, last: int) -> None:
 
 
 def far(near_url: str, wire: FarWire) -> dict[str, Any]:
-    """Connections to the origin and, far away, to the target."""
+    """Connections to the source and, far away, to the target."""
     return {"default": {"servers": [near_url]}, "far": {"servers": [wire.url]}}
 
 
 def in_flight(bridge: Sidecar) -> int:
     """Messages that are sent and not known to be stored."""
-    return sum(seat.measures.in_flight() for seat in bridge.seats)
+    return sum(supervisor.metrics.in_flight() for supervisor in bridge.supervisors)
 
 
 async def test_the_window_grows_and_a_cut_in_the_middle_of_it_loses_and_doubles_nothing(
@@ -130,7 +130,7 @@ async def test_kills_after_a_change_of_leaders_in_a_wide_window_lose_and_double_
             await here.holds(MESSAGES)
             assert await process.stop() == 0, process.log
         # What a change of leaders dropped is stored behind later ones.
-        assert sorted(await here.origin_sequences()) == list(range(1, MESSAGES + 1))
+        assert sorted(await here.source_sequences()) == list(range(1, MESSAGES + 1))
 
 
 FEW = 8
@@ -149,7 +149,7 @@ async def arranged(here: Copies, url: str, copied: int, order: list[int], entry:
     """Have the sidecar's own copies, of which there are so many, in the target in this order, and no ids remembered."""
     async with running(settings_for(url, here.rule(entry=entry or {}))):
         await here.holds(copied)
-    by_sequence = dict(zip(await here.origin_sequences(), await here.stored(), strict=True))
+    by_sequence = dict(zip(await here.source_sequences(), await here.stored(), strict=True))
     await forgotten(here.peer, here.target)
     await here.peer.api(f"STREAM.PURGE.{here.target}")
     for sequence in order:
@@ -187,7 +187,7 @@ async def test_a_copy_that_was_left_out_far_behind_the_newest_is_made(
         await here.peer.store(f"{here.name}.odd".encode(), b"live")
         await here.holds(len(wanted) + 1)
         counted = bridge.runs[0].counters.as_dict()
-    assert await here.origin_sequences() == [*order, lost, end + 1]
+    assert await here.source_sequences() == [*order, lost, end + 1]
     assert counted["out_of_order"] == 1
 
 
@@ -211,7 +211,7 @@ async def test_what_a_round_left_out_behind_its_last_confirmation_is_counted_and
         await here.holds(copied)
         (run,) = bridge.runs
         assert isinstance(run, CopyRun)
-        plan, api = run.plans[0], bridge.links["default"].api
+        plan, api = run.plans[0], bridge.connections["default"].api
         resuming = Resuming(plan, api, api)
         infos = await api.stream_info(here.target), await api.stream_info(here.name)
         key = entry_key(plan.sourcing, str(infos[1]["created"]))
@@ -234,7 +234,7 @@ async def test_what_a_round_left_out_behind_its_last_confirmation_is_counted_and
 async def test_what_is_complete_is_not_read_again(
     newest_version: str, servers: SharedServers, raw_peer: OpenPeer, unique_name: Callable[[str], str]
 ) -> None:
-    """Also where the origin has lost messages, and where an earlier round has stored some behind later ones."""
+    """Also where the source has lost messages, and where an earlier round has stored some behind later ones."""
     url = await servers.url(newest_version)
     here = await Copies.make(await raw_peer(url), unique_name("whole"), target=FORGETFUL)
     end = 20 * FEW
@@ -250,4 +250,4 @@ async def test_what_is_complete_is_not_read_again(
         await here.peer.store(f"{here.name}.x".encode(), b"live")
         await here.holds(end + 1)
         assert bridge.runs[0].counters.as_dict()["received"] == 1
-    assert await here.origin_sequences() == [*order, end + 1]
+    assert await here.source_sequences() == [*order, end + 1]

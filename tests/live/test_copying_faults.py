@@ -59,10 +59,10 @@ async def test_connections_cut_at_any_moment(
 async def test_one_of_two_servers_is_killed_and_comes_back(
     away: str, version: str, native_server: Servers, raw_peer: OpenPeer
 ) -> None:
-    """The origin's server may lose the end of its store, which then was never there; the target's copies of it stay."""
-    with native_server(version) as origin, native_server(version) as target:
-        here = await Copies.make(await raw_peer(origin.url), "S", target_peer=await raw_peer(target.url))
-        connections = {"default": {"servers": [target.url]}, "there": {"servers": [origin.url]}}
+    """The source's server may lose the end of its store, which then was never there; the target's copies of it stay."""
+    with native_server(version) as source, native_server(version) as target:
+        here = await Copies.make(await raw_peer(source.url), "S", target_peer=await raw_peer(target.url))
+        connections = {"default": {"servers": [target.url]}, "there": {"servers": [source.url]}}
         rule = here.rule(entry={"from": "there"})
         async with running(settings_for(target.url, rule, connections=connections)) as bridge:
             load = Load(here.peer, here.name)
@@ -70,7 +70,7 @@ async def test_one_of_two_servers_is_killed_and_comes_back(
                 await load.burst(2000)
                 await here.peer.store(f"{here.name}.end".encode(), b"end")
                 await here.holds(1)
-                server = origin if away == "origin" else target
+                server = source if away == "origin" else target
                 server.kill()
                 server.start()
                 peer = await raw_peer(server.url)
@@ -88,21 +88,21 @@ async def test_one_of_two_servers_is_killed_and_comes_back(
                 return bool(stored) and stored[-1].payload == b"last"
 
             await until(copied)
-        sequences = await here.origin_sequences()
+        sequences = await here.source_sequences()
         if away == "target":
             assert sequences == list(range(1, last + 1))
         else:
-            # What the origin holds now is there, once each and in order.
+            # What the source holds now is there, once each and in order.
             present = {message.payload: None for message in await here.stored()}
             assert present
-            await _holds_all_of_the_origin(here)
+            await _holds_all_of_the_source(here)
 
 
-async def _holds_all_of_the_origin(here: Copies) -> None:
+async def _holds_all_of_the_source(here: Copies) -> None:
     state = (await here.peer.api(f"STREAM.INFO.{here.name}"))["state"]
-    origin = await stored_messages(here.peer, here.name, int(state["messages"]))
+    source = await stored_messages(here.peer, here.name, int(state["messages"]))
     copies = [(record_of(message).sequence, message.payload) for message in await here.stored()]
-    expected = [(message.sequence, message.payload) for message in origin]
+    expected = [(message.sequence, message.payload) for message in source]
     there = set(copies)
     assert [each for each in expected if each not in there] == []
     assert len(copies) == len(there)
@@ -119,7 +119,7 @@ async def test_a_full_target_is_waited_for(
     async with running(settings_for(url, here.rule())) as bridge:
         while len(got) < 2000:
             await here.holds(min(300, 2000 - len(got)))
-            got += await here.origin_sequences()
+            got += await here.source_sequences()
             last = int((await here.state())["last_seq"])
             await peer.api(f"STREAM.PURGE.{here.target}", {"seq": last + 1})
         # The target holds a copy before the bridge hears of it.
@@ -221,7 +221,7 @@ async def test_leader_changes_of_both_streams_in_a_cluster(
     """A change of leaders may lose messages in flight; they are stored afterwards, later ones before them. With
 
     strict_order nothing is in flight after a message that can be lost, so the order stays.
-    What is published without an answer can be lost in the origin, too: what counts is what the origin stored.
+    What is published without an answer can be lost in the source, too: what counts is what the source stored.
     """
     async with _replicated(version, raw_peer, retention=retention) as (cluster, here):
         peer = here.peer
@@ -231,7 +231,7 @@ async def test_leader_changes_of_both_streams_in_a_cluster(
         async with running(settings) as bridge:
             load = Load(peer, here.name)
             for turn in range(changes):
-                before = await here.origin_end()
+                before = await here.source_end()
                 burst = asyncio.create_task(load.sent(300 if strict else 1500))
                 await here.holds(before // 2)
                 stream = here.target if turn % 4 else here.name
@@ -241,7 +241,7 @@ async def test_leader_changes_of_both_streams_in_a_cluster(
             await until(lambda: bridge.runs[0].ready)
             end = await _stored_at_last(peer, here)
             await here.holds(end)
-        sequences = await here.origin_sequences()
+        sequences = await here.source_sequences()
         assert (sequences if strict else sorted(sequences)) == list(range(1, end + 1))
 
 
@@ -259,8 +259,8 @@ async def test_first_copies_that_are_lost_on_the_way_are_made_up_for(
     here = await Copies.make(peer, unique_name("first"), target={"discard": "new"})
     async with running(settings_for(url, here.rule())) as bridge:
         lost: list[bytes] = []
-        for link in bridge.runs[0].links:
-            monkeypatch.setattr(link.client, "write_raw", _losing_first_copies(link.client.write_raw, lost))
+        for connection in bridge.runs[0].connections:
+            monkeypatch.setattr(connection.client, "write_raw", _losing_first_copies(connection.client.write_raw, lost))
         await Load(peer, here.name).burst(3000)
         await here.holds(3000)
     assert len(lost) == 1
@@ -268,18 +268,18 @@ async def test_first_copies_that_are_lost_on_the_way_are_made_up_for(
 
 
 def _losing_first_copies(write: Callable[..., None], lost: list[bytes]) -> Callable[..., None]:
-    def losing(data: bytes, *gate: Any) -> None:
+    def losing(data: bytes, *fence: Any) -> None:
         if data.startswith(b"HPUB ") and not lost:
             lost.append(data)
         else:
-            write(data, *gate)
+            write(data, *fence)
 
     return losing
 
 
 @asynccontextmanager
-async def _replicated(version: str, raw_peer: OpenPeer, **origin: Any) -> AsyncIterator[tuple[NativeCluster, Copies]]:
-    """A cluster with an origin and a target.
+async def _replicated(version: str, raw_peer: OpenPeer, **source: Any) -> AsyncIterator[tuple[NativeCluster, Copies]]:
+    """A cluster with a source and a target.
 
     Sometimes a server never learns a stream's leader, and no message is ever stored: another cluster then.
     """
@@ -292,7 +292,7 @@ async def _replicated(version: str, raw_peer: OpenPeer, **origin: Any) -> AsyncI
             peer = await raw_peer(cluster.urls[0])
             try:
                 async with asyncio.timeout(LIMIT / 3):
-                    here = await Copies.make(peer, "S", origin=replicas | origin, target=replicas | window)
+                    here = await Copies.make(peer, "S", source=replicas | source, target=replicas | window)
                     for stream in (here.name, here.target):
                         await _refused_at_last(peer, f"{stream}.x")
             except TimeoutError:

@@ -39,7 +39,7 @@ def lines_of(message: StoredMessage) -> list[bytes]:
 
 
 class Scene:
-    """Origins and a target, in names of this test's own: `o` and `p` have subjects `t<name>.…` of the target."""
+    """Sources and a target, in names of this test's own: `o` and `p` have subjects `t<name>.…` of the target."""
 
     def __init__(self, peer: RawPeer, url: str, version: str, name: str) -> None:
         self.peer = peer
@@ -132,7 +132,7 @@ async def test_of_two_origins_messages_with_one_id_the_first_is_stored(scene: Sc
 
 async def test_an_id_that_was_given_again_after_the_origins_window_is_a_duplicate_in_the_target(scene: Scene) -> None:
     await scene.create()
-    # A short window in the origin: both are stored there.
+    # A short window in the source: both are stored there.
     config = (await scene.peer.api(f"STREAM.INFO.o{scene.name}"))["config"]
     answer = await scene.peer.api(f"STREAM.UPDATE.o{scene.name}", config | {"duplicate_window": 100_000_000})
     assert "error" not in answer, answer
@@ -204,7 +204,7 @@ async def test_a_time_to_live_acts_where_the_target_allows_it(
     url, old = await servers.url("2.15.1"), await servers.url("2.10.27")
     scene = Scene(await raw_peer(url), url, "2.15.1", unique_name("h"))
     await scene.create("", allow_msg_ttl=True)
-    # On an old server the origin's message stays, however long copying takes.
+    # On an old server the source's message stays, however long copying takes.
     origin, old_peer = f"o{scene.name}", await raw_peer(old)
     await old_peer.create_stream(name=origin, subjects=[f"{origin}.>"])
 

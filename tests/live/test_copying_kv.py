@@ -71,7 +71,7 @@ def counters_of(sidecar: Sidecar) -> CopyCounters:
     return counters
 
 
-async def told(bucket: KeyValue) -> dict[str, list[tuple[bytes, str | None]]]:
+async def reported(bucket: KeyValue) -> dict[str, list[tuple[bytes, str | None]]]:
     """Every key's history.
 
     Not by the client's `keys` and `history`: they take the end of what is stored for reached when all of it is on its
@@ -84,22 +84,22 @@ async def told(bucket: KeyValue) -> dict[str, list[tuple[bytes, str | None]]]:
     return histories
 
 
-async def changes(origin: KeyValue, watchers: list[Watcher], prefix: str = "") -> list[Event]:
+async def changes(source: KeyValue, watchers: list[Watcher], prefix: str = "") -> list[Event]:
     """Every kind of change that the client knows; what a watcher must see of them."""
     seen = len(watchers[0].seen)
-    await origin.put(f"{prefix}color.primary", b"red")
-    await origin.put(f"{prefix}color.primary", b"blue")
-    revision = await origin.create(f"{prefix}size", b"1")
-    revision = await origin.update(f"{prefix}size", b"2", last=revision)
-    await origin.delete(f"{prefix}size", last=revision)
-    await origin.create(f"{prefix}size", b"3")  # over the marker of the delete
-    await origin.put(f"{prefix}empty", b"")
-    await origin.put(f"{prefix}gone", b"x")
-    # A purge takes it out of the origin, for copying as well, unless it has been copied by then.
+    await source.put(f"{prefix}color.primary", b"red")
+    await source.put(f"{prefix}color.primary", b"blue")
+    revision = await source.create(f"{prefix}size", b"1")
+    revision = await source.update(f"{prefix}size", b"2", last=revision)
+    await source.delete(f"{prefix}size", last=revision)
+    await source.create(f"{prefix}size", b"3")  # over the marker of the delete
+    await source.put(f"{prefix}empty", b"")
+    await source.put(f"{prefix}gone", b"x")
+    # A purge takes it out of the source, for copying as well, unless it has been copied by then.
     for watcher in watchers:
         await watcher.count(seen + 8)
-    await origin.purge(f"{prefix}gone")
-    await origin.put(f"{prefix}wide", bytes(range(256)) * 300)
+    await source.purge(f"{prefix}gone")
+    await source.put(f"{prefix}wide", bytes(range(256)) * 300)
     return [
         (f"{prefix}color.primary", b"red", None),
         (f"{prefix}color.primary", b"blue", None),
@@ -119,8 +119,8 @@ async def test_a_watcher_on_each_bucket_sees_the_same_events(
 ) -> None:
     async with native_server(twin_version) as server:
         client = await connect(server)
-        origin, bridged = await bucket(client, "A"), await bucket(client, "B")
-        # Revisions are the target's own: a compare-and-set of the origin's clients must not be compared there.
+        source, bridged = await bucket(client, "A"), await bucket(client, "B")
+        # Revisions are the target's own: a compare-and-set of the source's clients must not be compared there.
         for _ in range(3):
             await bridged.put("local", b"1")
         watchers = [await Watcher.of(bridged)]
@@ -132,23 +132,23 @@ async def test_a_watcher_on_each_bucket_sees_the_same_events(
             native = await natively(client, "N", {"name": "KV_A", "subject_transforms": [transform]})
             watchers.append(await Watcher.of(native))
         async with running(copying(server)) as sidecar:
-            await origin.put("first", b"1")
+            await source.put("first", b"1")
             for watcher in watchers:
                 await watcher.count(1)  # a server takes a moment until it begins to copy
-            expected = await changes(origin, watchers)
+            expected = await changes(source, watchers)
             for watcher in watchers:
                 assert (await watcher.count(1 + len(expected)))[1:] == expected
             counters = counters_of(sidecar)
             await until(lambda: counters.copied == 1 + len(expected))
             assert counters.withheld_headers == 4, "the compare-and-sets"
-        histories = await told(origin)
+        histories = await reported(source)
         assert histories.keys() == {"first", "color.primary", "size", "empty", "gone", "wide"}
         for each in (bridged, *([native] if native else [])):
-            copies = await told(each)
+            copies = await reported(each)
             copies.pop("local", None)
             assert copies == histories
             for key in histories.keys() - {"gone"}:
-                assert (await each.get(key)).value == (await origin.get(key)).value
+                assert (await each.get(key)).value == (await source.get(key)).value
             with pytest.raises(KeyNotFoundError):  # KeyDeletedError is one
                 await each.get("gone")
         assert histories["gone"] == [(b"", "PURGE")], "a purge takes the history away in the target too"
@@ -195,14 +195,14 @@ async def test_a_bucket_without_history_has_the_newest_value_of_every_key(
 ) -> None:
     async with native_server(twin_version) as server:
         client = await connect(server)
-        origin, bridged = await bucket(client, "A", history=1), await bucket(client, "B", history=1)
+        source, bridged = await bucket(client, "A", history=1), await bucket(client, "B", history=1)
         for number in range(20):
-            await origin.put(f"before.{number % 4}", b"%d" % number)
+            await source.put(f"before.{number % 4}", b"%d" % number)
         async with running(copying(server)):
             for number in range(300):
-                await origin.put(f"k.{number % 7}", b"%d" % number)
+                await source.put(f"k.{number % 7}", b"%d" % number)
                 if number % 10 == 0:
-                    await origin.delete("k.3")
+                    await source.delete("k.3")
 
             async def there(key: str) -> bool:
                 try:
@@ -211,13 +211,13 @@ async def test_a_bucket_without_history_has_the_newest_value_of_every_key(
                     return False
 
             # A purge is a roll-up, and one on 2.9.10 makes consumers skip what they have not delivered yet.
-            await origin.put("before", b"1")
+            await source.put("before", b"1")
             await until(partial(there, "before"))
-            await origin.purge("k.5")
-            await origin.put("last", b"1")
+            await source.purge("k.5")
+            await source.put("last", b"1")
             await until(partial(there, "last"))
-        copies = await told(bridged)
-        assert copies == await told(origin)
+        copies = await reported(bridged)
+        assert copies == await reported(source)
         assert copies["k.5"] == [(b"", "PURGE")]
 
 
@@ -226,22 +226,22 @@ async def test_a_sidecar_that_comes_back_goes_on_where_it_was(
 ) -> None:
     async with native_server(newest_version) as server:
         client = await connect(server)
-        origin, bridged = await bucket(client, "A", history=20), await bucket(client, "B", history=20)
+        source, bridged = await bucket(client, "A", history=20), await bucket(client, "B", history=20)
         watcher = await Watcher.of(bridged)
         expected: list[Event] = []
         for run in range(3):
             async with running(copying(server)) as sidecar:
                 await watcher.count(len(expected))
-                expected += await changes(origin, [watcher], f"{run}.")
+                expected += await changes(source, [watcher], f"{run}.")
                 await watcher.count(len(expected))
                 assert counters_of(sidecar).duplicates == 0
             # While nobody copies.
-            await origin.put(f"away.{run}", b"1")
-            await origin.delete(f"away.{run}")
+            await source.put(f"away.{run}", b"1")
+            await source.delete(f"away.{run}")
             expected += [(f"away.{run}", b"1", None), (f"away.{run}", b"", "DEL")]
         async with running(copying(server)):
             assert await watcher.count(len(expected)) == expected
-        assert await told(bridged) == await told(origin)
+        assert await reported(bridged) == await reported(source)
 
 
 async def test_an_empty_bucket_stays_empty_and_a_filled_one_keeps_its_own_keys(
@@ -252,6 +252,6 @@ async def test_an_empty_bucket_stays_empty_and_a_filled_one_keeps_its_own_keys(
         await bucket(client, "A")
         bridged = await bucket(client, "B")
         async with running(copying(server)):
-            assert await told(bridged) == {}
+            assert await reported(bridged) == {}
             await bridged.put("own", b"1")
-        assert await told(bridged) == {"own": [(b"1", None)]}
+        assert await reported(bridged) == {"own": [(b"1", None)]}

@@ -25,12 +25,12 @@ LOOKED_AT = 2 * LEAST
 
 async def holds_exactly(copies: Copies, order: Sequence[int]) -> None:
     """Assert that the target holds copies of these sequences, in this order; report only the first differences."""
-    pairs = zip_longest(await copies.origin_sequences(), order)
+    pairs = zip_longest(await copies.source_sequences(), order)
     assert list(islice((pair for pair in pairs if pair[0] != pair[1]), 3)) == []
 
 
 async def arranged(copies: Copies, url: str, order: Sequence[int]) -> None:
-    """Fill origin and target, the target with the sidecar's own copies in this order."""
+    """Fill source and target, the target with the sidecar's own copies in this order."""
     messages = max(order)
     for number in range(1, messages):
         copies.peer.publish(f"{copies.name}.{number % 7}".encode(), b"%d" % number)

@@ -101,7 +101,7 @@ async def test_deleted_and_replaced_objects_leave_their_chunks_in_the_copy(
         with pytest.raises(ObjectNotFoundError):
             await b.get("deleted")
         assert [each.name for each in await b.list(ignore_deletes=True)] == ["replaced"]
-        # The client purges the chunks of the origin's stream, which is no message and is not copied.
+        # The client purges the chunks of the source's stream, which is no message and is not copied.
         assert (await chunks(client, "A"), await chunks(client, "B")) == (1, 9)
 
 
@@ -140,12 +140,12 @@ async def test_a_watcher_of_the_copy_sees_objects_come_and_go(
         assert await watcher.updates() is None
         async with running(copying(server)):
             await a.put("one", LARGE)
-            told = [await watcher.updates(timeout=LIMIT)]
+            reported = [await watcher.updates(timeout=LIMIT)]
             # A watcher is told of meta data, which is behind the chunks: what it names can be read.
             assert (await b.get("one")).data == LARGE
             await a.delete("one")
-            told.append(await watcher.updates(timeout=LIMIT))
-        assert [(info.name, bool(info.deleted), info.bucket) for info in told] == [
+            reported.append(await watcher.updates(timeout=LIMIT))
+        assert [(info.name, bool(info.deleted), info.bucket) for info in reported] == [
             ("one", False, "A"),
             ("one", True, "A"),
         ]

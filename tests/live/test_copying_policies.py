@@ -1,4 +1,4 @@
-"""What a copying rule does when it cannot go on as usual: refused messages, new origins, impossible rules."""
+"""What a copying rule does when it cannot go on as usual: refused messages, new sources, impossible rules."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_a_message_that_is_refused_stops_the_rule_at_that_message(
         assert isinstance(error, RuleRefusedError)
         assert f"refuses message 3 of stream '{here.name}'" in str(error)
         assert "more than the 400 that the target takes" in str(error)
-        assert await here.origin_sequences() == [1, 2]
+        assert await here.source_sequences() == [1, 2]
     await here.peer.api(
         f"STREAM.UPDATE.{here.target}", {"name": here.target, "subjects": [f"{here.target}.>"], "max_msg_size": 1000}
     )
@@ -73,7 +73,7 @@ async def test_a_message_that_is_refused_goes_to_the_dead_letters(
         assert reason is not None
         assert b"more than the 400 that the target takes" in reason
         await until(lambda: bridge.runs[0].counters.as_dict()["rejected"] == 1)
-    assert await here.origin_sequences() == [1, 3]
+    assert await here.source_sequences() == [1, 3]
 
 
 async def test_dead_letters_that_nobody_takes_stop_the_rule(
@@ -97,7 +97,7 @@ async def test_what_only_the_server_can_refuse_is_asked_alone(
     await here.peer.api(f"STREAM.DELETE.{here.name}")
     await here.peer.create_stream(name=here.name, subjects=[f"{here.name}.>"])
     old = await raw_peer(await servers.url("2.10.27"))
-    origin = await Copies.make(old, here.name)
+    source = await Copies.make(old, here.name)
     for ttl in (b"5m", b"soon", b"", b"6m"):
         block = b"NATS/1.0\r\nNats-TTL: %b\r\n\r\n" % ttl if ttl else b""
         await old.store(f"{here.name}.x".encode(), ttl, block)
@@ -106,7 +106,7 @@ async def test_what_only_the_server_can_refuse_is_asked_alone(
     error = await failure_of(settings_for(url, rule, connections=connections))
     assert "invalid per-message TTL (10165)" in str(error)
     assert [message.payload for message in await here.stored()] == [b"5m"]
-    del origin
+    del source
 
 
 @pytest.mark.usefixtures("quick_heartbeats")
@@ -204,7 +204,7 @@ async def test_an_origin_with_consumers_retention_is_refused(
     servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
     url = await servers.url("2.15.1")
-    here = await Copies.make(await raw_peer(url), unique_name("queue"), origin={"retention": "workqueue"})
+    here = await Copies.make(await raw_peer(url), unique_name("queue"), source={"retention": "workqueue"})
     with pytest.raises(RuleRefusedError, match="set acknowledge: true in the source"):
         async with running(settings_for(url, here.rule())):
             pass
@@ -220,11 +220,11 @@ async def test_starts(
         await here.peer.store(f"{here.name}.x".encode(), b"%d" % number)
     async with running(settings_for(url, here.rule(entry={"opt_start_seq": 4}))):
         await here.holds(3)
-    assert await here.origin_sequences() == [4, 5, 6]
+    assert await here.source_sequences() == [4, 5, 6]
     async with running(settings_for(url, here.rule(entry={"opt_start_seq": 2}))):
         await here.peer.store(f"{here.name}.x".encode(), b"7")
         await here.holds(4)
-    assert await here.origin_sequences() == [4, 5, 6, 7]
+    assert await here.source_sequences() == [4, 5, 6, 7]
     message = await here.peer.api(f"STREAM.MSG.GET.{here.name}", {"seq": 5})
     other = Copies(here.peer, here.peer, here.name)
     other.target = f"U{here.name}"
@@ -232,7 +232,7 @@ async def test_starts(
     entry = {"opt_start_time": message["message"]["time"]}
     async with running(settings_for(url, other.rule(entry=entry))):
         await other.holds(3)
-    assert await other.origin_sequences() == [5, 6, 7]
+    assert await other.source_sequences() == [5, 6, 7]
 
 
 async def test_native_sources_of_the_same_end_a_running_rule(
@@ -274,7 +274,7 @@ no_auth_user: a"""
         with capture_logs() as logs:
             starting = asyncio.create_task(sidecar.start())
             try:
-                await until(lambda: bool(sidecar.seats) and "mapping" in str(sidecar.seats[0].waiting_for))
+                await until(lambda: bool(sidecar.supervisors) and "mapping" in str(sidecar.supervisors[0].waiting_for))
                 await until(lambda: any(entry["event"] == "rule.not_ready" for entry in logs))
             finally:
                 await end_tasks(starting)

@@ -24,13 +24,13 @@ Name = Callable[[str], str]
 
 
 async def fill(here: Copies, *numbers: int) -> None:
-    """Store numbered messages in the origin."""
+    """Store numbered messages in the source."""
     for number in numbers:
         await here.peer.store(f"{here.name}.x".encode(), b"%d" % number)
 
 
 async def copied(here: Copies) -> list[int]:
-    """The origin's sequences of the copies, local messages left out."""
+    """The source's sequences of the copies, local messages left out."""
     local = f"{here.target}.local".encode()
     return [record_of(message).sequence for message in await here.stored() if message.subject != local]
 

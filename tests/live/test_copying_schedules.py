@@ -35,14 +35,14 @@ async def scheduled(peer: RawPeer, subject: str, when: str, target: str, *more: 
     assert "error" not in answer, answer
 
 
-async def origin_with_schedules(peer: RawPeer, name: str, target: dict[str, Any]) -> Copies:
+async def source_with_schedules(peer: RawPeer, name: str, target: dict[str, Any]) -> Copies:
     """Its messages: a schedule that waits, what another one has fired, and an ordinary one."""
-    copies = await Copies.make(peer, name, origin={"allow_msg_schedules": True, "allow_msg_ttl": True}, target=target)
+    copies = await Copies.make(peer, name, source={"allow_msg_schedules": True, "allow_msg_ttl": True}, target=target)
     await scheduled(peer, f"{name}.later", FUTURE, f"{name}.due", "A: 1", "Nats-Schedule-TTL: 1h", payload=b"later")
     await scheduled(peer, f"{name}.now", PAST, f"{name}.fired", "B: 2", payload=b"now")
 
     async def fired() -> bool:
-        return await copies.origin_end() == 3
+        return await copies.source_end() == 3
 
     await until(fired)
     await peer.store(f"{name}.end".encode(), b"end")
@@ -62,7 +62,7 @@ async def test_schedules_and_what_they_fired_are_copied_and_do_not_act(
     """kd/copy/renamed. Native sources of 2.12 stall here; a stream that allows schedules can have none."""
     url = await servers.url(version)
     peer = await raw_peer(url)
-    copies = await origin_with_schedules(peer, unique_name("s"), allows)
+    copies = await source_with_schedules(peer, unique_name("s"), allows)
     native = f"N{copies.name}"
     knows = dialect(version).stream_fields_of_2_14
     if knows:
@@ -121,7 +121,7 @@ async def test_what_a_schedule_of_the_target_makes_of_a_copy_tells_no_position(
         return int((await copies.state())["last_seq"]) == 9
 
     await until(fired)
-    assert await copies.origin_sequences() == [1, 2, 3, 1, 1, 1], "the server copies the record"
+    assert await copies.source_sequences() == [1, 2, 3, 1, 1, 1], "the server copies the record"
     await forgotten(peer, target)
     async with running(settings_for(url, copies.rule())) as sidecar:
         await peer.store(f"{copies.name}.k4".encode())
@@ -135,7 +135,7 @@ async def test_a_dead_letter_of_a_schedule_is_taken_by_an_ordinary_stream(
 ) -> None:
     url = await servers.url(version)
     peer = await raw_peer(url)
-    copies = await origin_with_schedules(peer, unique_name("d"), {"subjects": ["nowhere." + unique_name("n")]})
+    copies = await source_with_schedules(peer, unique_name("d"), {"subjects": ["nowhere." + unique_name("n")]})
     letters = unique_name("letters")
     await peer.create_stream(name=letters, subjects=[letters])
     # The target has none of the copies' subjects but one.

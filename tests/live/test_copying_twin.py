@@ -1,7 +1,7 @@
 """The twin test of copying: a native target and a bridged one, fed by the same streams, hold the same messages.
 
 Subjects, application headers, payloads, source records and the order per source are equal to the byte. The bridged
-target is on a server of its own, since the copies of a plain source have the subjects of the origin.
+target is on a server of its own, since the copies of a plain source have the subjects of the source.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from nats_bridge.transforms.dialect import dialect
 from nats_bridge.transforms.republish import StoredMessage
 from nats_bridge.transforms.sourcing import Copied, compile_sourcing
 from tests.live.copied_messages import CopiedMessage, by_entry, copied, everything, taken_apart
-from tests.live.copying_shapes import SHAPES, TRANSFORMS, Origins, filled
+from tests.live.copying_shapes import SHAPES, TRANSFORMS, Sources, filled
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
@@ -81,10 +81,10 @@ async def test_a_native_target_and_a_bridged_one_hold_the_same(
     names = {letter: unique_name(f"origin{letter}") for letter in "ab"}
     target = unique_name("copy")
     entries = filled(shape.entries, names)
-    origins = Origins(peer, names, shape, native, f"{name} {twin_version}")
-    await origins.create()
+    sources = Sources(peer, names, shape, native, f"{name} {twin_version}")
+    await sources.create()
     # Holes leave no trace in a source, and no message in a mirror.
-    await origins.publish(BEFORE, holes=True)
+    await sources.publish(BEFORE, holes=True)
     made = {"mirror": entries[0]} if shape.mirror else {"sources": entries}
     if is_native:
         await peer.create_stream(name=target, **shape.target, **made)
@@ -99,9 +99,9 @@ async def test_a_native_target_and_a_bridged_one_hold_the_same(
         )
         async with running(settings) as sidecar:
             followed = ((far, target), (peer, target)) if is_native else ((far, target),)
-            await origins.publish(DURING, *followed)
-            await origins.end()
-            stored = await origins.stored()
+            await sources.publish(DURING, *followed)
+            await sources.end()
+            stored = await sources.stored()
             engines = engine(entries, stored, shape.mirror)
             await ended(far, target, engines)
             if is_native:
@@ -117,7 +117,7 @@ async def test_a_native_target_and_a_bridged_one_hold_the_same(
         record_property("compared", len(actual))
         assert (counters.lost, counters.rejected, counters.duplicates) == (0, 0, 0)
         if shape.mirror and is_native:
-            # A native mirror writes no records; its messages have the origin's sequences.
+            # A native mirror writes no records; its messages have the source's sequences.
             records = [copy.sequence for copy in actual]
             assert records == [message.sequence for message in await everything(peer, target)]
             assert _contents(actual) == _contents(expected)

@@ -74,7 +74,7 @@ async def test_what_is_copied_is_acknowledged(
     retention: str, version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(version)
-    here = await Queue.make(await raw_peer(url), unique_name("q"), origin={"retention": retention})
+    here = await Queue.make(await raw_peer(url), unique_name("q"), source={"retention": retention})
     load = Load(here.peer, here.name)
     async with running(settings_for(url, here.rule())) as bridge:
         await load.burst(5000)
@@ -104,7 +104,7 @@ async def test_kills_at_random_moments_lose_and_double_nothing(
     here = await Queue.make(
         await raw_peer(url),
         unique_name("kills"),
-        origin={"retention": retention},
+        source={"retention": retention},
         target=FORGETFUL,  # so that ids help with nothing but what is on its way
     )
     load = Load(await raw_peer(url), here.name)
@@ -141,7 +141,7 @@ async def test_each_connection_cut_at_any_moment(
     raw_peer: OpenPeer,
 ) -> None:
     url = await servers.url(version)
-    here = await Queue.make(await raw_peer(url), unique_name("cut"), origin={"retention": retention})
+    here = await Queue.make(await raw_peer(url), unique_name("cut"), source={"retention": retention})
     load = Load(await raw_peer(url), here.name)
     chance = random.Random(version)
     async with cut_wire(url) as wire:
@@ -171,14 +171,14 @@ async def test_a_server_is_killed_and_comes_back(
     native_server: Callable[..., NativeServer],
     raw_peer: OpenPeer,
 ) -> None:
-    with native_server(version) as origin, native_server(version) as target:
+    with native_server(version) as source, native_server(version) as target:
         here = await Queue.make(
-            await raw_peer(origin.url),
+            await raw_peer(source.url),
             "S",
             target_peer=await raw_peer(target.url),
-            origin={"retention": retention},
+            source={"retention": retention},
         )
-        connections = {"default": {"servers": [target.url]}, "there": {"servers": [origin.url]}}
+        connections = {"default": {"servers": [target.url]}, "there": {"servers": [source.url]}}
         rule = here.rule(entry={"from": "there"})
         async with running(settings_for(target.url, rule, connections=connections)):
             load = Load(here.peer, here.name)
@@ -186,7 +186,7 @@ async def test_a_server_is_killed_and_comes_back(
                 # All of it is known to be stored before the kill, or the source could lose its end unseen.
                 await load.burst(2000)
                 await here.holds(load.published - 1500)
-                server = origin if away == "origin" else target
+                server = source if away == "origin" else target
                 server.kill()
                 server.start()
                 peer = await raw_peer(server.url)
@@ -204,7 +204,7 @@ async def test_what_is_stored_and_not_acknowledged_is_not_copied_again(
     """As a crash between PubAck and acknowledgement leaves it, after the target has forgotten the ids."""
     url = await servers.url(version)
     here = await Queue.make(
-        await raw_peer(url), unique_name("again"), origin={"retention": "interest"}, target=FORGETFUL
+        await raw_peer(url), unique_name("again"), source={"retention": "interest"}, target=FORGETFUL
     )
     slow = {"durable_name": "slow", "ack_policy": "explicit"}
     created = await here.peer.api(
@@ -238,7 +238,7 @@ async def test_a_consumer_that_is_deleted_is_made_anew(
 ) -> None:
     """A work queue keeps what comes meanwhile; an interest stream does not, and that is counted."""
     url = await servers.url(version)
-    here = await Queue.make(await raw_peer(url), unique_name("deleted"), origin={"retention": retention})
+    here = await Queue.make(await raw_peer(url), unique_name("deleted"), source={"retention": retention})
     async with running(settings_for(url, here.rule())) as bridge:
         for number in range(3):
             await here.peer.store(f"{here.name}.x".encode(), b"%d" % number)
@@ -263,7 +263,7 @@ async def test_a_source_that_was_made_anew_keeps_its_messages_until_somebody_dec
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url("2.15.1")
-    here = await Queue.make(await raw_peer(url), unique_name("new"), origin={"retention": "workqueue"})
+    here = await Queue.make(await raw_peer(url), unique_name("new"), source={"retention": "workqueue"})
     async with running(settings_for(url, here.rule())) as bridge:
         await here.peer.store(f"{here.name}.x".encode(), b"old")
         await here.holds(1)
@@ -287,7 +287,7 @@ async def test_a_message_is_acknowledged_when_its_dead_letter_is_stored(
     here = await Queue.make(
         await raw_peer(url),
         unique_name("dead"),
-        origin={"retention": "workqueue"},
+        source={"retention": "workqueue"},
         target={"max_msg_size": 1000},
     )
     for payload in (b"1", b"x" * 2000, b"3"):
@@ -307,7 +307,7 @@ async def test_what_is_sent_is_not_acknowledged_before_it_is_stored(
     version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(version)
-    here = await Queue.make(await raw_peer(url), unique_name("sent"), origin={"retention": "workqueue"})
+    here = await Queue.make(await raw_peer(url), unique_name("sent"), source={"retention": "workqueue"})
     async with cut_wire(url) as wire:
         connections = {"default": {"servers": [wire.url]}, "there": {"servers": [url]}}
         settings = settings_for(url, here.rule(entry={"from": "there"}), connections=connections)
@@ -331,7 +331,7 @@ async def test_what_a_full_target_does_not_take_stays_in_the_work_queue(
 ) -> None:
     url = await servers.url(version)
     target = {"max_msgs": 10, "discard": "new"}
-    here = await Queue.make(await raw_peer(url), unique_name("full"), origin={"retention": "workqueue"}, target=target)
+    here = await Queue.make(await raw_peer(url), unique_name("full"), source={"retention": "workqueue"}, target=target)
     async with running(settings_for(url, here.rule())) as bridge:
         for number in range(30):
             await here.peer.store(f"{here.name}.x".encode(), b"%d" % number)
@@ -350,7 +350,7 @@ async def test_entries_share_a_work_queue_by_subjects_and_leave_the_rest(
     version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     url = await servers.url(version)
-    here = await Queue.make(await raw_peer(url), unique_name("shared"), origin={"retention": "workqueue"})
+    here = await Queue.make(await raw_peer(url), unique_name("shared"), source={"retention": "workqueue"})
     entries = [
         {
             "name": here.name,
@@ -394,7 +394,7 @@ async def test_a_paused_leader_acknowledges_nothing_that_its_successor_has_to_co
     here = await Queue.make(
         await raw_peer(url),
         unique_name("led"),
-        origin={"retention": retention},
+        source={"retention": retention},
         target={"duplicate_window": 1_000_000_000},
     )
     load = Load(await raw_peer(url), here.name)
@@ -421,7 +421,7 @@ async def test_a_second_process_without_a_lease_is_refused(
     newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(newest_version)
-    here = await Queue.make(await raw_peer(url), unique_name("two"), origin={"retention": "workqueue"})
+    here = await Queue.make(await raw_peer(url), unique_name("two"), source={"retention": "workqueue"})
     async with running(settings_for(url, here.rule())):
         assert "is in use by another process" in str(await failure_of(settings_for(url, here.rule())))
         await here.peer.store(f"{here.name}.x".encode(), b"1")
@@ -450,9 +450,9 @@ async def test_what_cannot_be_acknowledged_is_refused(
     case: str, newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(newest_version)
-    origin, entry, reason = REFUSED[case]
+    source, entry, reason = REFUSED[case]
     name = unique_name("no")
-    here = await Queue.make(await raw_peer(url), name, origin={"retention": "workqueue"} | origin)
+    here = await Queue.make(await raw_peer(url), name, source={"retention": "workqueue"} | source)
     await here.peer.store(f"{here.name}.x".encode(), b"1")
     if "worker" in case:
         config = {"durable_name": "worker", "ack_policy": "explicit"}

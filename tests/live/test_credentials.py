@@ -151,7 +151,7 @@ async def test_a_rotated_password_is_used_when_the_server_asks_for_it(
         rewrite(server.directory / "server.conf", f'server_name: "{server.name}"\n{server.config}')
         os.kill(server.pid, signal.SIGHUP)  # it sends away whom it does not know any more
         await said(log, "connection.lost")
-        await said(log, "connection.not_let_in", 3)
+        await said(log, "connection.rejected", 3)
         rewrite(file, "two")
         await said(log, "connection.back")
         assert sidecar.error is None
@@ -164,9 +164,9 @@ async def test_rotated_credentials_are_used(native_server: Servers, files: Files
     async with logged_in(server, {"creds": str(file)}) as sidecar:
         server.config = f"jetstream: enabled\n{operator.config(1)}"
         await asyncio.to_thread(server.restart)
-        await said(log, "connection.not_let_in", 2)
+        await said(log, "connection.rejected", 2)
         rewrite(file, "")  # on its way
-        await said(log, "connection.not_let_in", 4)
+        await said(log, "connection.rejected", 4)
         rewrite(file, operator.creds(2))
         await said(log, "connection.back")
         assert sidecar.error is None
@@ -181,7 +181,7 @@ async def test_credentials_that_expire_are_renewed(native_server: Servers, files
         rewrite(file, operator.creds(1, int(time.time()) + lifetime))
         try:
             async with logged_in(server, {"creds": str(file)}) as sidecar:
-                await said(log, "connection.not_let_in")
+                await said(log, "connection.rejected")
                 rewrite(file, operator.creds(1))
                 await said(log, "connection.back")
                 assert sidecar.error is None
@@ -198,7 +198,7 @@ async def test_a_rotated_nkey_and_client_certificate_are_used(native_server: Ser
         renewed = trustme.CA()
         files.authority("clients", renewed)
         await asyncio.to_thread(server.restart)
-        await said(log, "connection.not_let_in", 2)
+        await said(log, "connection.rejected", 2)
         files.certificate("client", renewed.issue_cert("client@example.com"))
         await said(log, "connection.back")
     log.clear()
@@ -211,6 +211,6 @@ async def test_a_rotated_nkey_and_client_certificate_are_used(native_server: Ser
             credentials.public(credentials.new_keys(credentials.nkeys.PREFIX_BYTE_USER, 11)),
         )
         await asyncio.to_thread(server.restart)
-        await said(log, "connection.not_let_in", 2)
+        await said(log, "connection.rejected", 2)
         rewrite(kept, read(other))
         await said(log, "connection.back")

@@ -150,9 +150,9 @@ async def test_a_real_sidecar_has_all_that_they_use(
     leadership = {"bucket": f"LEASES{here.name}"}
     settings = settings_for(url, *here.rules, http={"listen": "127.0.0.1:0"}, leadership=leadership)
     async with running(settings) as bridge:
-        await until(lambda: all(seat.state == "ready" for seat in bridge.seats))
+        await until(lambda: all(supervisor.state == "ready" for supervisor in bridge.supervisors))
         await here.traffic(3)
-        await until(lambda: all(seat.measures.progress_ns for seat in bridge.seats))
+        await until(lambda: all(supervisor.metrics.progress_ns for supervisor in bridge.supervisors))
         seen = await scrape(bridge)
     known: dict[str, set[str]] = {"up": set(OF_TARGETS)}
     for name, labels in seen.samples:

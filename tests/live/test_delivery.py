@@ -42,18 +42,18 @@ async def test_a_target_that_comes_back_and_takes_less_is_sent_no_more_than_that
 ) -> None:
     async with to_another_server(native_server, raw_peer) as (here, target, settings):
         async with running(settings) as bridge:
-            link = bridge.links["target"]
+            connection = bridge.connections["target"]
             await asyncio.to_thread(target.stop)
-            await until(lambda: not link.client.is_connected)
+            await until(lambda: not connection.client.is_connected)
             target.config = "max_payload: 1000"
             await asyncio.to_thread(target.start)
-            await until(lambda: link.reconnects == 1)
+            await until(lambda: connection.reconnects == 1)
             seen = await Seen.of(await raw_peer(target.url), "bridgeS.>")
             await here.peer.store(b"S.s", b"x" * 2000)
             await here.peer.store(b"S.s", b"x")
             await seen.until_sequence(2)
             assert bridge.runs[0].counters.too_large == 1
-            assert link.reconnects == 1
+            assert connection.reconnects == 1
         assert seen.sequences == [2]
 
 
@@ -77,7 +77,7 @@ async def test_nothing_is_acknowledged_before_the_target_has_confirmed_it(
                 await here.load.burst(10)
                 await until(lambda: run.counters.republished == 11)
                 # Its answer comes behind whatever was acknowledged before.
-                await bridge.links["default"].api.acknowledge(run._delivery.acknowledged)
+                await bridge.connections["default"].api.acknowledge(run._delivery.acknowledged)
                 assert await acknowledged(1)
             finally:
                 os.kill(target.pid, signal.SIGCONT)
@@ -114,7 +114,7 @@ async def test_what_comes_while_the_target_is_away_waits_for_it(
             run = bridge.runs[0]
             assert isinstance(run, RepublishRun)
             await asyncio.to_thread(target.stop)
-            await until(lambda: not bridge.links["target"].client.is_connected)
+            await until(lambda: not bridge.connections["target"].client.is_connected)
             await here.load.burst(10)
             await until(lambda: run.counters.received > 0)
             await asyncio.to_thread(target.start)

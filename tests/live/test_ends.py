@@ -16,8 +16,8 @@ from nats_bridge.bridge.app import sidecar as sidecar_module
 from nats_bridge.bridge.app.process import run
 from nats_bridge.bridge.app.sidecar import Sidecar
 from nats_bridge.bridge.client import tasks as cancelling
-from nats_bridge.bridge.client.connection import open_link
-from nats_bridge.bridge.rules.supervisor import RuleSeat
+from nats_bridge.bridge.client.connection import open_connection
+from nats_bridge.bridge.rules.supervisor import RuleSupervisor
 from nats_bridge.native_servers import NativeServer, SharedServers
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Scene
@@ -33,20 +33,20 @@ async def test_the_end_comes_while_one_rule_works_and_another_one_starts(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is in flight is finished as at any other time, however long that takes."""
-    seats: list[RuleSeat] = []
+    supervisors: list[RuleSupervisor] = []
     async with native_server("2.15.1") as source, native_server("2.15.1") as target:
         here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
 
-        class Held(RuleSeat):
+        class Held(RuleSupervisor):
             async def start(self) -> None:
                 if self.rule.name == "rule":
                     await super().start()
-                    seats.append(self)
+                    supervisors.append(self)
                     return
                 os.kill(target.pid, signal.SIGSTOP)
                 await until(lambda: stands_still(target.pid))
                 await here.load.burst(100)
-                await until(lambda: seats[0].counters()["received"] == 100 and seats[0].has_work)
+                await until(lambda: supervisors[0].counters()["received"] == 100 and supervisors[0].has_work)
                 made[0].drain("SIGTERM")
                 await asyncio.Event().wait()
 
@@ -56,7 +56,7 @@ async def test_the_end_comes_while_one_rule_works_and_another_one_starts(
                 await super().start()
 
         made: list[Sidecar] = []
-        monkeypatch.setattr(sidecar_module, "RuleSeat", Held)
+        monkeypatch.setattr(sidecar_module, "RuleSupervisor", Held)
         monkeypatch.setattr(running_module, "Sidecar", Made)
         monkeypatch.setattr(running_module, "configure_logs", lambda _: None)
         monkeypatch.setattr(running_module.gc, "set_threshold", lambda *_: None)
@@ -65,11 +65,13 @@ async def test_the_end_comes_while_one_rule_works_and_another_one_starts(
         rules = [here.rule(to="target", delivery="at_least_once"), here.rule(name="other")]
         running = asyncio.create_task(run(settings_for(source.url, *rules, connections=connections), tmp_path / "none"))
         try:
-            await until(lambda: bool(seats) and seats[0].run is not None and seats[0].run.state == "draining")
+            await until(
+                lambda: bool(supervisors) and supervisors[0].run is not None and supervisors[0].run.state == "draining"
+            )
         finally:
             os.kill(target.pid, signal.SIGCONT)
         assert await running == 0
-        assert seats[0].state == "stopped"
+        assert supervisors[0].state == "stopped"
         assert (await here.durable())["ack_floor"]["stream_seq"] == 100
         await here.bridged.until_sequence(100)
 
@@ -94,20 +96,20 @@ async def test_an_end_that_goes_wrong_is_not_a_good_one(
 
 async def test_a_connection_that_is_lost_right_behind_a_pong(servers: SharedServers) -> None:
     """After the loss is reported, this PONG has nothing left to confirm."""
-    link = await open_link("default", {"servers": [await servers.url("2.15.1")]}, client_name="test")
-    flushed, loop = link.client.flushed, asyncio.get_running_loop()
+    connection = await open_connection("default", {"servers": [await servers.url("2.15.1")]}, client_name="test")
+    flushed, loop = connection.client.flushed, asyncio.get_running_loop()
 
     def lost() -> None:
-        loop.create_task(link._on_disconnected())
+        loop.create_task(connection._on_disconnected())
 
     def flushed_and_lost() -> asyncio.Future[object]:
         pong = flushed()
         pong.add_done_callback(lambda _: lost())
         return pong
 
-    link.client.flushed = flushed_and_lost  # type: ignore[method-assign, assignment]
-    assert not await link.flush()
-    await link.close()
+    connection.client.flushed = flushed_and_lost  # type: ignore[method-assign, assignment]
+    assert not await connection.flush()
+    await connection.close()
 
 
 @pytest.mark.unstoppable
@@ -149,7 +151,7 @@ async def test_what_was_taken_and_never_written_is_in_doubt_when_the_lead_is_los
                 return bool((await here.durable())["delivered"]["stream_seq"] == 100)
 
             await until(delivered)
-            await sidecar.links["default"].flush()  # what was sent has arrived
+            await sidecar.connections["default"].flush()  # what was sent has arrived
             await run.end_at_once()
             assert run.counters.as_dict()["in_doubt"] == in_doubt
             target.start()
@@ -164,7 +166,7 @@ async def test_an_end_without_the_source_says_what_may_be_lost(
         here = await Scene.make(await raw_peer(server.url), "S")
         async with running(settings_for(server.url, here.rule(delivery=delivery))) as sidecar:
             server.kill()
-            await until(lambda: not sidecar.seats[0].ready)
+            await until(lambda: not sidecar.supervisors[0].ready)
             with capture_logs() as log:
                 await sidecar.stop()
         incomplete = [line for line in log if line["event"] == "rule.drain_incomplete"]

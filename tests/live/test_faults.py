@@ -19,7 +19,7 @@ from nats_bridge.bridge.app.process import run as run_sidecar
 from nats_bridge.bridge.client import connection
 from nats_bridge.bridge.client.wire import WireClient
 from nats_bridge.bridge.errors import ApiError
-from nats_bridge.bridge.rules import supervisor as rule_seat
+from nats_bridge.bridge.rules import supervisor as rule_supervisor
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.native_servers import NativeServer, SharedServers
 from tests.live.cut_wire import cut_wire
@@ -314,10 +314,10 @@ async def test_a_listener_that_the_server_takes_for_gone_is_heard_of_again(
     async with running(settings_of(url, here.rule(**promise))) as bridge:
         await here.load.burst(10)
         await here.bridged.count(10)
-        link = bridge.links["default"]
-        subscription = bridge.runs[0]._intake._subscription  # type: ignore[attr-defined]
-        link.client.write_raw(b"UNSUB %b\r\n" % subscription.sid)
-        await link.flush()
+        connection = bridge.connections["default"]
+        subscription = bridge.runs[0]._reader._subscription  # type: ignore[attr-defined]
+        connection.client.write_raw(b"UNSUB %b\r\n" % subscription.sid)
+        await connection.flush()
         await here.load.burst(10)
         await here.bridged.count(20)
         counters = bridge.runs[0].counters.as_dict()
@@ -333,7 +333,7 @@ async def test_a_drain_is_bounded_while_the_target_is_away_and_loses_nothing(
     raw_peer: OpenPeer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rule_seat, "_DRAIN", 0.5)
+    monkeypatch.setattr(rule_supervisor, "_DRAIN", 0.5)
     async with native_server("2.15.1") as source, native_server("2.15.1") as target:
         listener = await enduring_peer(target.url)
         here = await Scene.make(await raw_peer(source.url), "S", listener)
@@ -353,7 +353,7 @@ async def test_a_drain_is_bounded_while_the_target_is_away_and_loses_nothing(
         await here.bridged.count(500)
         await until(lambda: _confirmed(here, delivery, 500))
         await asyncio.to_thread(target.stop)
-        await until(lambda: not made[0].links["target"].client.is_connected)  # or it would write to nobody
+        await until(lambda: not made[0].connections["target"].client.is_connected)  # or it would write to nobody
         await here.load.burst(500)
         await until(lambda: _confirmed(here, "at_most_once", 1000))
         os.kill(os.getpid(), signal.SIGTERM)

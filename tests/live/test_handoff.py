@@ -147,7 +147,7 @@ async def delete_newest(here: Scene, stream: str, count: int = 1) -> None:
 
 
 def at_home(entry: dict[str, Any]) -> Case:
-    """One origin in the same account."""
+    """One source in the same account."""
     return Case(
         {"kind": "sources", "stream": "T", "sources": [{"name": "S", **entry}]},
         {"S": {"subjects": ["a.>"]}},
@@ -202,8 +202,8 @@ async def test_the_target_purged(version: str, scene: OpenScene) -> None:
 @pytest.mark.parametrize("version", ["2.10.27", "2.15.1"])
 async def test_a_local_put_over_the_last_key(version: str, scene: OpenScene) -> None:
     bucket = {**CASES["kv"].target, "max_msgs_per_subject": 1}
-    origin = {"KV_A": {"subjects": ["$KV.A.>"], **bucket}}
-    case = Case(CASES["kv"].rule, origin, ["$KV.B.>"], {"KV_A": ["$KV.A.color", "$KV.A.size"]}, target=bucket)
+    source = {"KV_A": {"subjects": ["$KV.A.>"], **bucket}}
+    case = Case(CASES["kv"].rule, source, ["$KV.B.>"], {"KV_A": ["$KV.A.color", "$KV.A.size"]}, target=bucket)
     here = await scene(case, version)
     async with here.sidecar():
         await here.publish(2)
@@ -224,8 +224,8 @@ async def test_a_local_put_over_the_last_key(version: str, scene: OpenScene) -> 
 
 async def test_a_local_put_over_another_key_is_in_nobodys_way(scene: OpenScene) -> None:
     bucket = {**CASES["kv"].target, "max_msgs_per_subject": 1}
-    origin = {"KV_A": {"subjects": ["$KV.A.>"], **bucket}}
-    case = Case(CASES["kv"].rule, origin, ["$KV.B.>"], {"KV_A": ["$KV.A.color", "$KV.A.size"]}, target=bucket)
+    source = {"KV_A": {"subjects": ["$KV.A.>"], **bucket}}
+    case = Case(CASES["kv"].rule, source, ["$KV.B.>"], {"KV_A": ["$KV.A.color", "$KV.A.size"]}, target=bucket)
     here = await scene(case, "2.10.27")
     async with here.sidecar():
         await here.publish(2)
@@ -299,7 +299,7 @@ async def test_a_filter_into_a_stream_that_renames(version: str, scene: OpenScen
     """From 2.11.12 on the server looks for copies of a filter on subjects that match it, where there are none."""
     case = CASES["filter_subject"]
     target = {"subject_transform": {"src": "a.x.>", "dest": "stored.>"}}
-    here = await scene(Case(case.rule, case.origins, case.subjects, case.sent, target, away=True), version)
+    here = await scene(Case(case.rule, case.sources, case.subjects, case.sent, target, away=True), version)
     async with here.sidecar():
         await here.publish(8)
         await renamed_are_complete(here)

@@ -12,7 +12,7 @@ import pytest
 
 from nats_bridge.bridge.app.sidecar import Sidecar
 from nats_bridge.bridge.client.tasks import end_tasks
-from nats_bridge.bridge.rules import supervisor as rule_seat
+from nats_bridge.bridge.rules import supervisor as rule_supervisor
 from nats_bridge.native_servers import NativeServer, SharedServers
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer
@@ -110,14 +110,14 @@ async def test_it_says_so_while_it_starts(
 async def test_it_says_so_while_it_drains(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rule_seat, "_DRAIN", LIMIT)
+    monkeypatch.setattr(rule_supervisor, "_DRAIN", LIMIT)
     async with native_server("2.15.1") as source, native_server("2.15.1") as target:
         here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
         bridge = Sidecar(settings_for(source.url, here.rule(to="target"), connections=connections, **FREE))
         await bridge.start()
         await asyncio.to_thread(target.stop)
-        await until(lambda: not bridge.links["target"].client.is_connected)
+        await until(lambda: not bridge.connections["target"].client.is_connected)
         await here.load.burst(10)
         # How many messages arrive at once is up to the network; what follows them waits until there is a target.
         await until(lambda: bridge.runs[0].position > 0)

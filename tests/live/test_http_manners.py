@@ -131,7 +131,7 @@ async def test_a_fault_is_in_the_log_and_not_in_the_answer(
     rule: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(settings(rule)) as bridge:
-        monkeypatch.setattr(bridge.seats[0], "counters", lambda: {}["a fault"])
+        monkeypatch.setattr(bridge.supervisors[0], "counters", lambda: {}["a fault"])
         with structlog.testing.capture_logs() as lines:
             answer = await ask(bridge, "GET", "/status")
         assert (answer.status, answer.text) == (500, "there is a fault in the program; the log says more\n")
@@ -162,15 +162,15 @@ async def test_reloading_says_what_happened(rule: tuple[str, dict[str, Any]], tm
         assert (answer.status, json.loads(answer.text)["result"]) == (200, "unchanged")
         write(first, {**first, "name": "second"})
         answer = await ask(bridge, "POST", "/-/reload")
-        told = json.loads(answer.text)
-        assert (answer.status, told["result"], told["changed"]) == (200, "applied", ["second"])
-        assert await last() == told
+        reported = json.loads(answer.text)
+        assert (answer.status, reported["result"], reported["changed"]) == (200, "applied", ["second"])
+        assert await last() == reported
         file.write_text("rules: nonsense", "utf-8")
         answer = await ask(bridge, "POST", "/-/reload")
-        told = json.loads(answer.text)
-        assert (answer.status, told["result"]) == (409, "refused")
-        assert told["reason"].startswith(f"{file}:1:8: ")
-        assert await last() == told
+        reported = json.loads(answer.text)
+        assert (answer.status, reported["result"]) == (409, "refused")
+        assert reported["reason"].startswith(f"{file}:1:8: ")
+        assert await last() == reported
         state = json.loads((await ask(bridge, "GET", "/status")).text)
         assert [each["name"] for each in state["rules"]] == ["rule", "second"]
         assert state["config"]["path"] == str(file)

@@ -320,21 +320,21 @@ async def test_a_stream_that_comes_goes_and_comes_back(
     config = {"name": name, "subjects": [f"kept{name}.>"], "storage": "memory"}
     subject = f"in{name}.x"
     async with running(settings_for(url, renaming(name))) as sidecar:
-        (seat,) = sidecar.seats
-        assert seat.state == "waiting"
+        (supervisor,) = sidecar.supervisors
+        assert supervisor.state == "waiting"
         for number in range(1, 4):
             # Without the stream a publisher hears at once that nobody takes its message, as without the rule.
             with pytest.raises(nats.errors.NoRespondersError):
                 await peer.client.request(subject, b"too early", timeout=LIMIT)
-            assert not seat.ready
+            assert not supervisor.ready
             await peer.create_stream(**config)
-            await until(lambda: seat.ready)
+            await until(lambda: supervisor.ready)
             (run,) = sidecar.runs
             assert (await peer.store(subject.encode(), b"x"))["seq"] == 1
             assert run.status()["paused_because"] is None
             await peer.api(f"STREAM.DELETE.{name}")
-            await until(lambda: seat.state == "waiting")
-            await until(lambda number=number: seat.counters()["pauses"] == number)  # type: ignore[misc]
+            await until(lambda: supervisor.state == "waiting")
+            await until(lambda number=number: supervisor.counters()["pauses"] == number)  # type: ignore[misc]
             await until(lambda run=run: run._subscription is None)  # type: ignore[misc]
             assert f"stream '{name}' does not exist" in run.status()["paused_because"]
     assert sidecar.error is None

@@ -1,4 +1,4 @@
-"""Mirrors whose copies have the origin's sequence numbers."""
+"""Mirrors whose copies have the source's sequence numbers."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ from structlog.testing import capture_logs
 
 from nats_bridge.bridge.app.sidecar import Sidecar
 from nats_bridge.bridge.client.jetstream_api import JetStreamApi
-from nats_bridge.bridge.consuming.lag import Standpoint, waiting_behind
+from nats_bridge.bridge.consuming.lag import Standpoint, waiting_after
 from nats_bridge.bridge.kinds.copying.run import CopyRun
-from nats_bridge.bridge.observability.rule_metrics import Measures
+from nats_bridge.bridge.observability.rule_metrics import RuleMetrics
 from nats_bridge.native_servers import NativeServer, SharedServers
 from tests.live.conftest import Connect
 from tests.live.copies import Copies
@@ -35,14 +35,14 @@ FREE = {"http": {"listen": "127.0.0.1:0"}}
 VERSIONS = ["2.9.10", "2.15.1"]
 
 
-async def grows(measures: Measures) -> None:
+async def grows(metrics: RuleMetrics) -> None:
     """Wait until it is known that something waits, and for longer and longer."""
-    await until(lambda: bool(measures.lag_seconds()))
-    first = measures.lag_seconds() or 0.0
-    await until(lambda: (measures.lag_seconds() or 0.0) > first + 0.01)
+    await until(lambda: bool(metrics.lag_seconds()))
+    first = metrics.lag_seconds() or 0.0
+    await until(lambda: (metrics.lag_seconds() or 0.0) > first + 0.01)
 
 
-async def told(bridge: Sidecar, kind: str) -> dict[str, float]:
+async def reported(bridge: Sidecar, kind: str) -> dict[str, float]:
     """The rule's lag as Prometheus gets it."""
     seen = await scrape(bridge)
     names = ("lag_messages", "lag_seconds", "in_flight_messages")
@@ -60,10 +60,10 @@ async def the_alert_would_fire(bridge: Sidecar, kind: str, monkeypatch: pytest.M
     assert isinstance(expression, promql_parser.BinaryExpr)
     assert (expression.lhs.name, str(expression.op)) == ("nats_bridge_lag_seconds", ">"), text
     limit, clock = expression.rhs.val, time.time_ns
-    assert (await told(bridge, kind))["lag_seconds"] < limit
+    assert (await reported(bridge, kind))["lag_seconds"] < limit
     with monkeypatch.context() as later:
         later.setattr(time, "time_ns", lambda: clock() + int(limit * 1e9))
-        return (await told(bridge, kind))["lag_seconds"] > limit
+        return (await reported(bridge, kind))["lag_seconds"] > limit
 
 
 @contextmanager
@@ -85,22 +85,22 @@ async def test_a_republish_rule_whose_target_is_away(
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
         rule = here.rule(to="target", delivery=delivery)
         async with running(settings_for(source.url, rule, connections=connections, **FREE)) as bridge:
-            measures = bridge.seats[0].measures
-            await until(lambda: measures.lag_messages() == 0)  # though nothing was ever delivered
+            metrics = bridge.supervisors[0].metrics
+            await until(lambda: metrics.lag_messages() == 0)  # though nothing was ever delivered
             await asyncio.to_thread(target.stop)
-            await until(lambda: not bridge.links["target"].client.is_connected)
+            await until(lambda: not bridge.connections["target"].client.is_connected)
             for wanted in (300, 2000):
                 while (await peer.store(b"S.a", bytes(1000)))["seq"] < wanted:
                     pass
-                await until(lambda: (measures.lag_messages() or 0) + measures.in_flight() == wanted)  # noqa: B023
-            assert (measures.lag_messages() or 0) > 0
-            await grows(measures)
-            seen = await told(bridge, "republish")
+                await until(lambda: (metrics.lag_messages() or 0) + metrics.in_flight() == wanted)  # noqa: B023
+            assert (metrics.lag_messages() or 0) > 0
+            await grows(metrics)
+            seen = await reported(bridge, "republish")
             assert seen["lag_messages"] + seen["in_flight_messages"] == 2000
             assert seen["lag_seconds"] > 0
             await asyncio.to_thread(target.start)
-            await until(lambda: measures.lag_messages() == 0 and measures.in_flight() == 0)
-            assert measures.lag_seconds() == 0
+            await until(lambda: metrics.lag_messages() == 0 and metrics.in_flight() == 0)
+            assert metrics.lag_seconds() == 0
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -117,24 +117,24 @@ async def test_a_copying_rule_whose_target_is_away(
             entry={"subject_transforms": [{"src": "S.a.>", "dest": "TS.a.>"}]},
         )
         async with running(settings_for(source.url, rule, connections=connections, **FREE)) as bridge:
-            measures = bridge.seats[0].measures
-            await until(lambda: measures.lag_messages() == 0)
+            metrics = bridge.supervisors[0].metrics
+            await until(lambda: metrics.lag_messages() == 0)
             for _ in range(10):
                 await peer.store(b"S.a.b")
             await here.holds(10)
             await asyncio.to_thread(target.stop)
-            await until(lambda: not bridge.seats[0].ready)
+            await until(lambda: not bridge.supervisors[0].ready)
             for number in range(100):
                 await peer.store(b"S.a.b" if number % 2 else b"S.other")
-            await until(lambda: measures.lag_messages() == 50)
+            await until(lambda: metrics.lag_messages() == 50)
             await peer.api("STREAM.MSG.DELETE.S", {"seq": 110})
-            await until(lambda: measures.lag_messages() == 49)
-            await grows(measures)
-            run = bridge.seats[0].run
+            await until(lambda: metrics.lag_messages() == 49)
+            await grows(metrics)
+            run = bridge.supervisors[0].run
             assert isinstance(run, CopyRun)
             assert [entry["lag_messages"] for entry in run.status()["sources"]] == [49]
             await asyncio.to_thread(target.start)
-            await until(lambda: measures.lag_messages() == 0 and measures.in_flight() == 0)
+            await until(lambda: metrics.lag_messages() == 0 and metrics.in_flight() == 0)
             here.target_peer = await raw_peer(target.url)
             await here.holds(59)
 
@@ -147,17 +147,17 @@ async def test_a_full_target(
     here = await Copies.make(peer, unique_name("full"), target={"discard": "new", "max_msgs": 10})
     subject = f"{here.name}.a".encode()
     async with running(settings_for(url, here.rule(), **FREE)) as bridge:
-        measures = bridge.seats[0].measures
+        metrics = bridge.supervisors[0].metrics
         for wanted in (30, 60):
             while (await peer.store(subject))["seq"] < wanted:
                 pass
-            await until(lambda: (measures.lag_messages() or 0) + measures.in_flight() == wanted - 10)  # noqa: B023
-        assert (await told(bridge, "sources"))["lag_messages"] > 0
-        await grows(measures)
+            await until(lambda: (metrics.lag_messages() or 0) + metrics.in_flight() == wanted - 10)  # noqa: B023
+        assert (await reported(bridge, "sources"))["lag_messages"] > 0
+        await grows(metrics)
         assert await the_alert_would_fire(bridge, "sources", monkeypatch)
         await peer.api(f"STREAM.UPDATE.{here.target}", (await config_of(here)) | {"max_msgs": -1})
-        await until(lambda: measures.lag_messages() == 0 and measures.in_flight() == 0)
-        assert measures.lag_seconds() == 0
+        await until(lambda: metrics.lag_messages() == 0 and metrics.in_flight() == 0)
+        assert metrics.lag_seconds() == 0
         await here.are_exact()
 
 
@@ -173,14 +173,14 @@ async def test_a_source_that_cannot_be_asked_has_no_lag_instead_of_none(
         here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
         async with running(settings_for(source.url, here.rule(to="target"), connections=connections, **FREE)) as bridge:
-            measures = bridge.seats[0].measures
+            metrics = bridge.supervisors[0].metrics
             await here.load.burst(5)
-            await until(lambda: measures.lag_messages() == 0 and measures.in_flight() == 0)
+            await until(lambda: metrics.lag_messages() == 0 and metrics.in_flight() == 0)
             with stopped(source):
-                await until(lambda: measures.lag_messages() is None)
-                assert await told(bridge, "republish") == {"in_flight_messages": 0}
-                assert measures.as_dict()["lag_seconds"] is None
-            await until(lambda: measures.lag_messages() == 0)
+                await until(lambda: metrics.lag_messages() is None)
+                assert await reported(bridge, "republish") == {"in_flight_messages": 0}
+                assert metrics.as_dict()["lag_seconds"] is None
+            await until(lambda: metrics.lag_messages() == 0)
 
 
 async def test_a_replica_that_took_over_knows_what_waits(
@@ -197,17 +197,17 @@ async def test_a_replica_that_took_over_knows_what_waits(
         settings = settings_for(source.url, rule, connections=connections, leadership=leadership, **FREE)
         await free(peer, "LEASES")
         async with running(settings) as first:
-            await until(lambda: first.seats[0].state == "ready")
+            await until(lambda: first.supervisors[0].state == "ready")
             async with running(settings) as second:
                 for _ in range(41):
                     await peer.store(b"S.a")
-                await until(lambda: not first.seats[0].ready)
-                assert second.seats[0].measures.lag_messages() is None
+                await until(lambda: not first.supervisors[0].ready)
+                assert second.supervisors[0].metrics.lag_messages() is None
                 await first.stop()
-                measures = second.seats[0].measures
-                await until(lambda: (measures.lag_messages() or 0) + measures.in_flight() == 40)
-                await grows(measures)
-                assert first.seats[0].measures.lag_messages() is None
+                metrics = second.supervisors[0].metrics
+                await until(lambda: (metrics.lag_messages() or 0) + metrics.in_flight() == 40)
+                await grows(metrics)
+                assert first.supervisors[0].metrics.lag_messages() is None
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -220,7 +220,7 @@ async def test_what_waits_behind_a_sequence_is_counted(
     api = JetStreamApi((await raw_peer(url)).client, "default")
 
     async def behind(handled: int, *filters: str, since: str = "", direct: bool = False) -> int | None:
-        return await waiting_behind(api, Standpoint(name, since or created["created"], filters, handled, direct))
+        return await waiting_after(api, Standpoint(name, since or created["created"], filters, handled, direct))
 
     assert [await behind(0), await behind(3)] == [0, None]
     for number in range(10):
@@ -242,23 +242,25 @@ async def test_limits_that_come_close_to_the_position_are_reported_before_they_p
 ) -> None:
     with native_server(newest_version) as source, native_server(newest_version) as target:
         peer = await raw_peer(source.url)
-        here = await Copies.make(peer, "S", target_peer=await raw_peer(target.url), origin={"max_msgs": 200})
+        here = await Copies.make(peer, "S", target_peer=await raw_peer(target.url), source={"max_msgs": 200})
         connections = {"default": {"servers": [target.url]}, "there": {"servers": [source.url]}}
         rule = here.rule(entry={"from": "there"})
         with capture_logs() as logs:
             async with running(settings_for("", rule, connections=connections)) as bridge:
-                (seat,) = bridge.seats
+                (supervisor,) = bridge.supervisors
                 for _ in range(100):
                     await peer.store(b"S.s")
-                await until(lambda: seat.measures.totals()["received"] == 100 and seat.measures.in_flight() == 0)
+                await until(
+                    lambda: supervisor.metrics.totals()["received"] == 100 and supervisor.metrics.in_flight() == 0
+                )
                 with stopped(target):
                     for _ in range(120):
                         await peer.store(b"S.s")  # the first 20 are removed
-                    await until(lambda: seat.measures.headroom() == 80)
+                    await until(lambda: supervisor.metrics.headroom() == 80)
                     for _ in range(5):
                         await peer.store(b"S.s")
-                    await until(lambda: seat.measures.headroom() == 75)
-        told = next(entry for entry in logs if entry["event"] == "rule.removal_near")
-        assert (told["rule"], told["stream"]) == ("rule", "S")
-        assert told["seconds"] > 0, "before they have passed it"
-        assert told["first_sequence"] <= told["position"] == 100
+                    await until(lambda: supervisor.metrics.headroom() == 75)
+        reported = next(entry for entry in logs if entry["event"] == "rule.removal_near")
+        assert (reported["rule"], reported["stream"]) == ("rule", "S")
+        assert reported["seconds"] > 0, "before they have passed it"
+        assert reported["first_sequence"] <= reported["position"] == 100

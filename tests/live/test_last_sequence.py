@@ -296,14 +296,14 @@ async def test_a_purge_that_is_told_too_late_is_counted(
     async with stepping(here, url) as step:
         run = step.run
         assert run is not None
-        purged, told = run._predecessors.purged, list[Purged]()
-        run._predecessors.purged = told.append  # type: ignore[method-assign]
+        purged, reported = run._predecessors.purged, list[Purged]()
+        run._predecessors.purged = reported.append  # type: ignore[method-assign]
         await step.store("a", "a")
         body = {"filter": f"{here.name}.{subject_filter}"} if subject_filter else None
         assert (await here.peer.api(f"STREAM.PURGE.{here.name}", body))["success"]
         await step.store("a")
-        await until(lambda: bool(told))
-        purged(told[0])
+        await until(lambda: bool(reported))
+        purged(reported[0])
         await until(lambda: run.counters.removals == 1)
         await step.store("a")
         await here.native.until_sequence(4)
@@ -325,7 +325,7 @@ async def test_what_is_overwritten_before_it_is_read_is_counted_and_seen_as_a_ga
     republish = {"src": f"{here.name}.{source or '>'}", "dest": f"bridge{here.name}.{source or '>'}"}
     async with running(settings_for(url, here.rule(republish=republish), dialect="native")) as bridge:
         (run,) = bridge.runs
-        counters, retention = run.counters, run._loop.retention
+        counters, retention = run.counters, run._encoder.retention
         while not counters.vanished:
             for number in range(1000):
                 here.peer.publish(b"%b.k%d" % (here.name.encode(), number % 10))

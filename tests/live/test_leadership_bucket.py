@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from nats_bridge.bridge.app.cleanup import clean
 from nats_bridge.bridge.app.sidecar import Sidecar
-from nats_bridge.bridge.client.connection import open_link
+from nats_bridge.bridge.client.connection import open_connection
 from nats_bridge.bridge.consuming.rule_consumer import marker_name
 from nats_bridge.bridge.errors import ConfigError, NotPermittedError, RuleRefusedError
 from nats_bridge.bridge.permissions import grants_of
@@ -59,7 +59,7 @@ async def test_the_bucket_is_made_and_a_lease_is_given_back(
     url = await servers.url(twin_version)
     here = await Scene.make(await raw_peer(url), unique_name("bucket"))
     async with running(settings(url, here.name, here.rule(), ttl=2.0)) as sidecar:
-        await until(lambda: sidecar.seats[0].leader is True and sidecar.seats[0].state == "ready")
+        await until(lambda: sidecar.supervisors[0].leader is True and sidecar.supervisors[0].state == "ready")
         held = await lease(here.peer, here.name)
         assert held is not None
         assert (held["term"], held["released"]) == (1, False)
@@ -78,19 +78,21 @@ async def test_a_leader_that_cannot_renew_does_not_say_that_it_leads(
     url = await servers.url(newest_version)
     here = await Scene.make(await raw_peer(url), unique_name("unsure"))
     async with cut_wire(url) as wire, running(settings(wire.url, here.name, here.rule(), ttl=2.0)) as sidecar:
-        await until(lambda: sidecar.seats[0].leader is True)
+        await until(lambda: sidecar.supervisors[0].leader is True)
         wire.hold_back()
         wire.cut()
-        await until(lambda: sidecar.seats[0].leader is False)
+        await until(lambda: sidecar.supervisors[0].leader is False)
         wire.let_through()
-        await until(lambda: sidecar.seats[0].leader is True)
+        await until(lambda: sidecar.supervisors[0].leader is True)
 
 
 async def test_a_lease_is_written_only_over_the_revision_that_is_expected(
     servers: SharedServers, unique_name: Name
 ) -> None:
-    link = await open_link("default", {"servers": [await servers.url("2.15.1")]}, client_name="test")
-    store = LeaseStore(link, "nats-bridge", Bucket(unique_name("over")), Timing(LONG), lambda *_: None, lambda _: None)
+    connection = await open_connection("default", {"servers": [await servers.url("2.15.1")]}, client_name="test")
+    store = LeaseStore(
+        connection, "nats-bridge", Bucket(unique_name("over")), Timing(LONG), lambda *_: None, lambda _: None
+    )
     await store.open("rule")
     ours, theirs = Record("ours", 1, 1, LONG), Record("theirs", 1, 1, LONG)
     first = await store.write("rule", Write(ours, 0))
@@ -100,7 +102,7 @@ async def test_a_lease_is_written_only_over_the_revision_that_is_expected(
     assert (await store.write("rule", Write(theirs, first.revision))).kind == "stored"
     assert await store.write("rule", Write(ours, first.revision)) == Outcome("conflict")
     await store.close()
-    await link.close()
+    await connection.close()
 
 
 async def test_clean_removes_leases(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:
@@ -110,7 +112,7 @@ async def test_clean_removes_leases(servers: SharedServers, unique_name: Name, r
     nothing = f"rule 'rule': nothing to remove: lease in bucket '{here.name}'"
     assert (await clean(chosen, []))[0] == nothing
     async with running(chosen) as sidecar:
-        await until(lambda: sidecar.seats[0].state == "ready")
+        await until(lambda: sidecar.supervisors[0].state == "ready")
     assert (await clean(chosen, ["rule"]))[0] == f"rule 'rule': removed lease in bucket '{here.name}'"
     assert await lease(here.peer, here.name) is None
     assert (await clean(chosen, []))[0] == nothing
@@ -124,12 +126,12 @@ async def test_a_standby_is_ready_and_does_not_lead(
     await free(here.peer, here.name)
     chosen = settings(url, here.name, here.rule())
     async with running(chosen) as leader:
-        await until(lambda: leader.seats[0].state == "ready")
+        await until(lambda: leader.supervisors[0].state == "ready")
         async with running(chosen) as standby:
-            seat = standby.seats[0]
-            assert (seat.state, seat.ready, seat.leader) == ("standby", True, False)
-            assert seat.waiting_for is not None
-            assert leader.seats[0].leader is True
+            supervisor = standby.supervisors[0]
+            assert (supervisor.state, supervisor.ready, supervisor.leader) == ("standby", True, False)
+            assert supervisor.waiting_for is not None
+            assert leader.supervisors[0].leader is True
 
 
 async def test_of_three_that_find_a_lease_given_back_one_leads(
@@ -144,13 +146,18 @@ async def test_of_three_that_find_a_lease_given_back_one_leads(
     chosen = settings_for(url, *(here.rule(name=name) for name in names), leadership=leadership)
     async with AsyncExitStack() as stack:
         three = await asyncio.gather(*(stack.enter_async_context(running(chosen)) for _ in range(3)))
-        of_rules = list(zip(*(sidecar.seats for sidecar in three), strict=True))
+        of_rules = list(zip(*(sidecar.supervisors for sidecar in three), strict=True))
 
         def one_leads() -> bool:
-            return all(sorted(seat.state for seat in seats) == ["ready", "standby", "standby"] for seats in of_rules)
+            return all(
+                sorted(supervisor.state for supervisor in supervisors) == ["ready", "standby", "standby"]
+                for supervisors in of_rules
+            )
 
         await until(one_leads)
-        assert [[seat.leader for seat in seats].count(True) for seats in of_rules] == [1] * len(names)
+        assert [[supervisor.leader for supervisor in supervisors].count(True) for supervisors in of_rules] == [1] * len(
+            names
+        )
 
 
 @pytest.mark.parametrize("version", [pytest.param("2.10.27", marks=pytest.mark.exhaustive), "2.15.1"])
@@ -161,7 +168,7 @@ async def test_a_bucket_that_is_deleted_is_made_again_by_the_leader(
     here = await Scene.make(await raw_peer(url), unique_name("deleted"))
     await free(here.peer, here.name)
     async with running(settings(url, here.name, here.rule(delivery="at_least_once"), ttl=TTL)) as sidecar:
-        await until(lambda: sidecar.seats[0].state == "ready")
+        await until(lambda: sidecar.supervisors[0].state == "ready")
         assert (await here.peer.api(f"STREAM.DELETE.KV_{here.name}"))["success"]
 
         async def is_back() -> bool:
@@ -272,13 +279,13 @@ async def test_leases_work_with_exactly_the_permissions_that_are_printed(
         here = await Scene.make(await raw_peer(server.url), "S")
         with capture_logs() as log:
             async with running(chosen(server.url, rule)) as leader:
-                await until(lambda: leader.seats[0].state == "ready")
+                await until(lambda: leader.supervisors[0].state == "ready")
                 async with running(chosen(server.url, rule)):
                     await here.load.burst(10)
                     await here.bridged.count(10)
             await _bind_elsewhere(here, here.peer)
             async with running(chosen(server.url, rule)) as leader:
-                await until(lambda: leader.seats[0].state == "ready")
+                await until(lambda: leader.supervisors[0].state == "ready")
                 await here.load.burst(10)
                 await here.bridged.count(20)
     assert [entry for entry in log if entry["event"] == "connection.refused"] == []
@@ -295,7 +302,7 @@ async def test_a_position_survives_a_takeover_that_ends_half_way(
     await free(here.peer, here.name)
     rule = here.rule(delivery=delivery)
     async with running(settings(url, here.name, rule)) as sidecar:
-        await until(lambda: sidecar.seats[0].state == "ready")
+        await until(lambda: sidecar.supervisors[0].state == "ready")
         await here.load.burst(100)
         await here.bridged.count(100)
     await here.load.burst(50)
@@ -327,7 +334,7 @@ async def test_a_durable_consumer_is_taken_from_a_process_that_is_bound_to_it(
     await free(here.peer, here.name)
     rule = here.rule(delivery=delivery)
     async with running(settings(url, here.name, rule)) as sidecar:
-        await until(lambda: sidecar.seats[0].state == "ready")
+        await until(lambda: sidecar.supervisors[0].state == "ready")
         await here.load.burst(100)
         await here.bridged.count(100)
     other = await raw_peer(url)
@@ -336,7 +343,7 @@ async def test_a_durable_consumer_is_taken_from_a_process_that_is_bound_to_it(
         await here.load.burst(50)  # sent to the other one, which confirms nothing
         await heard.count(50)
     async with running(settings(url, here.name, rule)) as sidecar:
-        await until(lambda: sidecar.seats[0].state == "ready")
+        await until(lambda: sidecar.supervisors[0].state == "ready")
         if delivery == "at_most_once":
             await here.load.burst(50)
         await here.bridged.count(150)
@@ -358,9 +365,9 @@ async def test_a_lead_that_is_lost_leaves_nothing_on_the_connections(
     await free(peer, here.name, "rule", "copies")
     leadership = {"bucket": here.name, "ttl": TTL}
     async with running(settings_for(url, *rules, leadership=leadership)) as sidecar:
-        await until(lambda: all(seat.state == "ready" for seat in sidecar.seats))
-        for seat in sidecar.seats:
-            run, term = seat.run, seat._term
+        await until(lambda: all(supervisor.state == "ready" for supervisor in sidecar.supervisors))
+        for supervisor in sidecar.supervisors:
+            run, term = supervisor.run, supervisor._term
             assert run is not None
             assert term is not None
 
@@ -370,10 +377,12 @@ async def test_a_lead_that_is_lost_leaves_nothing_on_the_connections(
 
             monkeypatch.setattr(term.lost, "set", lose)
             other = {"holder": "other", "term": 99, "beat": 1, "ttl": 3600, "released": False}
-            subject = f"$KV.{here.name}.lease.nats-bridge.{seat.rule.name}"
+            subject = f"$KV.{here.name}.lease.nats-bridge.{supervisor.rule.name}"
             assert "error" not in await peer.store(subject.encode(), json.dumps(other).encode())
-        await until(lambda: all(seat.state == "standby" and not seat._at_work for seat in sidecar.seats))
-        assert [seat.error for seat in sidecar.seats] == [None, None]
+        await until(
+            lambda: all(supervisor.state == "standby" and not supervisor._at_work for supervisor in sidecar.supervisors)
+        )
+        assert [supervisor.error for supervisor in sidecar.supervisors] == [None, None]
         assert not sidecar.finished.is_set()
         # The sidecar's own is left: it wants to know when the connection ends for good.
-        assert sidecar.links["default"].listeners == 1
+        assert sidecar.connections["default"].listeners == 1

@@ -26,15 +26,15 @@ async def test_a_rule_works_on_through_a_second_start_and_a_restart_of_the_leaf(
     settings = settings_for(leaf.url, rule)
     await peer.store(b"s.1")
     async with running(settings) as sidecar:
-        await until(lambda: sidecar.seats[0].counters().get("republished") == 1)
+        await until(lambda: sidecar.supervisors[0].counters().get("republished") == 1)
     await peer.store(b"s.2")
     async with running(settings) as sidecar:
-        seat = sidecar.seats[0]
-        await until(lambda: seat.counters().get("republished") == 1)
+        supervisor = sidecar.supervisors[0]
+        await until(lambda: supervisor.counters().get("republished") == 1)
         leaf.stop()
         leaf.start()
         after = await raw_peer(leaf.url)
         seen = await after.collect("d.>")
         await after.store(b"s.3")
         await seen.count(1)
-        await until(lambda: seat.ready)
+        await until(lambda: supervisor.ready)

@@ -52,12 +52,12 @@ async def test_copying_waits_for_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(publisher, "_ALONE", 400)  # fewer than find room, so that the pipeline opens again
-    async with native_server("2.15.1") as origin, native_server(version, config=config) as full:
+    async with native_server("2.15.1") as source, native_server(version, config=config) as full:
         here = await Copies.make(
-            await raw_peer(origin.url), "S", target_peer=await raw_peer(full.url), target={"storage": storage}
+            await raw_peer(source.url), "S", target_peer=await raw_peer(full.url), target={"storage": storage}
         )
         await Load(here.peer, here.name).burst(MESSAGES)
-        connections = {"default": {"servers": [full.url]}, "there": {"servers": [origin.url]}}
+        connections = {"default": {"servers": [full.url]}, "there": {"servers": [source.url]}}
         got: list[int] = []
         settings = settings_for("", here.rule(entry={"from": "there"}), connections=connections)
         with capture_logs() as logs:
@@ -133,7 +133,7 @@ async def test_a_limit_that_a_running_server_lowers_keeps_back_only_what_exceeds
             await until(lambda: not republishing.has_work)
             assert republishing.counters.as_dict()["too_large"] == 10
             assert bridge.error is None
-        assert await here.origin_sequences() == [number for number in range(1, 31) if number % 3]
+        assert await here.source_sequences() == [number for number in range(1, 31) if number % 3]
         assert sorted(set(seen.sequences)) == [number for number in range(1, 31) if number % 3]
 
 
@@ -147,7 +147,7 @@ async def test_copies_make_progress_where_the_server_disconnects_slow_consumers_
             async with running(settings_for(server.url, here.rule())) as bridge:
                 (run,) = bridge.runs
                 await here.holds(MESSAGES)
-                limit = bridge.links["default"].api.delivery_limit
+                limit = bridge.connections["default"].api.delivery_limit
                 assert limit.messages is not None
                 await until(lambda: run.ready)
                 counted = run.counters.as_dict()
@@ -175,7 +175,7 @@ async def test_a_position_moves_on_where_the_server_disconnects_slow_consumers_e
             (run,) = bridge.runs
             await until(lambda: run.counters.received == MESSAGES)
             # What the server sends from now on is limited as well.
-            asks = bridge.links["default"].api.delivery_limit.messages
+            asks = bridge.connections["default"].api.delivery_limit.messages
 
             async def limited() -> bool:
                 info = await peer.api("CONSUMER.INFO.S.nats-bridge_rule")
@@ -196,7 +196,7 @@ async def _reload(server: NativeServer, config: str, raw_peer: OpenPeer) -> None
     (server.directory / "server.conf").write_text(f'server_name: "{server.name}"\n{config}', "utf-8")
     os.kill(server.pid, signal.SIGHUP)
 
-    async def told() -> bool:
+    async def reported() -> bool:
         return (await raw_peer(server.url)).client.max_payload == MAX_PAYLOAD
 
-    await until(told)
+    await until(reported)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from nats_bridge.bridge.client import account_identity as same_account
-from nats_bridge.bridge.client.connection_pool import close_links, connections_of, open_links
+from nats_bridge.bridge.client.connection_pool import close_connections, connections_of, open_connections
 from nats_bridge.bridge.errors import RuleRefusedError
 from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.rules.context import RuleContext
@@ -37,11 +37,11 @@ def republish(name: str, stream: str, src: str, dest: str, **more: Any) -> dict[
 
 @asynccontextmanager
 async def graph(settings: Settings) -> AsyncIterator[AccountGraph]:
-    links = await open_links(settings, connections_of(settings))
+    opened = await open_connections(settings, connections_of(settings))
     try:
-        yield AccountGraph(settings, links)
+        yield AccountGraph(settings, opened)
     finally:
-        await close_links(links.values())
+        await close_connections(opened.values())
 
 
 async def look(settings: Settings) -> Outlook:
@@ -68,26 +68,26 @@ async def test_the_two_streams_that_adr_28_warns_of(
     await peer.create_stream(name=b, subjects=[f"{b}.>"])
     back = republish("back", b, f"{b}.>", f"{a}.>")
     fine = republish("fine", b, f"{b}.>", f"elsewhere.{b}.>")
-    told = (
+    reported = (
         f"rule 'back': loop: stream {b} → rule 'back' republishes {b}.> to {a}.> → stream {a} →"
         f" native republish {a}.> to {b}.> → stream {b}: choose a destination outside"
     )
     code, out, err = await checked(tmp_path, document(url, back, fine))
     assert code == 1
-    assert f"no  {told}" in err.splitlines()
+    assert f"no  {reported}" in err.splitlines()
     assert "ok  fine: its streams are there, nothing in the way" in out.splitlines()
     code, out, _ = await checked(tmp_path, document(url, back, fine), "--json")
     answer = json.loads(out)
     assert (code, answer["ok"]) == (1, False)
     findings = [finding for finding in answer["findings"] if finding["rule"]]
-    assert findings[0] == {"rule": "back", "ok": False, "code": "loop", "text": told}
+    assert findings[0] == {"rule": "back", "ok": False, "code": "loop", "text": reported}
     assert (findings[1]["rule"], findings[1]["code"]) == ("fine", "good")
 
     config = tmp_path / "sidecar.yaml"
     config.write_text(json.dumps(document(url, fine, back)), "utf-8")
     process = await SidecarProcess.start(config)
     assert await process.ended() == 2
-    assert (await process.said("sidecar.refused"))["reason"] == told
+    assert (await process.said("sidecar.refused"))["reason"] == reported
     assert not any("sidecar.ready" in line for line in process.log)
     for stream in (a, b):
         assert not (await peer.api(f"CONSUMER.LIST.{stream}"))["total"], "the rule that is fine was not started either"
@@ -98,18 +98,18 @@ async def test_a_sources_rule_whose_copies_the_origin_takes(
 ) -> None:
     url = await servers.url(newest_version)
     peer = await raw_peer(url)
-    origin, target = unique_name("origin"), unique_name("target")
-    await peer.create_stream(name=origin, subjects=[f"{origin}.>"])
+    source, target = unique_name("origin"), unique_name("target")
+    await peer.create_stream(name=source, subjects=[f"{source}.>"])
     await peer.create_stream(name=target, subjects=[f"{target}.>"])
 
     def copying(dest: str) -> dict[str, Any]:
-        entry = {"name": origin, "subject_transforms": [{"src": f"{origin}.>", "dest": dest}]}
+        entry = {"name": source, "subject_transforms": [{"src": f"{source}.>", "dest": dest}]}
         return {"name": "copy", "kind": "sources", "stream": target, "sources": [entry]}
 
-    outlook = await look(settings_for(url, copying(f"{origin}.copy.>")))
+    outlook = await look(settings_for(url, copying(f"{source}.copy.>")))
     loop = outlook.of("copy")
     assert loop is not None
-    assert loop.path == f"stream {origin} → rule 'copy' copies {origin}.> to {origin}.copy.> → stream {origin}"
+    assert loop.path == f"stream {source} → rule 'copy' copies {source}.> to {source}.copy.> → stream {source}"
     assert (await look(settings_for(url, copying(f"{target}.>")))).of("copy") is None
 
 
@@ -164,7 +164,7 @@ async def test_a_way_round_that_appears_with_a_stream(
     await peer.create_stream(name=a, subjects=[f"{a}.>"])
     there, back = republish("there", a, f"{a}.>", f"{b}.>"), republish("back", b, f"{b}.>", f"{a}.>")
     async with running(settings_for(url, there, back)) as sidecar:
-        assert [seat.state for seat in sidecar.seats] == ["ready", "waiting"]
+        assert [supervisor.state for supervisor in sidecar.supervisors] == ["ready", "waiting"]
         await peer.create_stream(name=b, subjects=[f"{b}.>"])
         async with asyncio.timeout(LIMIT):
             await sidecar.finished.wait()
@@ -245,7 +245,7 @@ async def test_accounts_that_are_linked_after_the_first_answer(
     """The rules start, and end with the loop once a message gets through."""
     monkeypatch.setattr(same_account, "_LATE", LIMIT)
     async with two_accounts(native_server, newest_version, raw_peer) as (settings, wire), running(settings) as sidecar:
-        assert [seat.state for seat in sidecar.seats] == ["ready", "ready"]
+        assert [supervisor.state for supervisor in sidecar.supervisors] == ["ready", "ready"]
         wire.let_through()
         async with asyncio.timeout(LIMIT):
             await sidecar.finished.wait()
@@ -261,7 +261,7 @@ async def test_a_sidecar_stops_while_it_still_listens_for_late_answers(
     monkeypatch.setattr(same_account, "_LATE", 1000 * LIMIT)
     async with two_accounts(native_server, newest_version, raw_peer) as (settings, _):
         async with running(settings) as sidecar:
-            assert [seat.state for seat in sidecar.seats] == ["ready", "ready"]
+            assert [supervisor.state for supervisor in sidecar.supervisors] == ["ready", "ready"]
         assert sidecar.error is None
 
 
@@ -319,7 +319,7 @@ async def test_a_user_who_may_not_list_streams(
             "ok  there: its streams are there, nothing in the way",
         ]
         async with running(settings_for("", there, connections=named)) as sidecar:
-            assert [seat.state for seat in sidecar.seats] == ["ready"]
+            assert [supervisor.state for supervisor in sidecar.supervisors] == ["ready"]
         code, _, err = await checked(tmp_path, document("", there, back, connections=named))
         assert code == 1
         assert err.count(": loop: stream ") == 2
@@ -337,14 +337,14 @@ async def test_a_target_user_who_may_not_look_at_the_stream(
         await (await raw_peer(server.url.replace("//", "//all:secret@"))).create_stream(name="A", subjects=["a.>"])
         named = connections(tmp_path, server.url, default="all", few="few")
         settings = settings_for("", republish("itself", "A", "a.>", "a.again.>") | {"to": "few"}, connections=named)
-        links = await open_links(settings, connections_of(settings))
+        opened = await open_connections(settings, connections_of(settings))
         context = RuleContext(settings.name, "native", lambda run: None)
         (rule,) = settings.rules
         try:
             with pytest.raises(RuleRefusedError, match="forms a cycle with the stream's subjects a"):
-                await kind_of(rule).run(rule, settings, links, context).check()
+                await kind_of(rule).run(rule, settings, opened, context).check()
         finally:
-            await close_links(links.values())
+            await close_connections(opened.values())
 
 
 async def test_users_who_may_not_reach_each_other_s_inboxes(native_server: Servers, tmp_path: Path) -> None:

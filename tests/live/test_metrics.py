@@ -35,14 +35,14 @@ async def test_every_kind_of_rule_tells_what_it_did(
     here = await EveryKind.make(await raw_peer(url), unique_name("metrics"))
     async with running(settings_for(url, *here.rules, **FREE)) as bridge:
         await here.traffic(MESSAGES, BLOCK)
-        seats = {seat.rule.name: seat for seat in bridge.seats}
-        await here.done(bridge.seats, MESSAGES)
+        supervisors = {supervisor.rule.name: supervisor for supervisor in bridge.supervisors}
+        await here.done(bridge.supervisors, MESSAGES)
         seen = await scrape(bridge)
 
     assert seen.content_type.startswith("text/plain; version=")
-    told = {metric for metric in METRICS if metric.prometheus in seen.families}
-    assert told == set(METRICS) - {LEADER}
-    for metric in told:
+    reported = {metric for metric in METRICS if metric.prometheus in seen.families}
+    assert reported == set(METRICS) - {LEADER}
+    for metric in reported:
         family = seen.families[metric.prometheus]
         assert (family.type, family.documentation) == (metric.kind, metric.help)
         for sample in family.samples:
@@ -70,8 +70,8 @@ async def test_every_kind_of_rule_tells_what_it_did(
     assert of(seen, "dropped_messages_total", "republish", reason="unmatched") == 1
     assert of(seen, "dropped_messages_total", "at-least-once", "republish", reason="unmatched") == 0
 
-    for rule, seat in seats.items():
-        kind = seat.rule.kind
+    for rule, supervisor in supervisors.items():
+        kind = supervisor.rule.kind
         assert of(seen, "rule_ready", rule, kind) == 1
         assert of(seen, "rule_state", rule, kind, state="ready") == 1
         assert of(seen, "rule_state", rule, kind, state="failed") == 0
@@ -116,17 +116,17 @@ async def test_no_counter_falls_over_an_outage_and_the_outage_shows(
             await here.bridged.count(100)
             before = await scrape(bridge)
             await asyncio.to_thread(server.stop)
-            await until(lambda: not bridge.links["default"].client.is_connected)
+            await until(lambda: not bridge.connections["default"].client.is_connected)
             during = await scrape(bridge)
             assert during.value("connection_up", connection="default") == 0
             assert (during.value("ready"), of(during, "rule_ready", "rule", "republish")) == (0, 0)
             await asyncio.to_thread(server.start)
-            await until(lambda: bridge.seats[0].ready)
+            await until(lambda: bridge.supervisors[0].ready)
             peer = await raw_peer(server.url)
             again = await peer.collect("bridgeS.>")
             await peer.store(b"S.after")
             await again.count(1)
-            await until(lambda: bridge.seats[0].measures.in_flight() == 0)
+            await until(lambda: bridge.supervisors[0].metrics.in_flight() == 0)
             after = await scrape(bridge)
         for earlier, later in ((before, during), (during, after)):
             fallen = {key for key, value in earlier.counters.items() if later.samples[key] < value}
@@ -145,7 +145,7 @@ async def test_counters_go_on_over_changed_configurations(
     async with reloading(url, tmp_path, here.rule(), **FREE) as bridge:
         await here.load.burst(50)
         await here.bridged.count(50)
-        await until(lambda: bridge.seat("rule").measures.in_flight() == 0)
+        await until(lambda: bridge.supervisor("rule").metrics.in_flight() == 0)
         before = await scrape(bridge.sidecar)
         await bridge.applied(here.rule(exclude=["nothing.here"]), **FREE)
         between = await scrape(bridge.sidecar)
@@ -153,12 +153,12 @@ async def test_counters_go_on_over_changed_configurations(
         await here.bridged.count(100)
         refused = await bridge.reload(here.rule(exclude=["not..valid"]), **FREE)
         assert refused.result == "refused"
-        await until(lambda: bridge.seat("rule").measures.in_flight() == 0)
+        await until(lambda: bridge.supervisor("rule").metrics.in_flight() == 0)
         after = await scrape(bridge.sidecar)
     for earlier, later in ((before, between), (between, after)):
         assert not {key for key, value in earlier.counters.items() if later.samples[key] < value}
-    told = [of(seen, "sent_messages_total", "rule", "republish") for seen in (before, between, after)]
-    assert told == [50, 50, 100]
+    reported = [of(seen, "sent_messages_total", "rule", "republish") for seen in (before, between, after)]
+    assert reported == [50, 50, 100]
     assert of(after, "received_bytes_total", "rule", "republish") > of(
         before, "received_bytes_total", "rule", "republish"
     )
@@ -170,7 +170,7 @@ async def test_of_two_replicas_one_leads(servers: SharedServers, unique_name: Na
     here = await Scene.make(await raw_peer(url), unique_name("replicas"))
     settings = settings_for(url, here.rule(), **FREE, leadership={"bucket": f"L{here.name}"})
     async with running(settings) as first:
-        await until(lambda: first.seats[0].state == "ready")
+        await until(lambda: first.supervisors[0].state == "ready")
         async with running(settings) as second:
             leading, standing_by = await scrape(first), await scrape(second)
             assert [of(seen, "leader", "rule", "republish") for seen in (leading, standing_by)] == [1, 0]
@@ -178,9 +178,9 @@ async def test_of_two_replicas_one_leads(servers: SharedServers, unique_name: Na
             assert of(standing_by, "rule_state", "rule", "republish", state="standby") == 1
             await here.load.burst(10)
             await here.bridged.count(10)
-            await until(lambda: first.seats[0].measures.in_flight() == 0)
+            await until(lambda: first.supervisors[0].metrics.in_flight() == 0)
             await first.stop()
-            await until(lambda: second.seats[0].state == "ready")
+            await until(lambda: second.supervisors[0].state == "ready")
             await here.load.burst(10)
             await here.bridged.count(20)
             took_over = await scrape(second)
@@ -196,10 +196,10 @@ async def test_what_waits_is_lag_and_what_is_in_hand_is_in_flight(
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
         async with running(settings_for(source.url, here.rule(to="target"), connections=connections, **FREE)) as bridge:
             await asyncio.to_thread(target.stop)
-            await until(lambda: not bridge.links["target"].client.is_connected)
+            await until(lambda: not bridge.connections["target"].client.is_connected)
             await here.load.burst(500)
-            measures = bridge.seats[0].measures
-            await until(lambda: measures.in_flight() > 0)
+            metrics = bridge.supervisors[0].metrics
+            await until(lambda: metrics.in_flight() > 0)
             seen = await scrape(bridge)
             in_hand = of(seen, "in_flight_messages", "rule", "republish")
             # The server delivers no more than the first read while nothing is answered; the rest is lag.
@@ -207,7 +207,7 @@ async def test_what_waits_is_lag_and_what_is_in_hand_is_in_flight(
             assert in_hand == of(seen, "received_messages_total", "rule", "republish")
             assert of(seen, "lag_seconds", "rule", "republish") > 0
             await asyncio.to_thread(target.start)
-            await until(lambda: bridge.seats[0].counters()["received"] == 500 and measures.in_flight() == 0)
+            await until(lambda: bridge.supervisors[0].counters()["received"] == 500 and metrics.in_flight() == 0)
             seen = await scrape(bridge)
             assert of(seen, "lag_messages", "rule", "republish") == 0
             assert of(seen, "lag_seconds", "rule", "republish") == 0

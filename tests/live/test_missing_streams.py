@@ -77,18 +77,18 @@ async def test_few_streams_are_all_named(native_server: Callable[..., NativeServ
         peer = await raw_peer(server.url)
         rule = {"name": "bad", "stream": "FLEETS", "republish": {"src": ">", "dest": "out.>"}}
 
-        async def told() -> str:
+        async def reported() -> str:
             (finding,) = await check_server(settings_for(server.url, rule), None)
             return finding.text.rpartition(": ")[2]
 
-        assert await told() == "the account has none"
+        assert await reported() == "the account has none"
         for name in ("FLEET", "A", "B", "C", "D"):
             await peer.create_stream(name=name, subjects=[name])
             if name == "A":
-                assert await told() == "the account has FLEET, A"
-        assert (await told()).startswith("the account has FLEET, ")
+                assert await reported() == "the account has FLEET, A"
+        assert (await reported()).startswith("the account has FLEET, ")
         await peer.create_stream(name="E", subjects=["E"])
-        assert (await told()).startswith("of 6 streams the most alike are FLEET, ")
+        assert (await reported()).startswith("of 6 streams the most alike are FLEET, ")
 
 
 @pytest.mark.parametrize("gone", ["origin", "target"])
@@ -103,11 +103,11 @@ async def test_copying_waits_for_either_stream(
         if which != gone:
             await peer.create_stream(name=name, subjects=[f"{name}.>"])
     async with running(settings_for(url, here.rule())) as bridge:
-        assert (bridge.seats[0].state, bridge.seats[0].ready) == ("waiting", False)
+        assert (bridge.supervisors[0].state, bridge.supervisors[0].ready) == ("waiting", False)
         await peer.create_stream(name=streams[gone], subjects=[f"{streams[gone]}.>"])
         await peer.store(f"{here.name}.x".encode(), b"1")
         await here.holds(1)
-        await until(lambda: bridge.seats[0].ready)
+        await until(lambda: bridge.supervisors[0].ready)
     await here.are_exact()
 
 
@@ -122,8 +122,8 @@ async def test_copying_goes_on_in_a_target_that_was_deleted_and_made_anew(
         await here.holds(1)
         await peer.api(f"STREAM.DELETE.{here.target}")
         await peer.store(f"{here.name}.x".encode(), b"2")
-        await until(lambda: not bridge.seats[0].ready)
+        await until(lambda: not bridge.supervisors[0].ready)
         await peer.create_stream(name=here.target, subjects=[f"{here.target}.>"])
         await here.holds(2)
-        await until(lambda: bridge.seats[0].ready)
+        await until(lambda: bridge.supervisors[0].ready)
     await here.are_exact()

@@ -63,7 +63,7 @@ async def test_metrics_are_exported(
         await here.traffic(MESSAGES)
         await until(lambda: receiver.number("messaging.client.sent.messages", rule="mirror") == MESSAGES + 1)
         await until(lambda: receiver.number("messaging.nats.bridge.dropped", rule="republish", reason="unmatched") == 1)
-        await here.done(bridge.seats, MESSAGES)
+        await here.done(bridge.supervisors, MESSAGES)
         await until(lambda: receiver.number("messaging.nats.bridge.lag.messages", rule="kv_sources") == 0)
         await until(lambda: set(receiver.metrics) == {metric.otel for metric in METRICS} - {LEADER.otel})
         assert receiver.number("messaging.nats.bridge.connection_up", connection="default") == 1
@@ -73,9 +73,15 @@ async def test_metrics_are_exported(
     for metric in METRICS:
         if metric in WHILE_AT_WORK:
             continue
-        told = receiver.metrics[metric.otel]
-        assert (told.unit, told.description) == (metric.unit, metric.help)
-        data = told.sum if metric.kind == "counter" else told.gauge if metric.kind == "gauge" else told.histogram
+        reported = receiver.metrics[metric.otel]
+        assert (reported.unit, reported.description) == (metric.unit, metric.help)
+        data = (
+            reported.sum
+            if metric.kind == "counter"
+            else reported.gauge
+            if metric.kind == "gauge"
+            else reported.histogram
+        )
         assert data.data_points, metric
         for point in data.data_points:
             found = attributes(point.attributes)
@@ -150,8 +156,8 @@ async def test_every_kind_of_rule_makes_spans(
     block = traced(77)
     async with running(settings_for(url, *here.rules, telemetry={"trace": trace})) as bridge:
         await here.traffic(MESSAGES, block)
-        await here.done(bridge.seats, MESSAGES)
-        operations = {seat.rule.name: kind_of(seat.rule).operation for seat in bridge.seats}
+        await here.done(bridge.supervisors, MESSAGES)
+        operations = {supervisor.rule.name: kind_of(supervisor.rule).operation for supervisor in bridge.supervisors}
     spans: dict[str, list[dict[str, Any]]] = {}
     for span in receiver.spans:
         found = attributes(span.attributes)
@@ -175,7 +181,7 @@ async def test_traces_without_anybody_who_takes_them_are_told_of(
     here = await Scene.make(await raw_peer(url), unique_name("nobody"))
     with capture_logs() as log:
         async with running(settings_for(url, here.rule(), telemetry={"trace": "link"})) as bridge:
-            assert bridge.telemetry.tracing_of(bridge.seats[0].rule) is None
+            assert bridge.telemetry.tracing_of(bridge.supervisors[0].rule) is None
     assert [line["log_level"] for line in log if line["event"] == "telemetry.no_traces"] == ["warning"]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from nats_bridge.bridge.client import connection
-from nats_bridge.bridge.client import connection_pool as links
+from nats_bridge.bridge.client import connection_pool as made
 from nats_bridge.bridge.client.jetstream_api import JetStreamApi
 from nats_bridge.bridge.errors import ApiError
 from nats_bridge.native_servers import NativeServer, SharedServers
@@ -112,15 +112,15 @@ async def test_a_network_that_swallows_everything_for_a_while(
 async def test_a_server_that_says_nothing_any_more_is_left_for_another(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    open_link = links.open_link
+    open_connection = made.open_connection
 
-    async def opened(name: str, options: dict[str, Any], **more: Any) -> connection.Link:
+    async def opened(name: str, options: dict[str, Any], **more: Any) -> connection.Connection:
         # The target's connection must not be given up where the machine is slow: what is sent once would be in doubt.
         with pytest.MonkeyPatch.context() as quick:
             quick.setattr(connection, "_PING", LIMIT if name == "target" else 0.3)
-            return await open_link(name, options, **more)
+            return await open_connection(name, options, **more)
 
-    monkeypatch.setattr(links, "open_link", opened)
+    monkeypatch.setattr(made, "open_connection", opened)
     url, target = await servers.url("2.15.1"), await servers.url("2.15.1")
     three = await Three.make(url, target, unique_name("hangs"), raw_peer)
     async with cut_wire(url) as one, cut_wire(url) as other:

@@ -94,8 +94,8 @@ class Stage:
 
     async def restart(self) -> None:
         """Restart the server with the given users; wait until every client is connected again."""
-        links = [link for sidecar in self.sidecars.values() for link in sidecar.links.values()]
-        before = [link.reconnects for link in links]
+        connections = [opened for sidecar in self.sidecars.values() for opened in sidecar.connections.values()]
+        before = [opened.reconnects for opened in connections]
         self.server.config = config(
             *(
                 user(f"{name}-{connection.connection}", as_text([connection]))
@@ -109,9 +109,9 @@ class Stage:
             scenario.peer, scenario.seen = peer, None
         self.peer_now = peer
         # An advisory that nobody hears does not come again, so the server must have the subscriptions.
-        await until(lambda: all(link.reconnects > count for link, count in zip(links, before, strict=True)))
-        for link in links:
-            await until(link.flush)
+        await until(lambda: all(opened.reconnects > count for opened, count in zip(connections, before, strict=True)))
+        for opened in connections:
+            await until(opened.flush)
 
     async def start(self, *, later: bool = False) -> None:
         """Start all sidecars, at once."""

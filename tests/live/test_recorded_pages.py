@@ -19,8 +19,8 @@ pytestmark = pytest.mark.exhaustive
 def test_the_tutorial(tmp_path: Path) -> None:
     walk = steps((DOCS / "tutorial.md").read_text("utf-8"))
     assert len(walk) > 20
-    for told, played in zip(walk, play(walk, tmp_path, WALKS["tutorial.md"]), strict=True):
-        assert comparable(played.output) == comparable(told.output), told.code or told.name
+    for reported, played in zip(walk, play(walk, tmp_path, WALKS["tutorial.md"]), strict=True):
+        assert comparable(played.output) == comparable(reported.output), reported.code or reported.name
 
 
 async def test_the_sessions_of_init() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.client.connection import open_link
+from nats_bridge.bridge.client.connection import open_connection
 from nats_bridge.bridge.errors import BridgeError, ServerUnreachableError
 from nats_bridge.bridge.settings import load
 from nats_bridge.native_servers import NativeServer, SharedServers
@@ -66,7 +66,7 @@ async def test_an_address_with_a_password_is_told_without_it(native_server: Serv
         address = server.url.removeprefix("nats://")
     options = {"servers": [f"nats://me:hunter2@{address}"], "connect_timeout": 2}
     with pytest.raises(ServerUnreachableError, match=f"no server answers at nats://{address} ") as caught:
-        await open_link("default", options, client_name="test")
+        await open_connection("default", options, client_name="test")
     assert "hunter2" not in str(caught.value)
 
 

@@ -18,7 +18,7 @@ from nats_bridge.bridge.app.reload import coordinator as reloading_module
 from nats_bridge.bridge.app.reload import file_watch
 from nats_bridge.bridge.app.reload.changeover import Changeover
 from nats_bridge.bridge.app.reload.file_watch import content_hash
-from nats_bridge.bridge.rules.supervisor import RuleSeat
+from nats_bridge.bridge.rules.supervisor import RuleSupervisor
 from nats_bridge.native_servers import NativeServer, SharedServers
 from tests.live.copies import Copies
 from tests.live.cut_wire import cut_wire
@@ -68,7 +68,7 @@ async def test_reloads_in_a_row_under_load(
     load = Load(await raw_peer(url), here.name)
     first = to(here, dests[0], delivery=delivery, start="first")
     async with reloading(url, tmp_path, unchanged, first) as bridge:
-        run, before = bridge.seat("rule").run, len(bridge.sidecar.links["default"]._listeners[0])
+        run, before = bridge.supervisor("rule").run, len(bridge.sidecar.connections["default"]._listeners[0])
         # Never far ahead: the publisher shares its event loop with the sidecar.
         flowing = asyncio.create_task(load.flow(here.bridged, ahead=100))
         for number in range(1, reloads + 1):
@@ -81,10 +81,10 @@ async def test_reloads_in_a_row_under_load(
         end = await here.end()
         await here.bridged.until_sequence(end)
         await seen[0].until_sequence(end)
-        assert bridge.seat("rule").run is run
+        assert bridge.supervisor("rule").run is run
         # What is counted goes on over runs, and nothing of the old ones is left.
-        await until(lambda: bridge.seat("other").counters()["republished"] == end)
-        assert len(bridge.sidecar.links["default"]._listeners[0]) == before
+        await until(lambda: bridge.supervisor("other").counters()["republished"] == end)
+        assert len(bridge.sidecar.connections["default"]._listeners[0]) == before
         assert bridge.sidecar.reloads["applied"] == reloads
     assert here.bridged.sequences == list(range(1, end + 1))
     assert differing(here.bridged, here.native) == []
@@ -132,7 +132,7 @@ async def test_copying_beside_a_changed_rule_and_changed_itself(
     load, more = Load(await raw_peer(url), copies.name), Load(await raw_peer(url), steady.name)
     unchanged = steady.rule(name="steady")
     async with reloading(url, tmp_path, unchanged, copies.rule()) as bridge:
-        run = bridge.seat("steady").run
+        run = bridge.supervisor("steady").run
         for number in range(4):
             flowing = [asyncio.create_task(each.burst(500)) for each in (load, more)]
             await copies.holds(1 + 300 * number)
@@ -141,8 +141,8 @@ async def test_copying_beside_a_changed_rule_and_changed_itself(
             await asyncio.gather(*flowing)
         for each in (copies, steady):
             await each.peer.store(f"{each.name}.end".encode())
-            await each.holds(await each.origin_end())
-        assert bridge.seat("steady").run is run
+            await each.holds(await each.source_end())
+        assert bridge.supervisor("steady").run is run
     await copies.are_exact()
     await steady.are_exact()
 
@@ -160,9 +160,9 @@ async def test_a_source_that_stores_elsewhere_begins_anew(
         elsewhere = [{"src": f"{copies.name}.>", "dest": f"{copies.target}.elsewhere.>"}]
         with capture_logs() as log:
             await bridge.applied(copies.rule(entry={"subject_transforms": elsewhere}))
-        assert [line["origin"] for line in log if line["event"] == "rule.copied_anew"] == [copies.name]
+        assert [line["source"] for line in log if line["event"] == "rule.copied_again"] == [copies.name]
         await copies.holds(6)
-    assert await copies.origin_sequences() == [1, 2, 3, 1, 2, 3]
+    assert await copies.source_sequences() == [1, 2, 3, 1, 2, 3]
 
 
 async def test_a_rule_added_removed_and_renamed(
@@ -180,7 +180,7 @@ async def test_a_rule_added_removed_and_renamed(
         await here.bridged.until_sequence(1)  # or the position that is left could be that of before
         with capture_logs() as log:
             assert (await bridge.applied(to(here, dest))).changed == ("rule",)
-        assert [seat.rule.name for seat in bridge.sidecar.seats] == ["other"]
+        assert [supervisor.rule.name for supervisor in bridge.sidecar.supervisors] == ["other"]
         await peer.store(f"{here.name}.x".encode())
         await seen.until_sequence(2)
         # The removed rule's position stays, and the log says so.
@@ -209,12 +209,12 @@ async def test_a_new_rule_waits_for_its_stream(
     seen = await Seen.of(peer, f"out{late}.>")
     async with reloading(url, tmp_path, here.rule()) as bridge:
         await bridge.applied(here.rule(), rule)
-        assert bridge.seat("late").state == "waiting"
+        assert bridge.supervisor("late").state == "waiting"
         await bridge.applied(here.rule(durable=False), rule)  # which the waiting rule outlives
         await peer.create_stream(name=late, subjects=[f"{late}.>"])
         await peer.store(f"{late}.x".encode())
         await seen.count(1)
-        await until(lambda: bridge.seat("late").ready)
+        await until(lambda: bridge.supervisor("late").ready)
 
 
 async def test_every_kind_leaves_nothing_on_the_connection(
@@ -239,20 +239,20 @@ async def test_every_kind_leaves_nothing_on_the_connection(
         ]
 
     async with reloading(url, tmp_path, *rules("v0")) as bridge:
-        link = bridge.sidecar.links["default"]
+        connection = bridge.sidecar.connections["default"]
         # Of what belongs to a single run nothing may be there twice; requests are answered through one subscription.
-        listeners, subscriptions = link.listeners, len(link.client._subs)
+        listeners, subscriptions = connection.listeners, len(connection.client._subs)
         for number in range(1, 4):
             assert len((await bridge.applied(*rules(f"v{number}"))).changed) == 5
-            assert bridge.sidecar.links["default"] is link
-            assert (link.listeners, len(link.client._subs)) == (listeners, subscriptions)
+            assert bridge.sidecar.connections["default"] is connection
+            assert (connection.listeners, len(connection.client._subs)) == (listeners, subscriptions)
         answer = await peer.store(f"in{kept}.x".encode())
         assert answer["stream"] == kept
         await bridge.applied(here.rule())
-        one_rule = link.listeners
+        one_rule = connection.listeners
         await bridge.applied(here.rule(), *rules("v0"))
         await bridge.applied(here.rule())
-        assert link.listeners == one_rule
+        assert connection.listeners == one_rule
 
 
 async def test_a_connection_that_leads_elsewhere(native_server: Servers, raw_peer: OpenPeer, tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ async def test_a_connection_that_leads_elsewhere(native_server: Servers, raw_pee
         rules = [here.rule(to="target"), to(here, "plainS")]
         before = {"default": default, "target": {"servers": [one.url]}}
         async with reloading(source.url, tmp_path, *rules, connections=before) as bridge:
-            old, run = bridge.sidecar.links["target"], bridge.seat("other").run
+            old, run = bridge.sidecar.connections["target"], bridge.supervisor("other").run
             await here.peer.store(b"S.x")
             await here.bridged.until_sequence(1)
             after = {"default": default, "target": {"servers": [two.url]}}
@@ -273,12 +273,12 @@ async def test_a_connection_that_leads_elsewhere(native_server: Servers, raw_pee
             await elsewhere.until_sequence(2)
             await there.until_sequence(2)
             assert old.client.is_closed
-            assert bridge.seat("other").run is run
+            assert bridge.supervisor("other").run is run
             # A connection that no rule needs any more is closed.
-            new = bridge.sidecar.links["target"]
+            new = bridge.sidecar.connections["target"]
             await bridge.applied(to(here, "plainS"), connections=after)
             assert new.client.is_closed
-            assert list(bridge.sidecar.links) == ["default"]
+            assert list(bridge.sidecar.connections) == ["default"]
         assert (here.bridged.sequences, elsewhere.sequences, there.sequences) == ([1], [2], [1, 2])
 
 
@@ -290,15 +290,15 @@ async def test_a_changed_rule_keeps_its_lead(
     here = await Scene.make(await raw_peer(url), unique_name("lead"))
     more = {"leadership": {"bucket": unique_name("leases"), "ttl": 2}}
     async with reloading(url, tmp_path, here.rule(), **more) as bridge:
-        await until(lambda: bridge.seat("rule").ready and bridge.seat("rule").leader is True)
-        term = bridge.seat("rule")._term
+        await until(lambda: bridge.supervisor("rule").ready and bridge.supervisor("rule").leader is True)
+        term = bridge.supervisor("rule")._term
         await here.peer.store(f"{here.name}.x".encode())
         await here.bridged.until_sequence(1)
         await bridge.applied(here.rule(exclude=[f"{here.name}.never"]), **more)
-        await until(lambda: bridge.seat("rule").ready)
+        await until(lambda: bridge.supervisor("rule").ready)
         await here.peer.store(f"{here.name}.x".encode())
         await here.bridged.until_sequence(2)
-        assert bridge.seat("rule")._term is term
+        assert bridge.supervisor("rule")._term is term
         facts = await bridge.reload(here.rule(), leadership={**more["leadership"], "ttl": 3})
         assert "leadership: read at the start only" in facts.reason
     assert here.bridged.sequences == [1, 2]
@@ -314,8 +314,8 @@ async def test_over_http(servers: SharedServers, unique_name: Name, raw_peer: Op
 
         async def config() -> dict[str, Any]:
             async with session.get(f"{base}/status") as answer:
-                told: dict[str, Any] = (await answer.json())["config"]
-                return told
+                reported: dict[str, Any] = (await answer.json())["config"]
+                return reported
 
         before = await config()
         assert before == {
@@ -376,7 +376,7 @@ async def test_refused_configurations_change_nothing(
         ([], {}, "no rules"),
     ]
     async with reloading(url, tmp_path, good, changed) as bridge:
-        runs, links, file_hash = bridge.sidecar.runs, bridge.sidecar.links, bridge.sidecar.reloader.file_hash
+        runs, opened, file_hash = bridge.sidecar.runs, bridge.sidecar.connections, bridge.sidecar.reloader.file_hash
         for rules, more, reason in refusals:
             facts = await bridge.reload(*rules, **more)
             assert (facts.result, facts.changed) == ("refused", ())
@@ -386,9 +386,9 @@ async def test_refused_configurations_change_nothing(
         facts = await bridge.sidecar.reload("test")
         assert f"{bridge.path}:" in facts.reason
         assert facts.as_dict()["result"] == "refused"
-        assert (bridge.sidecar.runs, bridge.sidecar.links) == (runs, links)
+        assert (bridge.sidecar.runs, bridge.sidecar.connections) == (runs, opened)
         assert bridge.sidecar.reloader.file_hash == file_hash
-        assert len(bridge.sidecar._links) == 1
+        assert len(bridge.sidecar._connections) == 1
         end = await here.end()
         await here.bridged.until_sequence(end)
         assert bridge.sidecar.error is None
@@ -405,7 +405,7 @@ async def test_a_refused_configuration_leaves_no_connection_open(
         for good in (here.rule(to="more"), to(here, unique_name("dest"), to="more")):
             facts = await bridge.reload(good, to(here, f"{here.name}.x") | {"name": "cycle"}, connections=connections)
             assert (facts.result, "forms a cycle" in facts.reason) == ("refused", True)
-            assert [link.name for link in bridge.sidecar._links] == ["default"]
+            assert [connection.name for connection in bridge.sidecar._connections] == ["default"]
 
 
 async def test_a_removed_rule_gives_its_lease_back(
@@ -418,7 +418,9 @@ async def test_a_removed_rule_gives_its_lease_back(
     await free(here.peer, bucket, "rule", "other")
     more = {"leadership": {"bucket": bucket, "ttl": LONG}}
     async with reloading(url, tmp_path, here.rule(), to(here, unique_name("dest")), **more) as bridge:
-        await until(lambda: all(seat.ready and seat.leader is True for seat in bridge.sidecar.seats))
+        await until(
+            lambda: all(supervisor.ready and supervisor.leader is True for supervisor in bridge.sidecar.supervisors)
+        )
         await bridge.applied(here.rule(), **more)
         records = [await lease(here.peer, bucket, rule) for rule in ("rule", "other")]
         assert [record is not None and record["released"] for record in records] == [False, True]
@@ -438,18 +440,18 @@ async def test_a_start_that_fails_after_all_is_undone(
     first, second = await Seen.of(peer, f"{one}.>"), await Seen.of(peer, f"{two}.>")
     gone = to(here, f"gone{one}") | {"name": "gone"}
     async with reloading(url, tmp_path, here.rule(), to(here, one), gone) as bridge:
-        run = bridge.seat("rule").run
+        run = bridge.supervisor("rule").run
         await peer.store(f"{here.name}.x".encode())
         await first.until_sequence(1)  # what is not sent yet would go where the rule sends in between
         facts = await bridge.reload(here.rule(), to(here, two), to(here, f"never{one}") | {"name": "taken"})
         assert facts.result == "refused"
         assert "consumer 'nats-bridge_taken'" in facts.reason
         assert "started again as they were" in facts.reason
-        assert [seat.rule.name for seat in bridge.sidecar.seats] == ["rule", "other", "gone"]
-        assert bridge.seat("rule").run is run
+        assert [supervisor.rule.name for supervisor in bridge.sidecar.supervisors] == ["rule", "other", "gone"]
+        assert bridge.supervisor("rule").run is run
         await peer.store(f"{here.name}.x".encode())
         await first.until_sequence(2)
-        await until(lambda: all(seat.ready for seat in bridge.sidecar.seats))
+        await until(lambda: all(supervisor.ready for supervisor in bridge.sidecar.supervisors))
         assert bridge.sidecar.error is None
     assert (first.sequences, second.sequences) == ([1, 2], [])
 
@@ -460,17 +462,17 @@ async def test_a_start_that_meets_a_fault_of_the_program_is_undone(
     url = await servers.url("2.15.1")
     here = await Scene.make(await raw_peer(url), unique_name("fault"))
 
-    class Broken(RuleSeat):
+    class Broken(RuleSupervisor):
         async def start(self) -> None:
             if self.rule.name == "other":
                 raise OSError("too many open files")
             await super().start()
 
-    monkeypatch.setattr(sidecar, "RuleSeat", Broken)
+    monkeypatch.setattr(sidecar, "RuleSupervisor", Broken)
     async with reloading(url, tmp_path, here.rule()) as bridge:
         facts = await bridge.reload(here.rule(exclude=[f"{here.name}.never"]), to(here, unique_name("never")))
         assert (facts.result, facts.reason) == ("refused", "unexpected OSError: too many open files")
-        await until(lambda: [seat.ready for seat in bridge.sidecar.seats] == [True])
+        await until(lambda: [supervisor.ready for supervisor in bridge.sidecar.supervisors] == [True])
         await here.peer.store(f"{here.name}.x".encode())
         await here.bridged.until_sequence(1)
 
@@ -483,12 +485,12 @@ async def test_a_rule_whose_server_is_away_is_not_stopped_for_a_change(
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
         async with reloading(source.url, tmp_path, here.rule(to="target"), connections=connections) as bridge:
             await asyncio.to_thread(target.stop)
-            await until(lambda: not bridge.sidecar.links["target"].client.is_connected)
+            await until(lambda: not bridge.sidecar.connections["target"].client.is_connected)
             facts = await bridge.reload(here.rule(to="target", exclude=["S.y"]), connections=connections)
             assert (facts.result, facts.retriable) == ("refused", True)
             assert "connection 'target' has no server at the moment" in facts.reason
             await asyncio.to_thread(target.start)
-            await until(lambda: bridge.sidecar.links["target"].client.is_connected)
+            await until(lambda: bridge.sidecar.connections["target"].client.is_connected)
             assert (await bridge.sidecar.reload("test")).result == "applied"
 
 
@@ -535,7 +537,7 @@ async def test_a_file_that_could_not_be_taken_because_of_a_server_is_taken_later
             await until(lambda: bridge.sidecar.reloads["refused"] > 1)
             await asyncio.to_thread(target.start)
             await until(lambda: bridge.sidecar.reloads["applied"] == 1)
-            assert bridge.seat("other").ready
+            assert bridge.supervisor("other").ready
 
 
 # -- one at a time -----------------------------------------------------------------------------------------------------
@@ -590,7 +592,7 @@ async def test_the_end_comes_while_a_changed_rule_drains(
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
         rule = here.rule(to="target", delivery="at_least_once")
         async with reloading(source.url, tmp_path, rule, connections=connections) as bridge:
-            run = bridge.seat("rule").run
+            run = bridge.supervisor("rule").run
             assert run is not None
 
             class Held(Changeover):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from nats_bridge.bridge.client.audit_advisories import AUDIT_SUBJECT, Changed, Deleted, Purged, Removal, read_audit
-from nats_bridge.bridge.client.connection import open_link
+from nats_bridge.bridge.client.connection import open_connection
 from nats_bridge.native_servers import SharedServers
 from nats_bridge.transforms.timestamp import nanoseconds_of
 from tests.live.raw_messages import OpenPeer
@@ -22,11 +22,11 @@ async def test_what_advisories_tell(
 ) -> None:
     name = unique_name("audited")
     peer = await raw_peer(await servers.url(twin_version))
-    told: asyncio.Queue[Removal | None] = asyncio.Queue()
+    reported: asyncio.Queue[Removal | None] = asyncio.Queue()
 
     async def on_audit(message: Msg) -> None:
         if name.encode() in message.data:
-            told.put_nowait(read_audit(message.data))
+            reported.put_nowait(read_audit(message.data))
 
     await peer.client.subscribe(AUDIT_SUBJECT, cb=on_audit)
     await peer.create_stream(name=name, subjects=[f"{name}.>"])
@@ -48,7 +48,7 @@ async def test_what_advisories_tell(
         await peer.api(subject, body)
         # The creation, the look at a message, the refused delete and the deletion of the stream remove nothing.
         async with asyncio.timeout(LIMIT):
-            while removes and (removal := await told.get()) is None:
+            while removes and (removal := await reported.get()) is None:
                 pass
         if removes:
             found.append(removal)
@@ -68,9 +68,9 @@ async def test_one_subscription_hears_for_all_rules_of_a_connection(
     servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
     url = await servers.url("2.15.1")
-    peer, link = await raw_peer(url), await open_link("default", {"servers": [url]}, client_name="test")
+    peer, connection = await raw_peer(url), await open_connection("default", {"servers": [url]}, client_name="test")
     names = [unique_name("heard"), unique_name("heard")]
-    told: list[list[Removal]] = [[], [], []]
+    reported: list[list[Removal]] = [[], [], []]
     for name in names:
         await peer.create_stream(name=name, subjects=[f"{name}.>"])
         await peer.store(f"{name}.a".encode())
@@ -79,19 +79,19 @@ async def test_one_subscription_hears_for_all_rules_of_a_connection(
         await peer.store(f"{name}.a".encode())
         await peer.api(f"STREAM.PURGE.{name}", {"keep": 1})
 
-    for name, tell in zip([*names, names[0]], told, strict=True):
-        await link.removals.follow(name, tell.append)
-    assert await link.flush()
-    assert [sub.subject for sub in link.client._subs.values()].count(AUDIT_SUBJECT) == 1
+    for name, tell in zip([*names, names[0]], reported, strict=True):
+        await connection.removals.follow(name, tell.append)
+    assert await connection.flush()
+    assert [sub.subject for sub in connection.client._subs.values()].count(AUDIT_SUBJECT) == 1
     for name in names:
         await delete(name)
-    await until(lambda: all(told))
-    assert [[removal.stream for removal in heard] for heard in told] == [[names[0]], [names[1]], [names[0]]]
-    await link.removals.leave(names[0], told[0].append)
+    await until(lambda: all(reported))
+    assert [[removal.stream for removal in heard] for heard in reported] == [[names[0]], [names[1]], [names[0]]]
+    await connection.removals.leave(names[0], reported[0].append)
     await delete(names[0])
-    await until(lambda: len(told[2]) == 2)
-    assert len(told[0]) == 1
-    await link.removals.leave(names[0], told[2].append)
-    await link.removals.leave(names[1], told[1].append)
-    assert AUDIT_SUBJECT not in [sub.subject for sub in link.client._subs.values()]
-    await link.close()
+    await until(lambda: len(reported[2]) == 2)
+    assert len(reported[0]) == 1
+    await connection.removals.leave(names[0], reported[2].append)
+    await connection.removals.leave(names[1], reported[1].append)
+    assert AUDIT_SUBJECT not in [sub.subject for sub in connection.client._subs.values()]
+    await connection.close()

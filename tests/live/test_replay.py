@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from nats_bridge.bridge.client.connection import Link, open_link
+from nats_bridge.bridge.client.connection import Connection, open_connection
 from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.replay import Replay
@@ -32,10 +32,10 @@ async def wire(twin_version: str, servers: SharedServers) -> AsyncIterator[CutWi
 
 
 @pytest.fixture
-async def link(wire: CutWire) -> AsyncIterator[Link]:
-    link = await open_link("default", {"servers": [wire.url]}, client_name="test")
-    yield link
-    await link.close()
+async def connection(wire: CutWire) -> AsyncIterator[Connection]:
+    connection = await open_connection("default", {"servers": [wire.url]}, client_name="test")
+    yield connection
+    await connection.close()
 
 
 @pytest.fixture
@@ -53,10 +53,10 @@ async def stream(
 
 
 async def test_deliveries_that_went_with_the_connection_break_it(
-    wire: CutWire, link: Link, stream: str, monkeypatch: pytest.MonkeyPatch
+    wire: CutWire, connection: Connection, stream: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The consumer outlives the connection and may have nothing left to send: its heartbeats show the loss."""
-    subscribe, first_connection = link.client.subscribe_batches, wire.connections
+    subscribe, first_connection = connection.client.subscribe_batches, wire.connections
     begun, lost = asyncio.Event(), asyncio.Event()
 
     async def losing(subject: str, on_batch: OnBatch, on_control: OnControl) -> BatchSubscription:
@@ -76,10 +76,10 @@ async def test_deliveries_that_went_with_the_connection_break_it(
         return await subscribe(subject, on_less, on_less_control)
 
     async def read() -> None:
-        async for _ in Replay(link.api, stream).between(1, _MESSAGES):
+        async for _ in Replay(connection.api, stream).between(1, _MESSAGES):
             begun.set()
 
-    monkeypatch.setattr(link.client, "subscribe_batches", losing)
+    monkeypatch.setattr(connection.client, "subscribe_batches", losing)
     reading = asyncio.create_task(read())
     async with asyncio.timeout(LIMIT):
         await begun.wait()
@@ -91,29 +91,29 @@ async def test_deliveries_that_went_with_the_connection_break_it(
 
 
 async def test_an_answer_to_flow_control_that_was_lost_is_given_again(
-    link: Link, stream: str, monkeypatch: pytest.MonkeyPatch
+    connection: Connection, stream: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A connection that breaks can take it with it; the consumer then says that it waits, and must not seem done."""
-    lost = _losing_answers(link, monkeypatch, most=1)
+    lost = _losing_answers(connection, monkeypatch, most=1)
     async with asyncio.timeout(LIMIT):
-        messages = sum([len(batch) async for batch in Replay(link.api, stream).between(1, _MESSAGES)])
+        messages = sum([len(batch) async for batch in Replay(connection.api, stream).between(1, _MESSAGES)])
     assert (messages, len(lost)) == (_MESSAGES, 1)
 
 
 async def test_answers_to_flow_control_that_are_never_heard_break_it(
-    link: Link, stream: str, monkeypatch: pytest.MonkeyPatch
+    connection: Connection, stream: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _losing_answers(link, monkeypatch, most=_MESSAGES)
+    _losing_answers(connection, monkeypatch, most=_MESSAGES)
     async with asyncio.timeout(LIMIT):
         with pytest.raises(ApiError, match="does not receive flow control answers") as caught:
-            async for _ in Replay(link.api, stream).between(1, _MESSAGES):
+            async for _ in Replay(connection.api, stream).between(1, _MESSAGES):
                 pass
     assert caught.value.retriable
 
 
-def _losing_answers(link: Link, monkeypatch: pytest.MonkeyPatch, most: int) -> list[bytes]:
+def _losing_answers(connection: Connection, monkeypatch: pytest.MonkeyPatch, most: int) -> list[bytes]:
     """Let no more than so many answers to flow control get lost; which did."""
-    write, lost = link.client.write_raw, list[bytes]()
+    write, lost = connection.client.write_raw, list[bytes]()
 
     def losing(data: bytes) -> None:
         if data.startswith(b"PUB $JS.FC.") and len(lost) < most:
@@ -121,7 +121,7 @@ def _losing_answers(link: Link, monkeypatch: pytest.MonkeyPatch, most: int) -> l
         else:
             write(data)
 
-    monkeypatch.setattr(link.client, "write_raw", losing)
+    monkeypatch.setattr(connection.client, "write_raw", losing)
     return lost
 
 
@@ -138,8 +138,8 @@ async def test_a_delivery_that_is_missing_among_others_breaks_it(
     await peer.create_stream(name=stream, subjects=[f"{stream}.>"])
     for number in range(1, 6):
         await peer.store(f"{stream}.x".encode(), b"%d" % number)
-    link = await open_link("default", {"servers": [url]}, client_name="test")
-    subscribe = link.client.subscribe_batches
+    connection = await open_connection("default", {"servers": [url]}, client_name="test")
+    subscribe = connection.client.subscribe_batches
 
     async def losing(subject: str, on_batch: OnBatch, on_control: OnControl) -> BatchSubscription:
         def on_less(batch: list[Delivered]) -> None:
@@ -148,9 +148,9 @@ async def test_a_delivery_that_is_missing_among_others_breaks_it(
 
         return await subscribe(subject, on_less, on_control)
 
-    monkeypatch.setattr(link.client, "subscribe_batches", losing)
+    monkeypatch.setattr(connection.client, "subscribe_batches", losing)
     with pytest.raises(ApiError, match="deliveries of a replay were lost") as caught:
-        async for _ in Replay(link.api, stream).between(1, 5):
+        async for _ in Replay(connection.api, stream).between(1, 5):
             pass
     assert caught.value.retriable
-    await link.close()
+    await connection.close()

@@ -70,13 +70,13 @@ async def test_a_paused_leader_writes_nothing_after_it_was_replaced(
             await group.leads(second)
             await here.tell()
         end = await here.end()
-        seen = len(here.once.messages), len(here.least.messages), len(here.told.messages)
+        seen = len(here.once.messages), len(here.least.messages), len(here.reported.messages)
         first.send(signal.SIGCONT)
         await group.lost(first)
         # A stop closes its connections, behind whatever was written to them.
         assert await first.stop() == 0, first.log
         await here.peer.client.flush()
-        assert (len(here.once.messages), len(here.least.messages), len(here.told.messages)) == seen
+        assert (len(here.once.messages), len(here.least.messages), len(here.reported.messages)) == seen
         assert await second.stop() == 0, second.log
     await here.keep_what_they_promise(end, crashed=True)
 
@@ -212,7 +212,7 @@ def led(process: SidecarProcess) -> set[str]:
         match entry["event"]:
             case "rule.ready":
                 rules.add(entry["rule"])
-            case "leadership.given_back" | "leadership.lost":
+            case "leadership.released" | "leadership.lost":
                 rules.discard(entry["rule"])
     return rules
 

@@ -56,8 +56,8 @@ def _examples() -> Iterator[Example]:
         else:
             assert example is not None
             rows = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in piece["rows"].splitlines()]
-            told = [(stored.strip("`"), re.findall(r"`([^`]+)`", arrives)) for stored, arrives in rows]
-            (example.before if piece["before"] else example.after).extend(told)
+            reported = [(stored.strip("`"), re.findall(r"`([^`]+)`", arrives)) for stored, arrives in rows]
+            (example.before if piece["before"] else example.after).extend(reported)
 
 
 EXAMPLES = list(_examples())

@@ -145,7 +145,7 @@ async def live(settings: Settings, server: NativeServer, output: Output) -> None
 
         def refused() -> bool:
             output.collect()
-            return "connection.not_let_in" in output.text
+            return "connection.rejected" in output.text
 
         await until(refused)
         for path in paths:

@@ -1,4 +1,4 @@
-"""Whether the origin's server selects or the rule does: the copies are the same."""
+"""Whether the source's server selects or the rule does: the copies are the same."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def test_a_file_store_is_not_asked_to_select_much(
     raw_peer: OpenPeer,
 ) -> None:
     url = await servers.url(twin_version)
-    here = await Copies.make(await raw_peer(url), unique_name("select"), origin={"storage": storage})
+    here = await Copies.make(await raw_peer(url), unique_name("select"), source={"storage": storage})
     for number in range(1, 101):
         here.peer.publish(f"{here.name}.{'a' if number % one_in == 0 else 'b'}".encode(), b"%d" % number)
     await here.peer.store(f"{here.name}.b".encode(), b"end")
@@ -37,7 +37,7 @@ async def test_a_file_store_is_not_asked_to_select_much(
         assert filters == [f"{here.name}.a" if asked else None]
         if not asked:
             await until(lambda: bridge.runs[0].counters.as_dict()["unselected"] == 101 - 100 // one_in)
-    assert await here.origin_sequences() == [number for number in range(1, 101) if number % one_in == 0]
+    assert await here.source_sequences() == [number for number in range(1, 101) if number % one_in == 0]
 
 
 async def test_a_filter_may_reach_across_the_streams_subjects(
@@ -47,7 +47,7 @@ async def test_a_filter_may_reach_across_the_streams_subjects(
     url = await servers.url(twin_version)
     name = unique_name("across")
     here = await Copies.make(
-        await raw_peer(url), name, origin={"subjects": [f"{name}.a.>", f"{name}.b.>"], "storage": "memory"}
+        await raw_peer(url), name, source={"subjects": [f"{name}.a.>", f"{name}.b.>"], "storage": "memory"}
     )
     entry = {"subject_transforms": [{"src": f"{name}.*.x", "dest": f"{here.target}.{{{{wildcard(1)}}}}"}]}
     republish = {"name": "monitor", "stream": name, "republish": {"src": f"{name}.*.x", "dest": f"out{name}.$1"}}
@@ -58,4 +58,4 @@ async def test_a_filter_may_reach_across_the_streams_subjects(
         await here.holds(2)
         await republished.count(2)
     assert [message[0] for message in republished.messages] == [f"out{name}.a".encode(), f"out{name}.b".encode()]
-    assert await here.origin_sequences() == [1, 3]
+    assert await here.source_sequences() == [1, 3]

@@ -80,16 +80,16 @@ async def test_a_copy_is_what_the_server_stores(
     name = unique_name("origin")
     await peer.create_stream(name=name, subjects=[f"{name}.>"])
     await _fill(peer, name, twin_version)
-    origin = await stored_messages(peer, name, (await peer.api(f"STREAM.INFO.{name}"))["state"]["messages"])
+    source = await stored_messages(peer, name, (await peer.api(f"STREAM.INFO.{name}"))["state"]["messages"])
     config = {"name": name, **_filled(ENTRIES[entry], name)}
     await peer.create_stream(name=f"copy{name}", sources=[config])
     sourcing = compile_sourcing(config, native)
-    expected = [copy for message in origin if isinstance(copy := sourcing.apply(message), Copied)]
+    expected = [copy for message in source if isinstance(copy := sourcing.apply(message), Copied)]
     assert len(expected) > 5
     stored = await stored_messages(peer, f"copy{name}", len(expected))
     if native.source_record_names_identity:
         (identity,) = {record.identity for each in stored if (record := first_record(each.header_block))}
-        expected = [copy for message in origin if isinstance(copy := sourcing.apply(message, identity), Copied)]
+        expected = [copy for message in source if isinstance(copy := sourcing.apply(message, identity), Copied)]
     assert [(each.subject, each.header_block, each.payload) for each in stored] == [
         dataclasses.astuple(copy) for copy in expected
     ]
@@ -108,13 +108,13 @@ async def test_a_mirrored_message_is_what_the_server_stores(
     name = unique_name("origin")
     await peer.create_stream(name=name, subjects=[f"{name}.>"])
     await _fill(peer, name, "2.9.10" if not native.mirroring_strips_expectations else twin_version)
-    origin = await stored_messages(peer, name, (await peer.api(f"STREAM.INFO.{name}"))["state"]["messages"])
+    source = await stored_messages(peer, name, (await peer.api(f"STREAM.INFO.{name}"))["state"]["messages"])
     config = {"name": name, **_filled(ENTRIES[entry], name)}
     await peer.create_stream(name=f"copy{name}", mirror=config)
     mirroring = compile_sourcing(config, native, mirrors=True)
     expected = [
         (copy.subject, mirroring.bare(message.header_block), copy.payload, message.sequence)
-        for message in origin
+        for message in source
         if isinstance(copy := mirroring.apply(message), Copied)
     ]
     assert len(expected) > 5
@@ -136,11 +136,11 @@ async def test_an_entry_with_a_consumer_copies_what_that_one_delivers(
     await peer.api(f"CONSUMER.CREATE.{name}.c", {"stream_name": name, "config": asked})
     entry = {"name": name, "subject_transforms": [{"src": f"{name}.x.*", "dest": "t.$1"}], "consumer": consumer}
     await peer.create_stream(name=f"copy{name}", sources=[entry])
-    origin = await stored_messages(peer, name, 3)
+    source = await stored_messages(peer, name, 3)
     stored = await stored_messages(peer, f"copy{name}", 3)
     (identity,) = {record.identity for each in stored if (record := first_record(each.header_block))}
     sourcing = compile_sourcing(entry, dialect(newest_version))
     assert [(each.subject, each.header_block, each.payload) for each in stored] == [
-        dataclasses.astuple(copy) for each in origin if isinstance(copy := sourcing.apply(each, identity), Copied)
+        dataclasses.astuple(copy) for each in source if isinstance(copy := sourcing.apply(each, identity), Copied)
     ]
     assert [each.subject for each in stored] == [b"t.a", f"{name}.other".encode(), b"t.b"]

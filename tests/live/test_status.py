@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nats_bridge.bridge.cli import main
-from nats_bridge.bridge.client.connection import open_link
+from nats_bridge.bridge.client.connection import open_connection
 from nats_bridge.native_servers import NativeServer, SharedServers
 from tests import status_documents as samples
 from tests.live.copies import Copies
@@ -62,8 +62,8 @@ async def test_history_can_be_left_out(servers: SharedServers, unique_name: Name
     url = await servers.url("2.15.1")
     here = await Scene.make(await raw_peer(url), unique_name("short"))
     async with running(settings_for(url, here.rule(), **FREE)) as bridge:
-        told = json.loads((await get(bridge, "/status?history=no"))[1])
-    assert "history" not in told["rules"][0]["measures"]
+        reported = json.loads((await get(bridge, "/status?history=no"))[1])
+    assert "history" not in reported["rules"][0]["measures"]
 
 
 async def test_connections_remember_what_went_wrong_and_tell_no_secret(
@@ -79,22 +79,24 @@ async def test_connections_remember_what_went_wrong_and_tell_no_secret(
         async with running(settings_for("", here.rule(), connections={"default": connection}, **FREE)) as bridge:
             await asyncio.to_thread(server.stop)
             await asyncio.to_thread(server.start)
-            await until(lambda: bridge.links["default"].reconnects == 1)
+            await until(lambda: bridge.connections["default"].reconnects == 1)
             await until(lambda: bridge.runs[0].ready)
             text = (await get(bridge, "/status"))[1]
-    (told,) = json.loads(text)["connections"]
+    (reported,) = json.loads(text)["connections"]
     assert "s3cret-word" not in text
-    assert (told["servers"], told["reconnects"]) == ([server.url], 1)
-    assert told["last_error"]
-    assert told["last_error_at"].endswith("Z")
+    assert (reported["servers"], reported["reconnects"]) == ([server.url], 1)
+    assert reported["last_error"]
+    assert reported["last_error_at"].endswith("Z")
 
 
 async def test_an_address_with_a_password_is_shown_without_it(servers: SharedServers) -> None:
     """Contexts of the command line may hold such addresses."""
     url = await servers.url("2.15.1")
-    link = await open_link("default", {"servers": [url.replace("://", "://me:s3cret-word@")]}, client_name="test")
-    assert link.servers == (url,)
-    await link.close()
+    connection = await open_connection(
+        "default", {"servers": [url.replace("://", "://me:s3cret-word@")]}, client_name="test"
+    )
+    assert connection.servers == (url,)
+    await connection.close()
 
 
 async def test_each_kind_says_what_it_waits_for(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:
@@ -114,9 +116,9 @@ async def test_each_kind_says_what_it_waits_for(servers: SharedServers, unique_n
         },
     ]
     async with running(settings_for(url, *rules, **FREE)) as bridge:
-        told = {rule["name"]: rule["waiting_for"] for rule in (await status_of(bridge))["rules"]}
-        assert (told["rule"], told["ingress"]) == (None, None)
-        assert str(told["missing"]).startswith(f"stream '{two}' does not exist on connection 'default'")
+        reported = {rule["name"]: rule["waiting_for"] for rule in (await status_of(bridge))["rules"]}
+        assert (reported["rule"], reported["ingress"]) == (None, None)
+        assert str(reported["missing"]).startswith(f"stream '{two}' does not exist on connection 'default'")
         await peer.api(f"STREAM.DELETE.{copies.target}")
         await peer.api(f"STREAM.DELETE.{three}")
         # Only what is sent shows a copying rule that its target is gone.
@@ -126,8 +128,8 @@ async def test_each_kind_says_what_it_waits_for(servers: SharedServers, unique_n
 
         async def both() -> bool:
             state.update(await status_of(bridge))
-            told = {rule["name"]: str(rule["waiting_for"]) for rule in state["rules"]}
-            return "its streams to be there and to answer" in told["rule"] and "its stream: " in told["ingress"]
+            reported = {rule["name"]: str(rule["waiting_for"]) for rule in state["rules"]}
+            return "its streams to be there and to answer" in reported["rule"] and "its stream: " in reported["ingress"]
 
         await until(both)
         assert not state["ready"]

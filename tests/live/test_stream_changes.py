@@ -79,7 +79,7 @@ async def test_a_sealed_target_stops_the_rule_and_nothing_is_taken_for_rejected(
         await Load(here.peer, here.name).burst(100)
         await until(lambda: bridge.error is not None)
         assert f"stream '{here.target}' is sealed: it takes no more messages" in str(bridge.error)
-    assert await here.origin_sequences() == list(range(1, 101))
+    assert await here.source_sequences() == list(range(1, 101))
     assert (await here.peer.api(f"STREAM.INFO.{letters}"))["state"]["messages"] == 0
 
 

@@ -79,8 +79,8 @@ async def test_a_rule_that_never_hears_of_confirmations(
         (rule,) = (await status_of(bridge))["rules"]
         assert (rule["condition"], rule["ready"], rule["waiting_for"]) == ("wedged", False, None)
         assert rule["wedged_s"] >= 1
-        alive, told = await asyncio.to_thread(ask_whether_alive, url_of(bridge))
-        assert (alive, said in told) == (False, True)
+        alive, reported = await asyncio.to_thread(ask_whether_alive, url_of(bridge))
+        assert (alive, said in reported) == (False, True)
         run._delivery._confirmer = asyncio.create_task(run._delivery._confirm())
         await until(lambda: not run.has_work)
         await looks(bridge, 1)
@@ -151,8 +151,8 @@ async def test_a_dead_server_is_not_the_rules_fault(
             await looks(bridge, 20)
             assert await get(bridge, "/livez") == (200, "ok\n")
             assert (await asyncio.to_thread(ask_whether_alive, url_of(bridge)))[0]
-            (told,) = (await status_of(bridge))["rules"]
-            assert (told["condition"], told["waiting_for"]) == ("waiting", "connection 'target'")
+            (reported,) = (await status_of(bridge))["rules"]
+            assert (reported["condition"], reported["waiting_for"]) == ("waiting", "connection 'target'")
             await asyncio.to_thread(target.start)
             await until(lambda: run.ready)
 

@@ -1,4 +1,4 @@
-"""Backfills in tests: an origin, and targets of the same name on servers of their own, so that copies can be equal."""
+"""Backfills in tests: a source, and targets of the same name on servers of their own, so that copies can be equal."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ Name: TypeAlias = Callable[[str], str]
 
 async def backfilled(spark: SparkSession, settings: Settings, rule: str = "rule", **wanted: Any) -> list[EntrySummary]:
     """Run a backfill; what it says."""
-    told = await asyncio.to_thread(backfill, settings, Request(rule, **wanted), lambda: spark, Shown(quiet=True))
-    assert all(isinstance(each, EntrySummary) for each in told)
-    return [each for each in told if isinstance(each, EntrySummary)]
+    reported = await asyncio.to_thread(backfill, settings, Request(rule, **wanted), lambda: spark, Shown(quiet=True))
+    assert all(isinstance(each, EntrySummary) for each in reported)
+    return [each for each in reported if isinstance(each, EntrySummary)]
 
 
 async def counted(spark: SparkSession, settings: Settings, rule: str = "rule", **wanted: Any) -> list[DryRun]:
     """Only count."""
     request = Request(rule, dry_run=True, **wanted)
-    told = await asyncio.to_thread(backfill, settings, request, lambda: spark, Shown(quiet=True))
-    return [each for each in told if isinstance(each, DryRun)]
+    reported = await asyncio.to_thread(backfill, settings, request, lambda: spark, Shown(quiet=True))
+    return [each for each in reported if isinstance(each, DryRun)]
 
 
 async def held(peer: RawPeer, stream: str) -> list[Raw]:

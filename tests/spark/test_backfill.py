@@ -11,7 +11,7 @@ from nats_bridge.bridge.settings import Settings
 from nats_bridge.native_servers import NativeServer, SharedServers
 from nats_bridge.transforms.dialect import dialect
 from tests.live.copied_messages import by_entry, everything, taken_apart
-from tests.live.copying_shapes import SHAPES, Origins, filled
+from tests.live.copying_shapes import SHAPES, Sources, filled
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
@@ -64,9 +64,9 @@ async def test_a_history_is_copied_as_the_sidecar_would(
     peer = await raw_peer(url)
     names = {letter: unique_name(f"history{letter}") for letter in "ab"}
     target, entries = unique_name("copy"), filled(shape.entries, names)
-    origins = Origins(peer, names, shape, dialect(version), f"{name} {version}")
-    await origins.create()
-    await origins.publish(MESSAGES, holes=True)
+    sources = Sources(peer, names, shape, dialect(version), f"{name} {version}")
+    await sources.create()
+    await sources.publish(MESSAGES, holes=True)
     made = {"mirror": entries[0]} if shape.mirror else {"sources": entries}
     rule = {"kind": "mirror" if shape.mirror else "sources", "stream": target, **made}
     async with native_server(version) as west, native_server(version) as east:
@@ -85,8 +85,8 @@ async def test_a_history_is_copied_as_the_sidecar_would(
         mine, theirs = [by_entry([taken_apart(m) for m in await everything(one, target)]) for one in peers]
         assert mine == theirs
         # The live rule finds its place, and makes nothing again.
-        await origins.end()
-        live = await origins.stored()
+        await sources.end()
+        live = await sources.stored()
         async with running(settings_of(url, west.url, rule)) as sidecar:
             counters = sidecar.runs[0].counters
             expected = await _selected(live, sidecar, len(copies))

@@ -36,7 +36,7 @@ WINDOW = 0.1
 
 
 async def filled(copies: Copies, messages: int = MESSAGES) -> None:
-    """Put messages into the origin whose payloads are never the beginning of another one's."""
+    """Put messages into the source whose payloads are never the beginning of another one's."""
     stored = [
         copies.peer.store(f"{copies.name}.{number % 7}".encode(), b"number %d." % number, b"NATS/1.0\r\nA: b\r\n\r\n")
         for number in range(1, messages + 1)
@@ -53,7 +53,7 @@ def settings_of(copies: Copies, url: str, wire: CutWire) -> Settings:
 
 @pytest.fixture
 async def wired(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> AsyncIterator[Callable[..., Any]]:
-    """`copies, wire, settings = await wired(version)`: an origin with messages, and a target behind a wire."""
+    """`copies, wire, settings = await wired(version)`: a source with messages, and a target behind a wire."""
     opened = []
 
     async def make(version: str) -> tuple[Copies, CutWire, Settings]:
@@ -166,9 +166,13 @@ async def test_a_killed_driver_leaves_nothing_behind(wired: Callable[..., Any], 
     process = await command(config)
     out, err = await process.communicate()
     assert process.returncode == 0, err.decode()
-    (told,) = json.loads(out)["sources"]
-    assert (told["source"], told["target"], told["next_sequence"]) == (copies.name, copies.target, MESSAGES + 1)
-    assert 0 < told["copied"] < MESSAGES
+    (reported,) = json.loads(out)["sources"]
+    assert (reported["source"], reported["target"], reported["next_sequence"]) == (
+        copies.name,
+        copies.target,
+        MESSAGES + 1,
+    )
+    assert 0 < reported["copied"] < MESSAGES
     await copies.are_exact()
     # The live rule goes on where the history ends.
     before = MESSAGES

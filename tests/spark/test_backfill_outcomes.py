@@ -116,7 +116,7 @@ async def test_a_capture_is_as_good_as_the_stream(
     (summary,) = await backfilled(spark, settings, capture=str(tmp_path / "whole"))
     assert (summary.read, summary.copied, summary.next_sequence) == (60, 43, 61)
     await dead.count(17)
-    sequences = await copies.origin_sequences()
+    sequences = await copies.source_sequences()
     assert sequences == sorted(sequences)
     assert len(sequences) == 43
     (summary,) = await backfilled(spark, settings, capture=str(tmp_path / "whole"))

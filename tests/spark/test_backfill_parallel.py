@@ -59,7 +59,7 @@ async def test_shares_are_copied_once_and_the_live_rule_goes_on(
         wire.cut()
         wire.speak_again()
         await job
-        assert sorted(await here.origin_sequences()) == list(range(1, FIRST + 1))
+        assert sorted(await here.source_sequences()) == list(range(1, FIRST + 1))
     settings = settings_for(url, here.rule())
     (summary,) = await backfilled(spark, settings, parallel=2, in_order=LOOKED_AT)
     assert (summary.copied, summary.next_sequence) == (MESSAGES - FIRST, MESSAGES + 1)
@@ -117,13 +117,13 @@ async def test_until_it_has_come_to_its_end_nothing_else_goes_on(
     assert not (await peer.api(f"STREAM.UPDATE.{here.target}", config)).get("error")
     (summary,) = await backfilled(spark, settings, parallel=2, in_order=5)
     assert summary.next_sequence == 41
-    assert sorted(await here.origin_sequences()) == list(range(1, 41))
+    assert sorted(await here.source_sequences()) == list(range(1, 41))
     left = (await peer.api(f"CONSUMER.NAMES.{here.name}"))["consumers"] or []
     assert not [name for name in left if "unfinished" in name]
     async with running(settings):
         await peer.store(f"{here.name}.live".encode(), b"live")
         await here.holds(41)
-    assert sorted(await here.origin_sequences()) == list(range(1, 42))
+    assert sorted(await here.source_sequences()) == list(range(1, 42))
 
 
 @pytest.mark.parametrize("version", ["2.15.1"])
@@ -143,4 +143,4 @@ async def test_a_target_that_was_made_anew_has_nothing_unfinished(
     await peer.create_stream(name=here.target, subjects=[f"{here.target}.>"])
     async with running(settings):
         await here.holds(1)
-    assert await here.origin_sequences() == [1]
+    assert await here.source_sequences() == [1]

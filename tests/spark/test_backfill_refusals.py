@@ -38,7 +38,7 @@ async def refusal(settings: Settings, rule: str = "rule", **wanted: Any) -> Brid
 
 @pytest.fixture
 async def copies(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> Copies:
-    """An origin with ten messages, and a target."""
+    """A source with ten messages, and a target."""
     made = await Copies.make(await raw_peer(await servers.url("2.10.27")), unique_name("refused"))
     for number in range(10):
         await made.peer.store(f"{made.name}.{number}".encode(), b"%d" % number)
@@ -147,7 +147,7 @@ async def test_a_range_that_would_leave_a_hole(spark: SparkSession, copies: Copi
         await backfilled(spark, settings, first=8)
     (summary,) = await backfilled(spark, settings, first=1)
     assert (summary.copied, summary.next_sequence) == (5, 11)
-    assert await copies.origin_sequences() == [3, 4, 5, 6, 7, 8, 9, 10]
+    assert await copies.source_sequences() == [3, 4, 5, 6, 7, 8, 9, 10]
 
 
 async def test_an_origin_that_was_created_anew(spark: SparkSession, copies: Copies, servers: SharedServers) -> None:
@@ -173,10 +173,10 @@ async def test_a_message_that_the_target_refuses_stops_the_job_or_is_skipped(
         await peer.store(f"{name}.{number}".encode(), b"x" * (1000 if number == 4 else 10))
     with pytest.raises(PipelineError, match=rf"message 4 of stream '{name}': with its headers it has"):
         await backfilled(spark, settings_for(url, here.rule()))
-    assert await here.origin_sequences() == [1, 2, 3]
+    assert await here.source_sequences() == [1, 2, 3]
     (summary,) = await backfilled(spark, settings_for(url, here.rule(on_rejected={"skip": f"dead.{name}"})))
     assert (summary.copied, summary.skipped) == (3, 1)
-    assert await here.origin_sequences() == [1, 2, 3, 5, 6, 7]
+    assert await here.source_sequences() == [1, 2, 3, 5, 6, 7]
     assert [message[3] for message in await dead.count(1)] == [b"x" * 1000]
 
 
@@ -187,7 +187,7 @@ async def test_a_target_that_is_full_is_waited_for_only_so_long(
     await _updated(copies, max_msgs=4, discard="new")
     with pytest.raises(PipelineError, match="takes nothing at the moment"):
         await backfilled(spark, settings, patience=0.5)
-    assert await copies.origin_sequences() == [1, 2, 3, 4]
+    assert await copies.source_sequences() == [1, 2, 3, 4]
     await _updated(copies, max_msgs=-1, discard="new")
     await backfilled(spark, settings)
     await copies.are_exact()

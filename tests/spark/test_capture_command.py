@@ -85,8 +85,8 @@ async def test_killed_stopped_and_run_again(
     async with capturing(tmp_path, *arguments) as process:
         await seen(lambda: held(kept) >= 3 or process.returncode is not None)
         process.kill()  # wherever it is now
-        _, told = await process.communicate()
-    assert process.returncode == -signal.SIGKILL, told.decode()
+        _, reported = await process.communicate()
+    assert process.returncode == -signal.SIGKILL, reported.decode()
     assert (kept / "_capture.lock").exists()
     before = sequences(kept)
     assert before == list(range(1, len(before) + 1))
@@ -94,9 +94,9 @@ async def test_killed_stopped_and_run_again(
     async with capturing(tmp_path, *arguments, "--quiet") as process:
         await seen(lambda: held(kept) > len(before) + 1 or process.returncode is not None)
         process.terminate()
-        out, told = await process.communicate()
-    assert (process.returncode, out) == (143, b""), told.decode()
-    lines = told.decode().splitlines()
+        out, reported = await process.communicate()
+    assert (process.returncode, out) == (143, b""), reported.decode()
+    lines = reported.decode().splitlines()
     assert len(lines) == 1
     assert lines[0].startswith(f"capture {stream}: stopped by SIGTERM; ")
     assert lines[0].endswith(f" in {kept}; run the same command to continue")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.bridge.kinds.copying.encoder import CopyLoop, Operation
+from nats_bridge.bridge.kinds.copying.encoder import CopyEncoder, Operation
 from nats_bridge.pipeline.backfill.column_copies import copies_of
 from nats_bridge.pipeline.backfill.rows import SCHEMA, Piece
 from nats_bridge.transforms.dialect import dialect
@@ -50,7 +50,7 @@ def piece_of(messages: list[StoredMessage], *, nulls: bool = False) -> Piece:
     return Piece([message.sequence for message in messages], rows)
 
 
-def loop_of(
+def encoder_of(
     entry: dict[str, Any],
     server: str,
     config: dict[str, Any],
@@ -58,13 +58,13 @@ def loop_of(
     records: bool = True,
     counters: CopyCounters | None = None,
     max_payload: int = 1500,
-) -> CopyLoop:
+) -> CopyEncoder:
     sourcing = compile_sourcing({"name": "S", **entry}, dialect("2.10.27"))
     target = target_of(server, **config)
-    return CopyLoop(sourcing, KEY, target, counters or CopyCounters(), max_payload=max_payload, records=records)
+    return CopyEncoder(sourcing, KEY, target, counters or CopyCounters(), max_payload=max_payload, records=records)
 
 
-def one_by_one(loop: CopyLoop, piece: Piece) -> tuple[list[Operation], bool]:
+def one_by_one(loop: CopyEncoder, piece: Piece) -> tuple[list[Operation], bool]:
     """What the loop makes of the messages, up to the first that is special; and whether there is none."""
     out: list[Operation] = []
     _, special = loop.run(piece.messages(), out)
@@ -92,9 +92,9 @@ def test_are_those_of_the_loop(
     piece = piece_of(stored(made), nulls=nulls).behind(after)
     if piece is None:
         return
-    copies = copies_of(piece, loop_of(entry, server, config, records=records))
+    copies = copies_of(piece, encoder_of(entry, server, config, records=records))
     counters = CopyCounters()
-    expected, whole = one_by_one(loop_of(entry, server, config, records=records, counters=counters), piece)
+    expected, whole = one_by_one(encoder_of(entry, server, config, records=records, counters=counters), piece)
     if copies is None:
         looked_at = any(b"Nats-" in message[2] for message in piece.messages())
         assert looked_at or not whole, "ordinary rows are copied in columns"
@@ -111,8 +111,8 @@ def test_ids_of_the_publishers_stay(made: list[Any], own: bytes) -> None:
     lines = [(b"NATS/1.0\r\nA: 1\r\nNats-Msg-Id: %b%d\r\n\r\n" % (own, at)) for at in range(len(made))]
     messages = [(subject, line, b"x", *rest) for (subject, _, _, *rest), line in zip(made, lines, strict=True)]
     piece = piece_of(stored(messages))
-    copies = copies_of(piece, loop_of({"filter_subject": "a.*"}, "2.10.27", {}))
-    expected, whole = one_by_one(loop_of({"filter_subject": "a.*"}, "2.10.27", {}), piece)
+    copies = copies_of(piece, encoder_of({"filter_subject": "a.*"}, "2.10.27", {}))
+    expected, whole = one_by_one(encoder_of({"filter_subject": "a.*"}, "2.10.27", {}), piece)
     if b"Nats-" in own:
         return
     assert (copies is not None) == whole
@@ -141,27 +141,27 @@ OWN = b"Nats-Msg-Id: own\r\n"
     ],
 )
 def test_headers_that_need_a_look_leave_their_piece_to_the_loop(blocks: tuple[bytes, ...]) -> None:
-    assert copies_of(ordinary(OWN, OWN), loop_of({}, "2.10.27", {})) is not None
-    assert copies_of(ordinary(*blocks), loop_of({}, "2.10.27", {})) is None
-    assert copies_of(ordinary(*reversed(blocks)), loop_of({}, "2.10.27", {})) is None
+    assert copies_of(ordinary(OWN, OWN), encoder_of({}, "2.10.27", {})) is not None
+    assert copies_of(ordinary(*blocks), encoder_of({}, "2.10.27", {})) is None
+    assert copies_of(ordinary(*reversed(blocks)), encoder_of({}, "2.10.27", {})) is None
 
 
 def test_a_copy_that_is_just_not_too_large() -> None:
     piece = ordinary(b"A: b\r\n", b"A: b\r\nB: c\r\n")
-    whole = copies_of(piece, loop_of({}, "2.10.27", {}))
+    whole = copies_of(piece, encoder_of({}, "2.10.27", {}))
     assert whole is not None
     most = max(int(operation.partition(b"\r\n")[0].split(b" ")[-1]) for _, operation in whole.operations(0, 2))
-    assert copies_of(piece, loop_of({}, "2.10.27", {}, max_payload=most)) is not None
-    assert copies_of(piece, loop_of({}, "2.10.27", {}, max_payload=most - 1)) is None
+    assert copies_of(piece, encoder_of({}, "2.10.27", {}, max_payload=most)) is not None
+    assert copies_of(piece, encoder_of({}, "2.10.27", {}, max_payload=most - 1)) is None
 
 
 def test_a_subject_that_the_target_does_not_take_leaves_its_piece_to_the_loop() -> None:
     made = [(b"a.x", b"", b"x", 1, 0), (b"elsewhere.x", b"", b"x", 1, 0)]
-    assert copies_of(piece_of(stored(made)), loop_of({}, "2.10.27", {})) is None
+    assert copies_of(piece_of(stored(made)), encoder_of({}, "2.10.27", {})) is None
 
 
 def test_what_is_there_already_leaves_its_piece_to_the_loop() -> None:
-    loop = loop_of({}, "2.10.27", {})
+    loop = encoder_of({}, "2.10.27", {})
     loop.there.add(3)
     assert copies_of(ordinary(b"", b""), loop) is not None, "sequences 1 and 2"
     assert copies_of(ordinary(b"", b"", b""), loop) is None
@@ -169,7 +169,7 @@ def test_what_is_there_already_leaves_its_piece_to_the_loop() -> None:
 
 def test_a_random_destination_is_another_one_for_each_message() -> None:
     entry = {"subject_transforms": [{"src": "a.*", "dest": "t.{{random(1000)}}"}]}
-    loop = CopyLoop(
+    loop = CopyEncoder(
         compile_sourcing({"name": "S", **entry}, dialect("2.15.1")),
         KEY,
         target_of("2.15.1"),
@@ -180,7 +180,7 @@ def test_a_random_destination_is_another_one_for_each_message() -> None:
 
 
 def test_nothing_selected_is_nothing_to_send() -> None:
-    loop = loop_of({"filter_subject": "b.>"}, "2.10.27", {})
+    loop = encoder_of({"filter_subject": "b.>"}, "2.10.27", {})
     copies = copies_of(piece_of(stored([(b"a.x", b"", b"x", 1, 0)] * 3)), loop)
     assert copies is not None
     assert (len(copies), list(copies.names), copies.size) == (0, [], 0)

@@ -208,12 +208,14 @@ def test_an_origin_and_its_copies(compare: Compare, last_result: list[Result]) -
 
 def test_republished_messages_are_copies_as_well(compare: Compare, last_result: list[Result]) -> None:
     left = [Stored(number, f"a.{number}", block(b"Nats-Stream: made up", b"A: 1")) for number in range(1, 51)]
-    told = b"Nats-Stream: L\r\nNats-Subject: a.%d\r\nNats-Sequence: %d\r\nNats-Time-Stamp: t\r\nNats-Last-Sequence: 0"
+    reported = (
+        b"Nats-Stream: L\r\nNats-Subject: a.%d\r\nNats-Sequence: %d\r\nNats-Time-Stamp: t\r\nNats-Last-Sequence: 0"
+    )
     right = [
         replace(
             each,
             subject=f"m.{each.subject}",
-            block=block(b"Nats-Stream: made up", b"A: 1", told % (each.sequence, each.sequence)),
+            block=block(b"Nats-Stream: made up", b"A: 1", reported % (each.sequence, each.sequence)),
         )
         for each in left
     ]
@@ -329,7 +331,7 @@ def test_wrong_sides_are_told_in_a_line(spark: SparkSession, tmp_path: Path) -> 
     other = tmp_path / "other"
     spark.range(3).write.parquet(str(other))
 
-    def told(left: Path, right: Path, **wanted: object) -> str:
+    def reported(left: Path, right: Path, **wanted: object) -> str:
         with (
             pytest.raises(PipelineError) as error,
             compared(spark, Place(str(left)), Place(str(right)), Wanted(**wanted)),  # type: ignore[arg-type]
@@ -337,15 +339,15 @@ def test_wrong_sides_are_told_in_a_line(spark: SparkSession, tmp_path: Path) -> 
             pass
         return str(error.value)
 
-    assert "both sides are the same" in told(some, some)
-    assert told(none, some) == f"capture {none}: there are no messages"
-    assert "has no column stream, subject, sequence, header_block, data" in told(some, other)
-    assert "cannot be read as Parquet" in told(some, tmp_path / "nothing")
-    assert "several streams, such as ONE and TWO" in told(mixed / "*", some)
-    assert "nothing tells which messages" in told(some, ours)
-    assert "(the left one has A " in told(ours, theirs, by="provenance")
-    assert "no message in common by provenance:right" in told(ours, theirs, by="provenance:right")
-    assert "belongs to --by provenance:right" in told(ours, theirs, by="provenance", origin="X")
+    assert "both sides are the same" in reported(some, some)
+    assert reported(none, some) == f"capture {none}: there are no messages"
+    assert "has no column stream, subject, sequence, header_block, data" in reported(some, other)
+    assert "cannot be read as Parquet" in reported(some, tmp_path / "nothing")
+    assert "several streams, such as ONE and TWO" in reported(mixed / "*", some)
+    assert "nothing tells which messages" in reported(some, ours)
+    assert "(the left one has A " in reported(ours, theirs, by="provenance")
+    assert "no message in common by provenance:right" in reported(ours, theirs, by="provenance:right")
+    assert "belongs to --by provenance:right" in reported(ours, theirs, by="provenance", origin="X")
     with pytest.raises(SchemaError), compared(spark, Place(str(some)), Place(str(other)), Wanted()):
         pass
     with pytest.raises(OptionError), compared(spark, Place(str(some)), Place(str(some)), Wanted()):

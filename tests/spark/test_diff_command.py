@@ -88,14 +88,14 @@ def test_the_result_as_json(sides: tuple[Path, Path], capfd: pytest.CaptureFixtu
         main(["diff", *map(str, sides), "--json", "--every", "0"])
     printed = capfd.readouterr()
     assert ended.value.code == 1, printed.err
-    told = json.loads(printed.out)
-    assert isinstance(told["seconds"], float)
-    assert told["seconds"] >= 0
+    reported = json.loads(printed.out)
+    assert isinstance(reported["seconds"], float)
+    assert reported["seconds"] >= 0
     assert printed.err.splitlines()[-1].startswith("diff left right: ")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         (["A", "B"], "A: is taken for a stream (there is no such directory): say where, with --left-server URL"),
         (["A", "B", "--server", "nats://127.0.0.1:1", "--allow", "size"], "--allow size: is no kind of finding"),
@@ -105,8 +105,8 @@ def test_the_result_as_json(sides: tuple[Path, Path], capfd: pytest.CaptureFixtu
         (["A", "B", "--by", "name"], "nats-bridge diff: invalid value for '--by'"),
     ],
 )
-def test_what_cannot_be_meant_is_told_before_spark_starts(arguments: list[str], told: str) -> None:
+def test_what_cannot_be_meant_is_told_before_spark_starts(arguments: list[str], reported: str) -> None:
     ran = command("diff", *arguments)
     assert ran.returncode == 2
-    assert told in ran.stderr
+    assert reported in ran.stderr
     assert len(ran.stderr.splitlines()) <= 2

@@ -75,8 +75,8 @@ def test_headers_of_counters_and_schedules_are_equal_to_those_of_a_native_copy(n
         *_, here, _ = reader(comparison, right=False)(1, b"a", left)
         *_, there, bits = reader(comparison, right=True)(1, b"a", right)
         assert ((here or left) == (there or right)) == lenient
-        told = [each.divergence for at, each in enumerate(ignored_of(comparison)) if bits & 1 << at]
-        assert told == (["kd/copy/record-name", "kd/copy/renamed"] if lenient else [])
+        reported = [each.divergence for at, each in enumerate(ignored_of(comparison)) if bits & 1 << at]
+        assert reported == (["kd/copy/record-name", "kd/copy/renamed"] if lenient else [])
 
 
 @pytest.mark.parametrize("version", ["2.9", "2.10", "2.15"])
@@ -208,9 +208,9 @@ def test_what_two_blocks_differ_in(left: bytes, right: bytes, expected: list[tup
 
 @given(_BLOCKS, _BLOCKS)
 def test_blocks_differ_if_and_only_if_something_is_told(left: bytes, right: bytes) -> None:
-    told = list(differences(left, right))
-    assert bool(told) == (left != right)
-    assert all(each.kind in KINDS for each in told)
+    reported = list(differences(left, right))
+    assert bool(reported) == (left != right)
+    assert all(each.kind in KINDS for each in reported)
 
 
 def test_of_several_messages_of_one_identity_the_equal_ones_belong_together() -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def told_of(work: Any) -> str:
+def reported_of(work: Any) -> str:
     with pytest.raises(Exception) as raised:  # noqa: PT011  # whatever Spark makes of it
         work()
     short = failure("a job", raised.value)
@@ -27,7 +27,7 @@ def test_an_error_in_a_task(spark: SparkSession) -> None:
     def work() -> Any:
         return spark.sparkContext.parallelize(range(2), 1).map(lambda row: row // 0).collect()
 
-    assert told_of(work) == "a job: a task failed: ZeroDivisionError: integer division or modulo by zero"
+    assert reported_of(work) == "a job: a task failed: ZeroDivisionError: integer division or modulo by zero"
 
 
 def test_an_error_of_ours_in_a_task(spark: SparkSession) -> None:
@@ -45,23 +45,23 @@ def test_a_worker_that_dies(spark: SparkSession) -> None:
     def work() -> Any:
         return spark.sparkContext.parallelize(range(2), 1).map(lambda _: os._exit(3)).collect()
 
-    assert told_of(work).startswith("a job: a Python worker died: out of memory, killed, or it lacks pyarrow")
+    assert reported_of(work).startswith("a job: a Python worker died: out of memory, killed, or it lacks pyarrow")
 
 
 def test_a_path_that_is_not_there(spark: SparkSession) -> None:
-    assert told_of(lambda: spark.read.parquet("/nonexistent/at/all")) == (
+    assert reported_of(lambda: spark.read.parquet("/nonexistent/at/all")) == (
         "a job: [PATH_NOT_FOUND] Path does not exist: file:/nonexistent/at/all. SQLSTATE: 42K03"
     )
 
 
 def test_a_directory_that_cannot_be_made(spark: SparkSession) -> None:
-    said = told_of(lambda: spark.range(1).write.parquet("/proc/nowhere"))
+    said = reported_of(lambda: spark.range(1).write.parquet("/proc/nowhere"))
     assert said.startswith("a job: a directory cannot be made: file:/proc/nowhere/")
     assert len(said.splitlines()) == 1
 
 
 def test_too_little_memory(spark: SparkSession) -> None:
-    said = told_of(lambda: spark.range(1).selectExpr("repeat('x', 2000000000)").collect())
+    said = reported_of(lambda: spark.range(1).selectExpr("repeat('x', 2000000000)").collect())
     assert said.startswith("a job: Java ran out of memory: give more, such as --spark spark.driver.memory=4g")
 
 

@@ -14,7 +14,7 @@ import pytest
 from nats_bridge.bridge.settings import Connection
 from nats_bridge.native_servers import NativeCluster, NativeServer
 from nats_bridge.pipeline.connections import connected, options_of
-from nats_bridge.pipeline.errors import OptionError, PipelineError, told
+from nats_bridge.pipeline.errors import OptionError, PipelineError, reported
 from tests.live.credentials import Files, Make, client_certificate, creds, nkey, password
 from tests.live.until import LIMIT, until
 
@@ -65,12 +65,12 @@ def copied(spark: SparkSession, options: dict[str, str], through: Callable[[Any]
 
 async def filled(connection: Connection, messages: int, **config: Any) -> None:
     """Streams IN, with messages, and OUT."""
-    async with connected(connection) as link:
+    async with connected(connection) as opened:
         for name, subject in (("OUT", "out.>"), ("IN", "in.>")):
-            await link.api.request(f"STREAM.CREATE.{name}", {"name": name, "subjects": [subject], **config})
+            await opened.api.request(f"STREAM.CREATE.{name}", {"name": name, "subjects": [subject], **config})
         for number in range(1, messages):
-            await link.client.publish(f"in.{number}", payload(number))
-        await link.client.request(f"in.{messages}", payload(messages), timeout=LIMIT)
+            await opened.client.publish(f"in.{number}", payload(number))
+        await opened.client.request(f"in.{messages}", payload(messages), timeout=LIMIT)
 
 
 def payloads(spark: SparkSession, options: dict[str, str]) -> list[bytes]:
@@ -102,7 +102,7 @@ async def test_logged_in_without_a_secret_in_plans_logs_and_errors(
         for work in (lambda: read(spark, options_of(wrong), "IN").collect(), lambda: copied(spark, options_of(wrong))):
             with pytest.raises(Exception, match="nats-bridge says") as caught:
                 work()
-            assert isinstance(told(caught.value), PipelineError)
+            assert isinstance(reported(caught.value), PipelineError)
             errors.append(str(caught.value))
     # Of the write the driver prints a line; plans go to stdout.
     printed = "".join(capfd.readouterr())
@@ -117,7 +117,7 @@ async def test_logged_in_without_a_secret_in_plans_logs_and_errors(
 def test_an_address_with_a_password_is_refused_without_showing_it(spark: SparkSession, log: Path) -> None:
     with pytest.raises(Exception, match="nats-bridge says") as caught:
         read(spark, {"servers": "nats://me:pw-S3cret@127.0.0.1:1"}, "IN").collect()
-    error = told(caught.value)
+    error = reported(caught.value)
     assert isinstance(error, OptionError)
     assert "holds a secret" in str(error)
     assert "S3cret" not in str(caught.value) + log.read_text("utf-8", "replace")
@@ -141,13 +141,13 @@ async def test_a_cluster_that_loses_the_leader_of_the_target(
         options = options_of(connection)
 
         async def leader_is_killed() -> None:
-            async with connected(connection) as link:
+            async with connected(connection) as opened:
 
                 async def has_some() -> bool:
-                    return int((await link.api.stream_info("OUT"))["state"]["messages"]) > 0
+                    return int((await opened.api.stream_info("OUT"))["state"]["messages"]) > 0
 
                 await until(has_some)
-                leader = (await link.api.stream_info("OUT"))["cluster"]["leader"]
+                leader = (await opened.api.stream_info("OUT"))["cluster"]["leader"]
             next(node for node in cluster.nodes if node.name == leader).kill()
             go.touch()
 

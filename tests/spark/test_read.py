@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nats_bridge.native_servers import NativeServer
-from nats_bridge.pipeline.errors import DataLostError, OptionError, PipelineError, SchemaError, UnreachableError, told
+from nats_bridge.pipeline.errors import (
+    DataLostError,
+    OptionError,
+    PipelineError,
+    SchemaError,
+    UnreachableError,
+    reported,
+)
 from tests.live.raw_messages import OpenPeer, RawPeer
 
 if TYPE_CHECKING:
@@ -129,7 +136,7 @@ async def test_the_driver_is_told_what_is_wrong(
     read = spark.read.format("jetstream").options(**{"servers": url, "stream": filled, **options})
     with pytest.raises(Exception, match="nats-bridge says") as caught:
         (read.schema(schema) if schema else read).load().collect()
-    error = told(caught.value)
+    error = reported(caught.value)
     assert type(error) is kind
     assert complaint.lower() in str(error).lower()
 
@@ -150,7 +157,7 @@ async def test_a_frame_is_what_it_was_planned_to_be_or_an_error(
     await peer.api(f"STREAM.PURGE.{stream}", {"seq": 4})
     with pytest.raises(Exception, match="nats-bridge says") as caught:
         pinned.count()
-    error = told(caught.value)
+    error = reported(caught.value)
     assert type(error) is DataLostError
     assert f"stream '{stream}': messages 1 to 3 are gone" in str(error)
 

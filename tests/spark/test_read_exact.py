@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.types import BinaryType
 
 from nats_bridge.native_servers import SharedServers
-from nats_bridge.pipeline.errors import OptionError, SchemaError, told
+from nats_bridge.pipeline.errors import OptionError, SchemaError, reported
 from nats_bridge.pipeline.source import range_reader, stream_state
 from nats_bridge.transforms.timestamp import nanoseconds_of
 from tests.live.raw_messages import OpenPeer, RawPeer
@@ -207,7 +207,7 @@ async def test_what_is_not_text_is_had_as_bytes(url: str, peer: RawPeer, stream:
     for columns, advice in ((["subject"], "subject binary"), (["headers"], "header_block")):
         with pytest.raises(SchemaError, match="message 2 is not UTF-8") as caught:
             await Read(url, stream, spark_schema(*columns)).rows()
-        error = told(caught.value)
+        error = reported(caught.value)
         assert error is not None
         assert advice in str(error)
     rows = await Read(url, stream, spark_schema("subject", "header_block", subject=BinaryType())).rows()

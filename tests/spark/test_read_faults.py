@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from nats_bridge.native_servers import NativeServer
-from nats_bridge.pipeline.errors import DataLostError, PipelineError, UnreachableError, told
+from nats_bridge.pipeline.errors import DataLostError, PipelineError, UnreachableError, reported
 from nats_bridge.pipeline.source import range_reader
 from tests.live.cut_wire import CutWire, cut_wire
 from tests.live.raw_messages import OpenPeer, RawPeer
@@ -153,7 +153,7 @@ async def test_a_server_that_goes_away_is_waited_for_so_long_and_a_later_run_wor
         await asyncio.to_thread(server.stop)
         with pytest.raises(UnreachableError) as caught:
             await reading.rest()
-        error = told(caught.value)
+        error = reported(caught.value)
         assert error is not None
         assert "run the job again" in str(error)
         with pytest.raises(UnreachableError, match="no server answers"):

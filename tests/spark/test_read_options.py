@@ -111,8 +111,8 @@ def test_columns_of_another_name_or_type_are_refused() -> None:
 def test_the_table_of_options_has_them_all() -> None:
     table = Path("docs/spark-streams.md").read_text().partition("\n## Options\n")[2]
     rows = re.findall(r"^\| (`.*?) \| ([RSW]+) \|", table, re.MULTILINE)
-    told = {name: ways for names, ways in rows for name in re.findall(r"`(\w+)`", names)}
-    assert {name for name, ways in told.items() if "R" in ways or "S" in ways} == {*READ, *FIELDS}
+    reported = {name: ways for names, ways in rows for name in re.findall(r"`(\w+)`", names)}
+    assert {name for name, ways in reported.items() if "R" in ways or "S" in ways} == {*READ, *FIELDS}
 
 
 def test_cores_are_sparks_where_they_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from nats_bridge.bridge.replication import CopyCounters, Link, Operation, Replay, Verdict
-from nats_bridge.bridge.settings import Connection
+from nats_bridge.bridge.replication import Connection, CopyCounters, Operation, PubAck, Replay
+from nats_bridge.bridge.settings import Connection as ConnectionSettings
 from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.errors import DataLostError
 from nats_bridge.pipeline.rounds import Place, Rounds, Standing
@@ -20,20 +20,20 @@ from tests.live.stored_messages import stored_messages
 class Numbers:
     """Has numbers, and looks which of them the stream holds (see `Sender`)."""
 
-    def __init__(self, link: Link, stream: str) -> None:
-        self.link = link
+    def __init__(self, connection: Connection, stream: str) -> None:
+        self.connection = connection
         self.stream = stream
         self.there: set[int] = set()
 
     async def look(self, standing: Standing, in_flight: Sequence[list[Operation]]) -> None:
-        async for batch in Replay(self.link.api, self.stream).between(1, standing.last):
+        async for batch in Replay(self.connection.api, self.stream).between(1, standing.last):
             self.there |= {int(payload) for _, _, _, payload in batch}
 
     def left(self, messages: list[Operation]) -> list[Operation]:
         return [operation for operation in messages if int(operation[0]) not in self.there]
 
-    async def refused(self, operation: Operation, verdict: Verdict) -> None:
-        raise AssertionError(verdict)
+    async def refused(self, operation: Operation, pub_ack: PubAck) -> None:
+        raise AssertionError(pub_ack)
 
     def operations(self, first: int, last: int) -> list[Operation]:
         """First to last, without the last one."""
@@ -46,10 +46,10 @@ class Numbers:
 
 @asynccontextmanager
 async def rounds_on(url: str, stream: str) -> AsyncIterator[tuple[Rounds[list[Operation]], Numbers]]:
-    async with connected(Connection(servers=(url,))) as link:
-        numbers = Numbers(link, stream)
+    async with connected(ConnectionSettings(servers=(url,))) as connection:
+        numbers = Numbers(connection, stream)
         place = Place.of_rule("rule", stream, "since the job began")
-        rounds: Rounds[list[Operation]] = Rounds(place, link, numbers, CopyCounters(), patience=60.0)
+        rounds: Rounds[list[Operation]] = Rounds(place, connection, numbers, CopyCounters(), patience=60.0)
         try:
             await rounds.open(stream.encode())
             yield rounds, numbers

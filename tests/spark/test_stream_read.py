@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nats_bridge.native_servers import SharedServers
-from nats_bridge.pipeline.errors import DataLostError, OptionError, PipelineError, told
+from nats_bridge.pipeline.errors import DataLostError, OptionError, PipelineError, reported
 from tests.live.cut_wire import CutWire, cut_wire
 from tests.live.raw_messages import OpenPeer, RawPeer
 
@@ -68,7 +68,7 @@ class Query:
         """The error of ours that it ends with."""
         with pytest.raises(Exception, match="nats-bridge says") as caught:
             await self.run()
-        error = told(caught.value)
+        error = reported(caught.value)
         assert error is not None
         return error
 

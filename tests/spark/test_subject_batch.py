@@ -126,8 +126,8 @@ def test_what_servers_answered_is_answered_by_arrays(version: str) -> None:
     compared = columns = 0
     for line in VECTORS.read_text("ascii").splitlines():
         row = json.loads(line)
-        told = {name: row.get(name, {}).get(version) for name in ("results", "subject_transform")}
-        answers = {_raw(answer) for answer in told.values() if isinstance(answer, str) or _is_hex(answer)}
+        reported = {name: row.get(name, {}).get(version) for name in ("results", "subject_transform")}
+        answers = {_raw(answer) for answer in reported.values() if isinstance(answer, str) or _is_hex(answer)}
         try:
             transform = compile_transform(_raw(row["src"]), _raw(row["dest"]), dialect(version))
         except TransformError:

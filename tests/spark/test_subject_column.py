@@ -32,9 +32,9 @@ def answers(
 
 def test_null_for_null_and_for_what_does_not_match(spark: SparkSession) -> None:
     subjects = ["orders.eu.42", None, "orders.eu", "other.eu.42", "orders.*.42", "orders..42", "orders.é.日本"]
-    told = answers(spark, subjects, SOURCE, DESTINATION)
+    reported = answers(spark, subjects, SOURCE, DESTINATION)
     # As `nats-bridge explain --jsonl` says.
-    assert told == ["1.orders.42.eu", None, None, None, None, None, "5.orders.日本.é"]
+    assert reported == ["1.orders.42.eu", None, None, None, None, None, "5.orders.日本.é"]
 
 
 def test_a_column_can_be_named_or_computed_and_is_used_like_any_other(spark: SparkSession) -> None:
@@ -94,10 +94,10 @@ def test_random_is_not_deterministic_to_spark(spark: SparkSession) -> None:
 
 def test_a_name_in_sql(spark: SparkSession) -> None:
     register_transform(spark, "by_region", "orders.*.*", "$1.{{left(2,1)}}")
-    told = spark.sql(
+    reported = spark.sql(
         "SELECT by_region(subject) AS t FROM VALUES ('orders.eu.42'), ('x'), (NULL) AS s(subject)"
     ).collect()
-    assert [row.t for row in told] == ["eu.4", None, None]
+    assert [row.t for row in reported] == ["eu.4", None, None]
     with pytest.raises(OptionError, match="invalid subject"):
         register_transform(spark, "nothing", "orders..", "x")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.taskcontext import TaskContext
 
-from nats_bridge.pipeline.errors import OptionError, PipelineError, RowError, SchemaError, UnreachableError, told
+from nats_bridge.pipeline.errors import OptionError, PipelineError, RowError, SchemaError, UnreachableError, reported
 from pyspark_jetstream import register
 from tests.live.forgotten_ids import FORGETFUL, PROBE, last_sequence, until_forgotten
 from tests.live.raw_messages import RawPeer
@@ -53,7 +53,7 @@ def numbered(spark: SparkSession, stream: str, count: int, partitions: int = 1) 
 def failure(write: Callable[..., None], frame: DataFrame, stream: str, **options: object) -> PipelineError:
     with pytest.raises(Exception) as caught:  # noqa: PT011  # whatever Spark makes of it
         write(frame, stream, **options)
-    found = told(caught.value)
+    found = reported(caught.value)
     assert found is not None, caught.value
     return found
 

@@ -357,7 +357,7 @@ async def test_a_server_that_does_not_come_back_is_an_error(
             await ended(writing, rows("GONE", 0, 10))
             await peer.close()
             server.stop()
-            await until(lambda: not writing._link.client.is_connected)
+            await until(lambda: not writing._connection.client.is_connected)
             writing._rounds.patience = 0.5
             with pytest.raises(UnreachableError, match=r"was lost and is not back after 0\.5 s"):
                 await ended(writing, rows("GONE", 10, 20))
@@ -409,7 +409,7 @@ async def test_a_task_that_waits_for_rows_is_patient(url: str, peer: RawPeer, st
         try:
             await writing.add(rows(stream, 0, 10))
             wire.cut()
-            await until(lambda: writing._link.reconnects > 0)
+            await until(lambda: writing._connection.reconnects > 0)
             writing._rounds.patience = 0.1
             await asyncio.sleep(0.5)  # nothing is to be seen meanwhile
             writing._rounds.patience = 60

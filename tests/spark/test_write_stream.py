@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nats_bridge.pipeline.errors import OptionError, PipelineError, RowError, told
+from nats_bridge.pipeline.errors import OptionError, PipelineError, RowError, reported
 from tests.live.forgotten_ids import PROBE, until_forgotten
 from tests.live.raw_messages import RawPeer
 from tests.live.stored_messages import stored_messages
@@ -104,7 +104,7 @@ async def test_what_is_wrong_ends_the_query_with_a_clear_error(
     def failure(through: Callable[[DataFrame], DataFrame], **options: str) -> PipelineError:
         with pytest.raises(Exception) as caught:  # noqa: PT011  # whatever Spark makes of it
             run(through, **options)
-        found = told(caught.value)
+        found = reported(caught.value)
         assert found is not None, caught.value
         return found
 

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from nats_bridge.bridge.client.wire import Delivered
-from nats_bridge.bridge.kinds.copying.encoder import CopyLoop, Operation, Special
+from nats_bridge.bridge.kinds.copying.encoder import CopyEncoder, Operation, Special
 from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.transforms.republish import StoredMessage
 
@@ -111,7 +111,7 @@ def stored(made: Sequence[tuple[bytes, bytes, bytes, int, int]]) -> list[StoredM
     return messages
 
 
-def run_all(loop: CopyLoop, batch: list[Delivered]) -> list[tuple[int, Operation | Special]]:
+def run_all(loop: CopyEncoder, batch: list[Delivered]) -> list[tuple[int, Operation | Special]]:
     """All operations, with the index of their message where it is known."""
     results: list[tuple[int, Operation | Special]] = []
     done = 0

@@ -175,8 +175,8 @@ rules:
     assert (ran.code, ran.err) == (0, "")
     what = "is taken as it is written: a function is a whole token between dots"
     assert ran.out.splitlines()[1:] == [f"but watch: 'region-$1' {what}", f"but eu: 'x{{{{wildcard(1)}}}}' {what}"]
-    told = json.loads(run("check", "-c", str(file), "--json").out)
-    assert (told["ok"], [each["code"] for each in told["findings"]]) == (True, ["literal", "literal"])
+    reported = json.loads(run("check", "-c", str(file), "--json").out)
+    assert (reported["ok"], [each["code"] for each in reported["findings"]]) == (True, ["literal", "literal"])
 
 
 def test_check_tells_problems_as_json(run: Any, tmp_path: Path) -> None:
@@ -184,9 +184,9 @@ def test_check_tells_problems_as_json(run: Any, tmp_path: Path) -> None:
     file.write_text("nme: x\nrules: []\n", encoding="utf-8")
     ran = run("check", "-c", str(file), "--json")
     assert ran.code == 2
-    told = json.loads(ran.out)
-    assert told["ok"] is False
-    assert told["problems"][0] == f"{file}:1:1: nme: unknown key; did you mean 'name'?"
+    reported = json.loads(ran.out)
+    assert reported["ok"] is False
+    assert reported["problems"][0] == f"{file}:1:1: nme: unknown key; did you mean 'name'?"
 
 
 @pytest.fixture

@@ -145,12 +145,12 @@ def test_what_does_not_is_not(destination: str, capsys: pytest.CaptureFixture[st
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = _run(capsys, "a.*", "b.$1", "a.x", "c", "--json")
-    told = json.loads(out)
+    reported = json.loads(out)
     assert code == 1
-    assert (told["dialect"], told["source"], told["destination"]) == ("2.15.1", "a.*", "b.$1")
-    assert [each["result"] for each in told["explanations"]] == ["b.x", None]
-    assert told["explanations"][0]["tokens"][1]["inputs"] == [{"wildcard": 1, "position": 2, "value": "x"}]
-    assert told["explanations"][1]["mismatch"]["code"] == "different"
+    assert (reported["dialect"], reported["source"], reported["destination"]) == ("2.15.1", "a.*", "b.$1")
+    assert [each["result"] for each in reported["explanations"]] == ["b.x", None]
+    assert reported["explanations"][0]["tokens"][1]["inputs"] == [{"wildcard": 1, "position": 2, "value": "x"}]
+    assert reported["explanations"][1]["mismatch"]["code"] == "different"
     code, out, _ = _run(capsys, "a.*", "b.$2", "--json")
     assert code == 1
     assert json.loads(out)["code"] == "index_out_of_range"

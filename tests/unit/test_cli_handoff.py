@@ -36,9 +36,9 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Any:
     ("arguments", "code", "said"),
     [
         (["nope"], 2, "rule 'nope': not in the configuration; there are eu, copy, letters\n"),
-        (["eu", "--after", "S"], 2, "--after S: write ORIGIN=SEQUENCE, such as ORDERS=42\n"),
-        (["eu", "--after", "S=-1"], 2, "--after S=-1: write ORIGIN=SEQUENCE, such as ORDERS=42\n"),
-        (["eu", "--after", "X=1"], 2, "--after X=…: rule 'eu' copies nothing from it; its origins are S\n"),
+        (["eu", "--after", "S"], 2, "--after S: write SOURCE=SEQUENCE, such as ORDERS=42\n"),
+        (["eu", "--after", "S=-1"], 2, "--after S=-1: write SOURCE=SEQUENCE, such as ORDERS=42\n"),
+        (["eu", "--after", "X=1"], 2, "--after X=…: rule 'eu' copies nothing from it; its sources are S\n"),
         (["copy"], 1, "stream 'M' cannot become a native mirror: servers refuse that (10055)"),
         (["letters"], 1, "servers do not republish advisories: nothing can take over"),
         (["eu"], 3, "127.0.0.1:1"),
@@ -55,6 +55,6 @@ def test_what_it_says(run: Any, arguments: list[str], code: int, said: str) -> N
 def test_json_has_the_same_members_whatever_happens(run: Any, rule: str, code: int) -> None:
     ended, out, err = run(rule, "--json")
     assert (ended, err) == (code, "")
-    told = json.loads(out)
-    assert (told["ok"], told["update"], told["steps"]) == (False, None, [])
-    assert len(told["problems"]) == 1
+    reported = json.loads(out)
+    assert (reported["ok"], reported["update"], reported["steps"]) == (False, None, [])
+    assert len(reported["problems"]) == 1

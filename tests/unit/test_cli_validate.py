@@ -36,10 +36,10 @@ def test_a_good_configuration(validate: Any) -> None:
 
 def test_the_normalised_configuration_as_json(validate: Any) -> None:
     code, out, _ = validate({"name": "S", "subjects": ["a.*"], "republish": {"dest": "b.>"}}, "--json")
-    told = json.loads(out)
-    assert (code, told["ok"]) == (0, True)
-    assert told["config"]["republish"] == {"src": ">", "dest": "b.>"}
-    assert told["config"]["name"] == "S"
+    reported = json.loads(out)
+    assert (code, reported["ok"]) == (0, True)
+    assert reported["config"]["republish"] == {"src": ">", "dest": "b.>"}
+    assert reported["config"]["name"] == "S"
 
 
 def test_a_refusal_is_the_servers(validate: Any) -> None:
@@ -107,10 +107,10 @@ def test_native_defects_are_warned_of(validate: Any) -> None:
         "warning: republish.dest: the server process ends at the first message that matches (crash-partition-zero)\n"
     )
     assert validate(crash, "--dialect", "2.15")[2] == ""
-    told = json.loads(validate({**GOOD, "republish": {"src": "a.*"}}, "--json")[1])
-    assert told["ok"] is True
-    assert [warning["id"] for warning in told["warnings"]] == ["republish-empty-destination"]
-    assert told["warnings"][0]["member"] == "republish.dest"
+    reported = json.loads(validate({**GOOD, "republish": {"src": "a.*"}}, "--json")[1])
+    assert reported["ok"] is True
+    assert [warning["id"] for warning in reported["warnings"]] == ["republish-empty-destination"]
+    assert reported["warnings"][0]["member"] == "republish.dest"
 
 
 def test_an_update_of_a_configuration(validate: Any, tmp_path: Path) -> None:
@@ -124,8 +124,11 @@ def test_an_update_of_a_configuration(validate: Any, tmp_path: Path) -> None:
     )
     assert validate({**GOOD, "allow_msg_ttl": True}, *update) == (0, "good: a 2.12.15 server takes the update\n", "")
     code, out, _ = validate({**GOOD, "subject_delete_marker_ttl": 10**9}, *update, "--json")
-    told = json.loads(out)
-    assert (code, told["ok"], told["config"]["allow_msg_ttl"], told["config"]["allow_rollup_hdrs"]) == (0, *[True] * 3)
+    reported = json.loads(out)
+    assert (code, reported["ok"], reported["config"]["allow_msg_ttl"], reported["config"]["allow_rollup_hdrs"]) == (
+        0,
+        *[True] * 3,
+    )
     code, out, _ = validate({**GOOD, "name": "T"}, *update, "--json")
     assert (code, json.loads(out)["err_code"]) == (1, 10056)
 

@@ -1,4 +1,4 @@
-"""Where copying resumes, from what a target holds and what the origin holds."""
+"""Where copying resumes, from what a target holds and what the source holds."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nats_bridge.bridge.kinds.copying.resume_point import (
-    OriginMessage,
     Resume,
+    SourceMessage,
     behind_confirmed,
     compare,
     identity_changed,
-    of_this_origin,
+    of_this_source,
 )
 from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy
 from nats_bridge.transforms.source_record import SourceRecord
 
 KEY = b"012345abcdef"
-OTHER = b"012345ffffff"  # the same entry, with an earlier origin
+OTHER = b"012345ffffff"  # the same entry, with an earlier source
 ELSEWHERE = b"999999abcdef"  # another entry's
-START = 1_000_000  # when the origin's first message was stored, in these tests' nanoseconds
+START = 1_000_000  # when the source's first message was stored, in these tests' nanoseconds
 STORED = 2_000_000  # when the first copy was
 
 
-def origin_time(sequence: int) -> int:
+def source_time(sequence: int) -> int:
     return START + sequence
 
 
@@ -37,25 +37,25 @@ def copy(
     time: int | None = None,
     stored: int = STORED,
 ) -> StoredCopy:
-    """A copy of the origin's message `sequence`; `own_id` is its publisher's, `b""` for no id at all."""
+    """A copy of the source's message `sequence`; `own_id` is its publisher's, `b""` for no id at all."""
     message_id = own_id
     if own_id is None:
-        message_id = b"bridge-%b-%d-%d" % (key, sequence, origin_time(sequence) if time is None else time)
+        message_id = b"bridge-%b-%d-%d" % (key, sequence, source_time(sequence) if time is None else time)
     record = SourceRecord(b"S", sequence, (b">",), (b">",), b"s")
     return StoredCopy(subject or b"s.%d" % sequence, stored, record, message_id or None)
 
 
-def message(sequence: int, subject: bytes | None = None, message_id: bytes | None = None) -> OriginMessage:
-    return OriginMessage(origin_time(sequence), subject or b"s.%d" % sequence, message_id)
+def message(sequence: int, subject: bytes | None = None, message_id: bytes | None = None) -> SourceMessage:
+    return SourceMessage(source_time(sequence), subject or b"s.%d" % sequence, message_id)
 
 
-def origin(*sequences: int) -> dict[int, OriginMessage]:
+def source(*sequences: int) -> dict[int, SourceMessage]:
     return {sequence: message(sequence) for sequence in sequences}
 
 
 def compared(
     copies: list[StoredCopy],
-    held: dict[int, OriginMessage],
+    held: dict[int, SourceMessage],
     *,
     has_gaps: bool = False,
     forgets: bool = False,
@@ -68,34 +68,34 @@ def compared(
 
 
 def test_normally_the_highest_is_the_place() -> None:
-    assert compared([copy(n) for n in range(1, 6)], origin(*range(1, 6))) == Resume(5)
-    assert compared([copy(7)], origin(7)) == Resume(7)
+    assert compared([copy(n) for n in range(1, 6)], source(*range(1, 6))) == Resume(5)
+    assert compared([copy(7)], source(7)) == Resume(7)
 
 
 def test_holes_of_the_origin_are_no_copies_that_are_missing() -> None:
     # Deleted there, or not selected by the entry.
-    assert compared([copy(2), copy(5), copy(9)], origin(2, 5, 9)) == Resume(9)
+    assert compared([copy(2), copy(5), copy(9)], source(2, 5, 9)) == Resume(9)
 
 
 def test_a_message_that_the_origin_lost_since_is_no_problem() -> None:
-    assert compared([copy(1), copy(2), copy(3)], origin(1)) == Resume(3)
+    assert compared([copy(1), copy(2), copy(3)], source(1)) == Resume(3)
     assert compared([copy(1), copy(2), copy(3)], {}) == Resume(3)
 
 
 def test_what_an_interruption_left_out_is_sent_and_what_came_behind_is_not() -> None:
-    resume = compared([copy(1), copy(2), copy(4), copy(5), copy(7)], origin(*range(1, 8)))
+    resume = compared([copy(1), copy(2), copy(4), copy(5), copy(7)], source(*range(1, 8)))
     assert resume == Resume(2, frozenset({4, 5, 7}), missing=2)
 
 
 def test_the_order_in_which_copies_are_stored_does_not_matter() -> None:
-    held = origin(*range(1, 8))
+    held = source(*range(1, 8))
     for order in ((1, 2, 4, 5, 7), (7, 1, 5, 4, 2), (4, 5, 7, 1, 2)):
         assert compared([copy(n) for n in order], held) == Resume(2, frozenset({4, 5, 7}), missing=2)
-    assert compared([copy(n) for n in (3, 1, 2)], origin(1, 2, 3)) == Resume(3)
+    assert compared([copy(n) for n in (3, 1, 2)], source(1, 2, 3)) == Resume(3)
 
 
 def test_what_is_before_the_oldest_copy_that_was_read_is_settled() -> None:
-    assert compared([copy(100), copy(101)], origin(100, 101)) == Resume(101)
+    assert compared([copy(100), copy(101)], source(100, 101)) == Resume(101)
 
 
 def test_a_copy_that_a_later_one_of_its_subject_replaced_is_not_missing() -> None:
@@ -115,7 +115,7 @@ def test_a_copy_is_only_replaced_by_a_later_one() -> None:
 
 def test_copies_that_were_deleted_in_the_target_long_ago_are_not_made_again() -> None:
     copies = [copy(1, stored=STORED), copy(2, stored=STORED + 10), copy(5, stored=STORED + 20)]
-    held = origin(*range(1, 6))
+    held = source(*range(1, 6))
     # The ids of 3 and 4 may be forgotten: sending them again would store what somebody deleted.
     assert compared(copies, held, has_gaps=True, remembered_since_ns=STORED + 21) == Resume(5, assumed=2)
     # Here they are remembered: nothing that was deleted can come back, and what is missing does.
@@ -141,24 +141,24 @@ def test_the_first_of_two_with_one_id_may_be_the_one_that_is_missing() -> None:
 def test_copies_of_messages_that_the_origin_lost_do_not_count() -> None:
     # Its server lost 4 and 5 and gave these sequences again, to other messages.
     copies = [copy(1), copy(2), copy(3), copy(4, time=17), copy(5, time=18)]
-    resume = compared(copies, origin(*range(1, 6)))
+    resume = compared(copies, source(*range(1, 6)))
     assert resume == Resume(3, foreign=2)
 
 
 def test_if_all_copies_are_of_lost_messages_all_that_the_origin_has_is_sent() -> None:
     copies = [copy(4, time=17), copy(5, time=18)]
-    assert compared(copies, origin(4, 5)) == Resume(3, foreign=2)
+    assert compared(copies, source(4, 5)) == Resume(3, foreign=2)
 
 
 def test_new_messages_behind_lost_ones_are_recognised() -> None:
     # 4 was lost and given again; its copy was made, and an interruption left 5 out.
     copies = [copy(3), copy(4, time=17), copy(4), copy(6)]
-    assert compared(copies, origin(3, 4, 5, 6)) == Resume(4, frozenset({6}), missing=1, foreign=1)
+    assert compared(copies, source(3, 4, 5, 6)) == Resume(4, frozenset({6}), missing=1, foreign=1)
 
 
 def test_a_copy_of_a_lost_message_stored_behind_its_successor_does_not_hide_it() -> None:
     copies = [copy(3), copy(4), copy(4, time=17)]
-    assert compared(copies, origin(3, 4)) == Resume(4, foreign=1)
+    assert compared(copies, source(3, 4)) == Resume(4, foreign=1)
 
 
 def test_a_message_with_another_id_is_another_message() -> None:
@@ -180,7 +180,7 @@ def test_a_message_that_is_a_copy_itself_may_have_its_id_or_ours() -> None:
 
 
 def test_copies_without_any_id_count() -> None:
-    assert compared([copy(1, own_id=b""), copy(3, own_id=b"")], origin(1, 2, 3)) == Resume(1, frozenset({3}), missing=1)
+    assert compared([copy(1, own_id=b""), copy(3, own_id=b"")], source(1, 2, 3)) == Resume(1, frozenset({3}), missing=1)
 
 
 SEQUENCES = st.sets(st.integers(1, 30), min_size=1, max_size=20)
@@ -190,13 +190,13 @@ SEQUENCES = st.sets(st.integers(1, 30), min_size=1, max_size=20)
 def test_nothing_is_sent_twice_and_nothing_between_two_copies_is_left_out(
     held: set[int], lost: set[int], gone: set[int], data: st.DataObject
 ) -> None:
-    """`lost`: not stored by the target; `gone`: deleted in the origin since."""
+    """`lost`: not stored by the target; `gone`: deleted in the source since."""
     stored = sorted(held - lost)
     if not stored:
         return
     order = data.draw(st.permutations(stored))
     read = {n for n in held - gone if stored[0] <= n <= stored[-1]}
-    resume = compared([copy(n) for n in order], origin(*read))
+    resume = compared([copy(n) for n in order], source(*read))
     behind = {n for n in held - gone if n > resume.handled and n not in resume.there}
     sent_again = behind & set(stored)
     assert not sent_again
@@ -207,7 +207,7 @@ def test_nothing_is_sent_twice_and_nothing_between_two_copies_is_left_out(
     assert all(n > resume.handled for n in resume.there)
 
 
-CREATED = START  # the origin's creation
+CREATED = START  # the source's creation
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ CREATED = START  # the origin's creation
         # The newest copy with an id of ours decides.
         ([copy(9, key=OTHER), copy(1)], False),
         ([copy(1), copy(9, key=OTHER)], True),
-        # ... unless a newer one, with its publisher's id, is too young to be of an earlier origin.
+        # ... unless a newer one, with its publisher's id, is too young to be of an earlier source.
         ([copy(9, key=OTHER), copy(1, own_id=b"order-1", stored=CREATED + 1)], False),
         ([copy(9, key=OTHER), copy(1, own_id=b"order-1", stored=CREATED - 1)], True),
         ([copy(9), copy(1, own_id=b"order-1")], False),
@@ -239,30 +239,30 @@ def test_a_new_origin_of_the_same_name_is_noticed(copies: list[StoredCopy], chan
 def test_copies_of_earlier_origins_are_left_out() -> None:
     old = [copy(8, key=OTHER), copy(9, own_id=b"order-9", stored=CREATED - 1), copy(9, own_id=b"", stored=CREATED - 1)]
     new = [copy(1), copy(2, own_id=b"order-2", stored=CREATED), copy(3, own_id=b"", stored=CREATED + 5)]
-    assert of_this_origin([*old, *new], KEY, CREATED) == tuple(new)
-    assert of_this_origin(old, KEY, CREATED) == ()
+    assert of_this_source([*old, *new], KEY, CREATED) == tuple(new)
+    assert of_this_source(old, KEY, CREATED) == ()
     # A copy made under the present key stays, whatever the clocks say.
     early = copy(1, stored=CREATED - 1)
-    assert of_this_origin([early], KEY, CREATED) == (early,)
+    assert of_this_source([early], KEY, CREATED) == (early,)
 
 
 def test_copies_with_ids_of_elsewhere_are_kept_unless_their_record_leaves_open_whose_they_are() -> None:
     inherited = copy(2, key=ELSEWHERE, stored=CREATED + 1)
-    assert of_this_origin([copy(1), inherited], KEY, CREATED) == (copy(1), inherited)
+    assert of_this_source([copy(1), inherited], KEY, CREATED) == (copy(1), inherited)
     # The records of 2.9 name the stream only: here the id tells that it is another entry's copy.
     open_record = StoredCopy(b"s.2", CREATED + 1, SourceRecord(b"S", 2), inherited.message_id)
-    assert of_this_origin([copy(1), open_record], KEY, CREATED) == (copy(1),)
+    assert of_this_source([copy(1), open_record], KEY, CREATED) == (copy(1),)
 
 
 def test_behind_what_is_confirmed_each_hole_is_reported_once() -> None:
     copies = [copy(n) for n in (9, 10, 12, 15, 16)]
     newer = [one for one in copies if one.record.sequence > 10]
-    found = compared(newer, origin(11, 12, 14, 15, 16))  # 13 is deleted there, or not selected by the entry
+    found = compared(newer, source(11, 12, 14, 15, 16))  # 13 is deleted there, or not selected by the entry
     resume = behind_confirmed(10, copies, found, ())
     assert resume == Resume(10, frozenset({12, 15, 16}), missing=2)
     assert resume.left_out == {11, 14}
     assert behind_confirmed(10, copies, found, resume.left_out).missing == 0
-    further = compared([*newer, copy(18)], origin(11, 12, 14, 15, 16, 17, 18))
+    further = compared([*newer, copy(18)], source(11, 12, 14, 15, 16, 17, 18))
     assert behind_confirmed(10, [*copies, copy(18)], further, resume.left_out).missing == 1
 
 

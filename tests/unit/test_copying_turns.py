@@ -26,9 +26,9 @@ def test_a_publishers_id_is_its_counters_last_in_a_turn(made: list[tuple[bytes, 
     assert [each for turn in found for each in turn] == operations
     assert all(found)
     for turn in found:
-        told = [made[int(name)] for name, _ in turn]
-        for place, (subject, own) in enumerate(told):
-            assert not own or subject not in [later for later, _ in told[place + 1 :]]
+        reported = [made[int(name)] for name, _ in turn]
+        for place, (subject, own) in enumerate(reported):
+            assert not own or subject not in [later for later, _ in reported[place + 1 :]]
     for turn, following in pairwise(found):
         # No turn ends early.
         closed = {subject for subject, own in (made[int(name)] for name, _ in turn) if own}

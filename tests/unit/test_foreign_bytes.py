@@ -130,7 +130,7 @@ def test_a_source_record_that_is_anything(value: bytes) -> None:
         SourceRecord.parse(value),
         *(first_record(b"NATS/1.0\r\n%b: %b\r\n\r\n" % (name, value), name) for name in (HEADER, TWIN_HEADER)),
     ):
-        assert record is None or (0 <= record.sequence < 2**64 and record.origin)
+        assert record is None or (0 <= record.sequence < 2**64 and record.source)
 
 
 @pytest.mark.parametrize(

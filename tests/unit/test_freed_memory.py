@@ -13,10 +13,10 @@ class Library:
     """A C library that takes note."""
 
     def __init__(self) -> None:
-        self.told: dict[int, int] = {}
+        self.reported: dict[int, int] = {}
 
     def mallopt(self, name: int, value: int) -> int:
-        self.told[name] = value
+        self.reported[name] = value
         return 1
 
 
@@ -24,7 +24,7 @@ def test_a_read_and_what_is_made_of_it_stay_within_what_is_kept(monkeypatch: pyt
     library = Library()
     monkeypatch.setattr(ctypes, "CDLL", lambda _: library)
     assert freed_memory.keep_freed_memory()
-    trim, pad, mapping = (library.told[name] for name in (-1, -2, -3))
+    trim, pad, mapping = (library.reported[name] for name in (-1, -2, -3))
     assert pad <= mapping <= trim <= 32 << 20
 
 

@@ -6,20 +6,20 @@ import json
 
 import pytest
 
-from nats_bridge.bridge.kinds.ingress.encoder import IngressCounters, IngressLoop
+from nats_bridge.bridge.kinds.ingress.encoder import IngressCounters, IngressEncoder
 from nats_bridge.transforms.dialect import NEWEST
 from nats_bridge.transforms.transform import compile_transform
 
 BLOCK = b"NATS/1.0\r\nA: b\r\n\r\n"
 
 
-def loop(src: bytes, dest: bytes, *subjects: bytes) -> tuple[IngressLoop, IngressCounters]:
+def loop(src: bytes, dest: bytes, *subjects: bytes) -> tuple[IngressEncoder, IngressCounters]:
     counters = IngressCounters()
     transform = compile_transform(src, dest, NEWEST)
-    return IngressLoop(transform, src, "S", subjects or (b"kept.>",), counters), counters
+    return IngressEncoder(transform, src, "S", subjects or (b"kept.>",), counters), counters
 
 
-def written(made: IngressLoop, *messages: tuple[bytes, bytes, bytes, bytes]) -> list[bytes]:
+def written(made: IngressEncoder, *messages: tuple[bytes, bytes, bytes, bytes]) -> list[bytes]:
     out: list[bytes] = []
     made.run(messages, out)
     return out
@@ -51,9 +51,9 @@ def test_what_is_refused_is_counted_and_its_publisher_answered(
     made, counters = loop(src, dest)
     assert written(made, (subject, b"", b"", b"x")) == []
     (answer,) = written(made, (subject, b"reply", b"", b"x"))
-    line, _, told = answer.partition(b"\r\n")
-    assert line == b"PUB reply %d" % (len(told) - 2)
-    error = json.loads(told)["error"]
+    line, _, reported = answer.partition(b"\r\n")
+    assert line == b"PUB reply %d" % (len(reported) - 2)
+    error = json.loads(reported)["error"]
     assert (error["code"], error["err_code"]) == (400, 10156)
     assert reason in error["description"]
     assert (counters.received, counters.passed_on, counters.refused, counters.answered) == (2, 0, 2, 1)

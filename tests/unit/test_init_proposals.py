@@ -283,9 +283,9 @@ def test_ingress_parts(src: str, dest: str, subjects: list[str], parts: list[tup
     ],
 )
 def test_ingress_that_no_rule_can_do(src: str, subjects: list[str], said: str) -> None:
-    told = ingress_parts(src, "x.>" if src == ">" else "x", subjects)
-    assert isinstance(told, str)
-    assert said in told
+    reported = ingress_parts(src, "x.>" if src == ">" else "x", subjects)
+    assert isinstance(reported, str)
+    assert said in reported
 
 
 # -- what streams suggest --------------------------------------------------------------------------------------------
@@ -382,7 +382,7 @@ def test_a_rule_that_is_malformed_is_an_obstacle() -> None:
 def test_where_the_server_could_do_the_same_the_file_says_so() -> None:
     for version in ALL:
         there = seen(version, ORDERS, {"name": "T", "subjects": ["t.>"]})
-        told = [
+        reported = [
             any("could do the same natively" in line for line in rule.why)
             for rule in (
                 asked_for.republishing(there, "ORDERS", "orders.>", "m.>"),
@@ -391,7 +391,7 @@ def test_where_the_server_could_do_the_same_the_file_says_so() -> None:
                 asked_for.republishing(there, "ORDERS", "orders.>", "m.>", CERTAIN),
             )
         ]
-        assert told == [version != "2.9.10"] * 3 + [False]
+        assert reported == [version != "2.9.10"] * 3 + [False]
     old = seen("2.11.17", ORDERS)
     assert "natively" not in " ".join(asked_for.republishing(old, "ORDERS", "orders.*", "m.{{partition(5)}}").why)
 

@@ -18,7 +18,7 @@ from nats_bridge.bridge.observability.logs import configure_logs
 from nats_bridge.bridge.settings import Log
 
 ROOT = Path(__file__).parents[2]
-_NAMED_BY = {"rule": "rule", "intake": "rule", "consumer": "rule", "copying": "rule", "connection": "connection"}
+_NAMED_BY = {"rule": "rule", "reader": "rule", "consumer": "rule", "copying": "rule", "connection": "connection"}
 _METHODS = {"debug", "info", "warning", "error", "critical", "exception"}
 
 
@@ -130,8 +130,8 @@ def test_storms_of_different_rules_and_connections_are_different() -> None:
     lines: list[dict[str, Any]] = [
         {"event": "rule.waiting", "rule": "a"},
         {"event": "rule.waiting", "rule": "b"},
-        {"event": "intake.waiting", "rule": "a"},
-        {"event": "intake.waiting", "rule": "a", "stream": "S"},
+        {"event": "reader.waiting", "rule": "a"},
+        {"event": "reader.waiting", "rule": "a", "stream": "S"},
         {"event": "connection.lost", "connection": "a"},
     ]
     assert [_pass(limit, **line) for line in lines] == lines

@@ -178,9 +178,9 @@ def test_native_sources_lead_on() -> None:
 def test_transforms_of_native_sources() -> None:
     transforms = [{"src": "a.x.>", "dest": "kept.>"}, {"src": "a.>", "dest": "b.>"}, {"src": "z", "dest": ""}]
     b = stream("B", sources=[{"name": "A", "subject_transforms": transforms}])
-    origin = stream("A", "a.>")
-    assert look(rule("r", "B", "b.>", "a.x.>"), default=[origin, b]) == {}, "the first transform counts"
-    found = look(rule("r", "B", "b.>", "a.>"), rule("kept", "B", "kept.>", "a.>"), default=[origin, b])
+    source = stream("A", "a.>")
+    assert look(rule("r", "B", "b.>", "a.x.>"), default=[source, b]) == {}, "the first transform counts"
+    found = look(rule("r", "B", "b.>", "a.>"), rule("kept", "B", "kept.>", "a.>"), default=[source, b])
     assert found["r"] == "stream B → rule 'r' republishes b.> to a.> → stream A → native source a.> to b.> → stream B"
 
 
@@ -276,8 +276,8 @@ def test_a_mirror_rule_and_its_fillers() -> None:
 
 
 def test_buckets_that_copy_each_other() -> None:
-    def kv(name: str, target: str, origin: str, **more: Any) -> dict[str, Any]:
-        return {"name": name, "kind": "kv_sources", "bucket": target, "sources": [{"bucket": origin, **more}]}
+    def kv(name: str, target: str, source: str, **more: Any) -> dict[str, Any]:
+        return {"name": name, "kind": "kv_sources", "bucket": target, "sources": [{"bucket": source, **more}]}
 
     streams = [stream("KV_ONE", "$KV.ONE.>"), stream("KV_TWO", "$KV.TWO.>")]
     assert look(kv("a", "TWO", "ONE"), default=streams) == {}
@@ -411,8 +411,8 @@ def test_a_loop_is_found_where_a_message_loops_and_nowhere_else(
     after: dict[tuple[str, str], set[tuple[str, str, int]]] = {}
     for name, subject in product(NAMES, alphabet):
         after[name, subject] = set()
-        for number, (origin, _) in enumerate(rules):
-            result = transforms[number].apply(subject.encode()) if origin == name else None
+        for number, (source, _) in enumerate(rules):
+            result = transforms[number].apply(subject.encode()) if source == name else None
             for taker in NAMES if result is not None else ():
                 if any(matches(result or b"", pattern.encode()) for pattern in subjects[taker]):
                     after[name, subject].add((taker, (result or b"").decode(), number))

@@ -9,7 +9,7 @@ import pytest
 
 from nats_bridge.bridge.client.audit_advisories import Deleted
 from nats_bridge.bridge.kinds.republish.counters import RuleCounters
-from nats_bridge.bridge.kinds.republish.encoder import RepublishLoop
+from nats_bridge.bridge.kinds.republish.encoder import RepublishEncoder
 from nats_bridge.bridge.kinds.republish.predecessors import Predecessors
 from nats_bridge.bridge.kinds.republish.retention import Retention, StreamLimits
 from nats_bridge.transforms.dialect import dialect
@@ -28,7 +28,7 @@ REPORTED_NS = 1_700_000_000_000_000_000
 async def test_a_message_may_name_what_was_deleted_before_it(newest_before_ns: int, uncertain: int) -> None:
     counters = RuleCounters()
     republish = compile_republish("S", {"src": "s.>", "dest": "out.>"}, dialect("2.15.1"))
-    loop = RepublishLoop(republish, Retention(StreamLimits()), counters)
+    loop = RepublishEncoder(republish, Retention(StreamLimits()), counters)
     loop.seed(b"s.a", b"33")
     nothing = cast(Any, None)  # no request is sent: no subject ends with what was deleted
     predecessors = Predecessors(nothing, "S", loop, counters, lambda: (33, REPORTED_NS - newest_before_ns), nothing)

@@ -53,20 +53,20 @@ def test_added_and_removed() -> None:
     found = plan(settings(A), settings(B))
     assert (found.added, found.removed, found.touched) == (("b",), ("a",), ("b", "a"))
     assert found.opened == ("west",)
-    assert found.left_behind == (Durable("a", "S", "default", "nats-bridge_a", "nats-bridge nats-bridge/a:"),)
+    assert found.left_over == (Durable("a", "S", "default", "nats-bridge_a", "nats-bridge nats-bridge/a:"),)
 
 
 def test_a_new_name_is_a_new_rule() -> None:
     found = plan(settings(A), settings(A | {"name": "z"}))
     assert (found.added, found.removed) == (("z",), ("a",))
-    assert [left.name for left in found.left_behind] == ["nats-bridge_a"]
+    assert [left.name for left in found.left_over] == ["nats-bridge_a"]
 
 
 def test_another_kind_is_another_rule() -> None:
     other = {"name": "a", "kind": "mirror", "stream": "T", "mirror": {"name": "S"}}
     found = plan(settings(A, B), settings(other, B))
     assert (found.added, found.removed, found.changed, found.touched) == (("a",), ("a",), (), ("a",))
-    assert [left.name for left in found.left_behind] == ["nats-bridge_a"]
+    assert [left.name for left in found.left_over] == ["nats-bridge_a"]
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_another_kind_is_another_rule() -> None:
 )
 def test_a_position_that_nobody_uses_any_more(change: dict[str, Any], left: list[tuple[str, str]]) -> None:
     found = plan(settings(A), settings(A | change))
-    assert [(each.stream, each.connection) for each in found.left_behind] == left
-    assert plan(settings(A | change), settings(A | change)).left_behind == ()
+    assert [(each.stream, each.connection) for each in found.left_over] == left
+    assert plan(settings(A | change), settings(A | change)).left_over == ()
 
 
 @pytest.mark.parametrize(
@@ -99,9 +99,9 @@ def test_a_source_of_which_the_target_knows_nothing(change: dict[str, Any], anew
     entry = B["sources"][0] | change
     found = plan(settings(B), settings(B | {"sources": [entry]}))
     assert found.changed == ("b",)
-    assert list(found.copied_anew) == anew
+    assert list(found.copied_again) == anew
     more = plan(settings(B), settings(B | {"sources": [*B["sources"], {"name": "S2"}]}))
-    assert more.copied_anew == (("b", "S2"),)
+    assert more.copied_again == (("b", "S2"),)
 
 
 def test_rules_of_a_connection_that_leads_elsewhere_are_changed() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.kinds.republish import encoder as republish_loop
 from nats_bridge.bridge.kinds.republish.counters import RuleCounters
-from nats_bridge.bridge.kinds.republish.encoder import RepublishLoop
+from nats_bridge.bridge.kinds.republish.encoder import RepublishEncoder
 from nats_bridge.bridge.kinds.republish.retention import Retention, StreamLimits
 from nats_bridge.transforms import dialect
 from nats_bridge.transforms.republish import Republished, StoredMessage, compile_republish
@@ -79,7 +79,7 @@ def test_equals_the_pure_function(
     # A limit that is never reached takes the careful way without changing anything.
     limits = StreamLimits(max_msgs=10**9) if careful else StreamLimits()
     counters = RuleCounters()
-    loop = RepublishLoop(republish, Retention(limits), counters)
+    loop = RepublishEncoder(republish, Retention(limits), counters)
     sequence, time_ns, last = 0, 1_700_000_000_000_000_000, dict[bytes, int]()
     expected: list[bytes] = []
     arriving: list[Delivered] = []
@@ -103,7 +103,9 @@ def test_equals_the_pure_function(
 
 def test_subjects_spill_into_the_compact_map_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(republish_loop, "_HOT_SUBJECTS", 10)
-    loop = RepublishLoop(compile_republish("S", RULES[0], dialect("2.15.1")), Retention(StreamLimits()), RuleCounters())
+    loop = RepublishEncoder(
+        compile_republish("S", RULES[0], dialect("2.15.1")), Retention(StreamLimits()), RuleCounters()
+    )
     out: list[bytes] = []
     for sequence in range(1, 301):
         message = StoredMessage(b"s.%d" % (sequence % 100), b"", b"", sequence, 1_700_000_000_000_000_000)
@@ -116,7 +118,7 @@ def test_subjects_spill_into_the_compact_map_and_come_back(monkeypatch: pytest.M
 def test_what_would_be_stored_again_is_not_published() -> None:
     counters = RuleCounters()
     republish = compile_republish("S", {"src": "s.*", "dest": "s.$1"}, dialect("2.15.1"))
-    loop = RepublishLoop(republish, Retention(StreamLimits()), counters, own_subjects=(b"s.own",))
+    loop = RepublishEncoder(republish, Retention(StreamLimits()), counters, own_subjects=(b"s.own",))
     out: list[bytes] = []
     messages = [StoredMessage(subject, b"", b"", n, 10**18) for n, subject in enumerate([b"s.own", b"s.free"], 1)]
     loop.run([delivered(message, headers_only=False, prefix=b"") for message in messages], out)
@@ -128,7 +130,7 @@ def test_what_would_be_stored_again_is_not_published() -> None:
 def test_a_message_that_is_too_large_is_counted_and_still_a_predecessor(careful: bool) -> None:
     counters = RuleCounters()
     limits = StreamLimits(max_msgs=10**9) if careful else StreamLimits()
-    loop = RepublishLoop(
+    loop = RepublishEncoder(
         compile_republish("S", RULES[0], dialect("2.15.1")), Retention(limits), counters, max_payload=500
     )
     messages = [StoredMessage(b"s", b"", b"x" * size, n, 10**18) for n, size in enumerate((1, 500, 1), 1)]
@@ -141,7 +143,7 @@ def test_a_message_that_is_too_large_is_counted_and_still_a_predecessor(careful:
 def test_a_destination_that_is_no_subject_is_suppressed() -> None:
     counters = RuleCounters()
     republish = compile_republish("S", {"src": "s.*", "dest": "out.{{left(1,1)}}"}, dialect("2.15.1"))
-    loop = RepublishLoop(republish, Retention(StreamLimits()), counters)
+    loop = RepublishEncoder(republish, Retention(StreamLimits()), counters)
     out: list[bytes] = []
     loop.run([delivered(StoredMessage(b"s.*a", b"", b"", 1, 10**18), headers_only=False, prefix=b"")], out)
     assert out == []
@@ -149,7 +151,9 @@ def test_a_destination_that_is_no_subject_is_suppressed() -> None:
 
 
 def test_a_new_stream_of_the_same_name_has_no_predecessors() -> None:
-    loop = RepublishLoop(compile_republish("S", RULES[0], dialect("2.15.1")), Retention(StreamLimits()), RuleCounters())
+    loop = RepublishEncoder(
+        compile_republish("S", RULES[0], dialect("2.15.1")), Retention(StreamLimits()), RuleCounters()
+    )
     out: list[bytes] = []
     first = delivered(StoredMessage(b"s", b"", b"", 5, 10**18), headers_only=False, prefix=b"")
     loop.seed(b"t", b"4")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nats_bridge.bridge.kinds.republish.counters import RuleCounters
-from nats_bridge.bridge.kinds.republish.encoder import RepublishLoop
+from nats_bridge.bridge.kinds.republish.encoder import RepublishEncoder
 from nats_bridge.bridge.kinds.republish.retention import Purge, Retention, StreamLimits
 from nats_bridge.transforms import dialect
 from nats_bridge.transforms.republish import compile_republish
@@ -78,7 +78,7 @@ LIMITS = [
 @given(steps=STEPS)
 def test_last_sequences_are_those_of_the_whole_stream(limits: StreamLimits, steps: list[Any]) -> None:
     stream = Stream(limits)
-    loop = RepublishLoop(
+    loop = RepublishEncoder(
         compile_republish("S", {"src": ">", "dest": "out.>"}, dialect("2.15.1")), Retention(limits), RuleCounters()
     )
     for what, which, rollup in steps:
@@ -108,7 +108,7 @@ def test_last_sequences_are_those_of_the_whole_stream(limits: StreamLimits, step
                 loop.retention.answer(purge, 0, stream.sequence)
 
 
-def republished(loop: RepublishLoop, subject: bytes, sequence: int, rollup: bytes, before: Stream) -> int:
+def republished(loop: RepublishEncoder, subject: bytes, sequence: int, rollup: bytes, before: Stream) -> int:
     """What the loop writes; look-ups are answered from the stream as it was before."""
     block = b"NATS/1.0\r\nNats-Rollup: %b\r\n\r\n" % rollup if rollup else b""
     message = (subject, b"$JS.ACK.S.C.1.%d.%d.1000000000000000000.0" % (sequence, sequence), block, b"")
@@ -127,7 +127,7 @@ def republished(loop: RepublishLoop, subject: bytes, sequence: int, rollup: byte
 @pytest.mark.parametrize(("others", "expected"), [(3, 1), (4, 0)])
 def test_of_too_many_messages_the_oldest_goes(others: int, expected: int) -> None:
     limits = StreamLimits(max_msgs=4)
-    loop = RepublishLoop(
+    loop = RepublishEncoder(
         compile_republish("S", {"src": ">", "dest": "out.>"}, dialect("2.15.1")), Retention(limits), RuleCounters()
     )
     for sequence in range(1, others + 2):
@@ -170,7 +170,7 @@ def test_a_stream_that_only_grows_needs_no_model() -> None:
 
 
 def test_after_a_purge_what_was_below_is_forgotten_and_nothing_is_left_to_follow() -> None:
-    loop = RepublishLoop(
+    loop = RepublishEncoder(
         compile_republish("S", {"src": ">", "dest": "out.>"}, dialect("2.15.1")),
         Retention(StreamLimits()),
         RuleCounters(),
@@ -189,7 +189,7 @@ def test_after_a_purge_what_was_below_is_forgotten_and_nothing_is_left_to_follow
     assert at_time(loop, b"a", 7, 10**18 + 7) == 6
 
 
-def at_time(loop: RepublishLoop, subject: bytes, sequence: int, time_ns: int) -> int:
+def at_time(loop: RepublishEncoder, subject: bytes, sequence: int, time_ns: int) -> int:
     out: list[bytes] = []
     loop.run([(subject, b"$JS.ACK.S.C.1.%d.%d.%d.0" % (sequence, sequence, time_ns), b"", b"")], out)
     (sent,) = out
@@ -220,7 +220,9 @@ def test_what_never_came_may_be_a_predecessor_until_the_stream_is_known_to_hold_
 def test_a_gap_is_seen_by_whoever_looks_for_one_and_counted() -> None:
     counters = RuleCounters()
     retention = Retention(StreamLimits(max_msgs_per_subject=1), followed_from=2)
-    loop = RepublishLoop(compile_republish("S", {"src": ">", "dest": "out.>"}, dialect("2.15.1")), retention, counters)
+    loop = RepublishEncoder(
+        compile_republish("S", {"src": ">", "dest": "out.>"}, dialect("2.15.1")), retention, counters
+    )
     assert at_time(loop, b"a", 1, 1) == 0
     retention.skip(2, 2)
     # What was missing before we came is counted, and named by nobody.
@@ -234,7 +236,7 @@ def test_a_gap_is_seen_by_whoever_looks_for_one_and_counted() -> None:
 
 def test_of_a_purge_what_the_server_has_left_is_left() -> None:
     counters = RuleCounters()
-    loop = RepublishLoop(
+    loop = RepublishEncoder(
         compile_republish("S", {"src": ">", "dest": "out.>"}, dialect("2.15.1")), Retention(StreamLimits()), counters
     )
     for number, subject in enumerate((b"a.x", b"b.x", b"c"), 1):

@@ -20,12 +20,12 @@ CASES: list[dict[str, Any]] = DOCUMENT["cases"]
 
 def decided(case: dict[str, Any], version: str) -> dict[str, Any]:
     server = dialect(version)
-    origins = {origin["name"]: origin for origin in case.get("origins", ())}
+    sources = {source["name"]: source for source in case.get("origins", ())}
     previous = case.get("previous")
     try:
         if previous is not None:
-            previous = validate(previous, server, origins=origins)
-        return {"config": validate(case["config"], server, previous=previous, origins=origins)}
+            previous = validate(previous, server, sources=sources)
+        return {"config": validate(case["config"], server, previous=previous, sources=sources)}
     except StreamConfigError as error:
         return {"error": error.as_dict()}
 

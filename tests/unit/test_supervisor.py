@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from nats_bridge.bridge.errors import RuleRefusedError
-from nats_bridge.bridge.rules.supervisor import RuleSeat
+from nats_bridge.bridge.rules.supervisor import RuleSupervisor
 from nats_bridge.bridge.settings import loads
 from tests.live.until import until
 
@@ -39,7 +39,7 @@ class Leading:
     shared = True
 
     def __init__(self) -> None:
-        self.gate = Fence()
+        self.fence = Fence()
         self.lost = asyncio.Event()
         self.surplus = asyncio.Event()
         self._begun = False
@@ -90,7 +90,7 @@ class Running:
 
 
 @pytest.fixture
-async def led() -> tuple[RuleSeat, Leading, list[RuleSeat]]:
+async def led() -> tuple[RuleSupervisor, Leading, list[RuleSupervisor]]:
     """A supervisor whose rule works, its leadership, and the supervisors that have reported a failure."""
     settings = loads(
         "connections: {default: {servers: ['nats://127.0.0.1:4222']}}\n"
@@ -102,43 +102,43 @@ async def led() -> tuple[RuleSeat, Leading, list[RuleSeat]]:
     assembly = SimpleNamespace(
         settings=settings, tracing_of=lambda _: None, make_run=lambda _, context: Running(context.failed)
     )
-    leading, failed = Leading(), list[RuleSeat]()
-    seat = RuleSeat(settings.rules[0], cast(Any, assembly), cast(Any, leading), failed.append)
-    await seat.check()
-    await seat.start()
-    await until(lambda: seat.state == "ready")
-    return seat, leading, failed
+    leading, failed = Leading(), list[RuleSupervisor]()
+    supervisor = RuleSupervisor(settings.rules[0], cast(Any, assembly), cast(Any, leading), failed.append)
+    await supervisor.check()
+    await supervisor.start()
+    await until(lambda: supervisor.state == "ready")
+    return supervisor, leading, failed
 
 
-def run_of(seat: RuleSeat) -> Running:
-    return cast(Running, seat.run)
+def run_of(supervisor: RuleSupervisor) -> Running:
+    return cast(Running, supervisor.run)
 
 
 async def test_a_failure_under_an_open_fence_is_the_rules_own(led: Any) -> None:
-    seat, _, failed = led
-    run_of(seat).fail()
-    assert failed == [seat]
-    await seat.halt()
+    supervisor, _, failed = led
+    run_of(supervisor).fail()
+    assert failed == [supervisor]
+    await supervisor.halt()
 
 
 async def test_a_failure_whose_lease_turns_out_to_be_lost_ends_nothing(led: Any) -> None:
     """A process that was paused finds its consumer recreated before it finds its lease taken."""
-    seat, leading, failed = led
-    leading.gate.open.clear()
-    run = run_of(seat)
+    supervisor, leading, failed = led
+    leading.fence.open.clear()
+    run = run_of(supervisor)
     run.fail()
     leading.lost.set()
     await run.ended.wait()
-    assert (failed, seat.error) == ([], None)
-    await seat.halt()
+    assert (failed, supervisor.error) == ([], None)
+    await supervisor.halt()
 
 
 async def test_a_failure_whose_lease_is_renewed_is_reported(led: Any) -> None:
-    seat, leading, failed = led
-    leading.gate.open.clear()
-    run_of(seat).fail()
+    supervisor, leading, failed = led
+    leading.fence.open.clear()
+    run_of(supervisor).fail()
     assert not failed
-    leading.gate.open.set()
+    leading.fence.open.set()
     await until(lambda: bool(failed))
-    assert isinstance(seat.error, RuleRefusedError)
-    await seat.halt()
+    assert isinstance(supervisor.error, RuleRefusedError)
+    await supervisor.halt()

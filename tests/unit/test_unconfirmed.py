@@ -137,12 +137,12 @@ def test_after_a_refusal_each_message_is_asked_for_by_itself() -> None:
     assert numbers(unconfirmed) == [3, 4, 5]
     # While something is under way, what follows asks for itself, too.
     assert asked(unconfirmed.add(operations(6), 2.0)) == [(6, b"6")]
-    assert not unconfirmed.all_told
+    assert not unconfirmed.all_answered
     hear(unconfirmed, [duplicate(b"3", 3), refused(b"4"), duplicate(b"5", 4), *stored(b"6", 5)])
-    assert unconfirmed.all_told
+    assert unconfirmed.all_answered
     assert numbers(unconfirmed) == [4, 5, 6]
-    assert unconfirmed.verdicts[b"4"].kind == "refused"
-    unconfirmed.verdicts.pop(b"4")
+    assert unconfirmed.pub_acks[b"4"].kind == "refused"
+    unconfirmed.pub_acks.pop(b"4")
     unconfirmed.skip()
     unconfirmed.take_off(2.0)
     assert numbers(unconfirmed) == []
@@ -237,7 +237,7 @@ def test_nobody_there_and_somebody_else() -> None:
 def test_a_kept_sequence_that_is_another_one_ends_the_rule() -> None:
     unconfirmed = under_way(keeps_sequence=True)
     unconfirmed.add(operations(1, 2), 1.0)
-    with pytest.raises(RuleRefusedError, match="has message 2 of the origin as 3"):
+    with pytest.raises(RuleRefusedError, match="has message 2 of the source as 3"):
         hear(unconfirmed, [*stored(b"1", 1), *stored(b"2", 3)])
 
 

@@ -94,7 +94,7 @@ def test_after_a_refusal_each_message_of_a_bundle_is_asked_for_by_itself() -> No
     assert asked(unconfirmed.add(bundle(4, 5), 2.0)) == [(4, b"4"), (5, b"5")]
     hear(unconfirmed, [duplicate(b"1", 1), refused(b"2"), duplicate(b"3", 2), *stored(b"4", 3), *stored(b"5", 4)])
     assert unconfirmed.first == operations(2)[0]
-    unconfirmed.verdicts.pop(b"2")
+    unconfirmed.pub_acks.pop(b"2")
     unconfirmed.skip()
     unconfirmed.take_off(2.0)
     assert (unconfirmed.count, unconfirmed.size, unconfirmed.last_confirmed) == (0, 0, 5)

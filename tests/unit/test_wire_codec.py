@@ -187,9 +187,9 @@ def _delivery(sid: bytes, number: int, payload: bytes = b"plain") -> bytes:
 
 @pytest.mark.parametrize("payload", [b"plain", b"two\r\nlines"])
 async def test_a_read_is_one_batch_for_each_subscription_whatever_their_order(payload: bytes) -> None:
-    told = Turns()
-    await told.parser(b"1", b"2").parse(b"".join(_delivery(b"12"[n % 2 :][:1], n, payload) for n in range(10)))
-    assert told.turns == [(b"1", 5), (b"2", 5)]
+    reported = Turns()
+    await reported.parser(b"1", b"2").parse(b"".join(_delivery(b"12"[n % 2 :][:1], n, payload) for n in range(10)))
+    assert reported.turns == [(b"1", 5), (b"2", 5)]
 
 
 @pytest.mark.parametrize("payload", [b"two\r\nlines", b"a\r\nb\r\nc", b"\r\n"])
@@ -198,12 +198,12 @@ async def test_no_subscription_is_handed_nothing_wherever_a_read_ends(payload: b
     answer = b"MSG inbox.g7 1 %d\r\n%b\r\n" % (len(payload), payload)
     whole = _delivery(b"1", 1, payload) if asks else answer
     for end in range(len(whole)):
-        told = Turns()
-        parser = told.parser(b"1")
+        reported = Turns()
+        parser = reported.parser(b"1")
         await parser.parse(whole[:end])
-        assert told.turns == []
+        assert reported.turns == []
         await parser.parse(whole[end:])
-        assert told.turns == [(b"1", 1)]
+        assert reported.turns == [(b"1", 1)]
 
 
 async def test_answers_with_one_reply_subject_are_told_apart_by_what_they_say() -> None:
@@ -215,10 +215,10 @@ async def test_answers_with_one_reply_subject_are_told_apart_by_what_they_say() 
 
 
 async def test_what_the_server_says_of_one_subscription_comes_behind_its_messages_and_waits_for_no_other() -> None:
-    told = Turns()
+    reported = Turns()
     heartbeat = _operation((b"beat", b"", b"NATS/1.0 100 Idle Heartbeat\r\n\r\n", b"", b"1"))
-    await told.parser(b"1", b"2").parse(_delivery(b"2", 1) + _delivery(b"1", 1) + heartbeat + _delivery(b"1", 2))
-    assert told.turns == [(b"1", 1), (b"1", 0), (b"2", 1), (b"1", 1)]
+    await reported.parser(b"1", b"2").parse(_delivery(b"2", 1) + _delivery(b"1", 1) + heartbeat + _delivery(b"1", 2))
+    assert reported.turns == [(b"1", 1), (b"1", 0), (b"2", 1), (b"1", 1)]
 
 
 @pytest.mark.parametrize("size", [0, 1, 5, 128, 2_000, 5_000])

@@ -42,7 +42,7 @@ def warnings_about(
         *_ignored_members(ignored),
         *_republish(config, dialect, emptied=emptied),
         *_ingress(config, dialect),
-        *_origins(config, dialect),
+        *_sources(config, dialect),
     ]
     return tuple(found)
 
@@ -134,7 +134,7 @@ def _ingress(config: Mapping[str, Any], dialect: Dialect) -> Iterator[ConfigWarn
         )
 
 
-def _origins(config: Mapping[str, Any], dialect: Dialect) -> Iterator[ConfigWarning]:
+def _sources(config: Mapping[str, Any], dialect: Dialect) -> Iterator[ConfigWarning]:
     mirror = config["mirror"]
     if mirror is not None:
         yield from _crashes_of(mirror, "mirror", dialect)
@@ -151,19 +151,19 @@ def _origins(config: Mapping[str, Any], dialect: Dialect) -> Iterator[ConfigWarn
                 "overlapping-filters-never-source",
                 f"{where}.subject_transforms",
                 "filters of this source overlap in part: the server accepts that, but never gets a message from"
-                " the origin",
+                " the source",
             )
     yield from _shared_positions(config["sources"], dialect)
 
 
-def _empty_filters(origin: Mapping[str, Any], where: str) -> Iterator[ConfigWarning]:
+def _empty_filters(source: Mapping[str, Any], where: str) -> Iterator[ConfigWarning]:
     """Transforms without a source, which servers take from 2.11 on (seen on 2.11.17 to 2.15.1)."""
-    for position, transform in enumerate(origin.get("subject_transforms", ())):
+    for position, transform in enumerate(source.get("subject_transforms", ())):
         if not transform["src"]:
             yield ConfigWarning(
                 "empty-filter-never-copies",
                 f"{where}.subject_transforms[{position}].src",
-                "the server accepts an empty source here, but never gets a message from the origin; write '>'",
+                "the server accepts an empty source here, but never gets a message from the source; write '>'",
             )
 
 
@@ -176,7 +176,7 @@ def _shared_positions(sources: Sequence[Mapping[str, Any]], dialect: Dialect) ->
             yield ConfigWarning(
                 "same-origin-shares-position",
                 f"sources[{position}]",
-                f"the server keeps one position for all entries of origin {source['name']}: only one of them is active",
+                f"the server keeps one position for all entries of source {source['name']}: only one of them is active",
             )
         seen.add(source["name"])
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from nats_bridge.transforms.dialect import Dialect
-from nats_bridge.transforms.stream_config.origins import mapping_error, transform_error
 from nats_bridge.transforms.stream_config.refusals import invalid, pedantic, refusal
+from nats_bridge.transforms.stream_config.sources import mapping_error, transform_error
 from nats_bridge.transforms.stream_config.texts import collide, is_valid_subject
 
 __all__ = ["check_ingress", "check_republish"]

@@ -12,7 +12,7 @@ __all__ = ["check_subjects"]
 
 
 def check_subjects(config: dict[str, Any], dialect: Dialect) -> None:
-    """Fill in the stream's name where there is neither subject nor origin, and check each subject."""
+    """Fill in the stream's name where there is neither subject nor source, and check each subject."""
     subjects: list[str] = config["subjects"]
     if not subjects:
         if config["mirror"] is None and not config["sources"]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from nats_bridge.transforms.dialect import Dialect
-from nats_bridge.transforms.stream_config.origins import identity, transform_error
 from nats_bridge.transforms.stream_config.refusals import invalid, not_updated, refusal
+from nats_bridge.transforms.stream_config.sources import identity, transform_error
 
 __all__ = ["carry_out", "check_changes", "seal"]
 

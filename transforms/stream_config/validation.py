@@ -24,27 +24,27 @@ from nats_bridge.transforms.stream_config.message_features import (
     check_persistence,
     check_schedules,
 )
-from nats_bridge.transforms.stream_config.origins import (
+from nats_bridge.transforms.stream_config.own_transforms import check_ingress, check_republish
+from nats_bridge.transforms.stream_config.reading import Request, read_request
+from nats_bridge.transforms.stream_config.refusals import invalid, not_created, refusal
+from nats_bridge.transforms.stream_config.sources import (
     Prefixes,
     Streams,
     check_cycles,
-    check_filters_of_origins,
+    check_filters_of_sources,
     check_mirror,
     check_prefixes,
     check_sources,
     transform_error,
 )
-from nats_bridge.transforms.stream_config.own_transforms import check_ingress, check_republish
-from nats_bridge.transforms.stream_config.reading import Request, read_request
-from nats_bridge.transforms.stream_config.refusals import invalid, not_created, refusal
 from nats_bridge.transforms.stream_config.subjects import check_subjects
 from nats_bridge.transforms.stream_config.texts import collide
 from nats_bridge.transforms.stream_config.updates import carry_out, check_changes, seal
 from nats_bridge.transforms.stream_config.writing import write_config
 
-__all__ = ["Accepted", "Origins", "examine", "validate", "validate_republish"]
+__all__ = ["Accepted", "Sources", "examine", "validate", "validate_republish"]
 
-Origins = Mapping[str, Sequence[str] | Mapping[str, object]]
+Sources = Mapping[str, Sequence[str] | Mapping[str, object]]
 """Other streams of the account by name: their subjects, or their whole configuration (which cycles need)."""
 
 
@@ -61,11 +61,11 @@ def validate(
     dialect: Dialect = NEWEST,
     *,
     previous: Mapping[str, object] | None = None,
-    origins: Origins | None = None,
+    sources: Sources | None = None,
     strict: bool | None = None,
 ) -> dict[str, Any]:
     """The normalised configuration, as ``examine`` has it; the same arguments and the same error."""
-    return examine(config, dialect, previous=previous, origins=origins, strict=strict).config
+    return examine(config, dialect, previous=previous, sources=sources, strict=strict).config
 
 
 def examine(
@@ -73,14 +73,14 @@ def examine(
     dialect: Dialect = NEWEST,
     *,
     previous: Mapping[str, object] | None = None,
-    origins: Origins | None = None,
+    sources: Sources | None = None,
     strict: bool | None = None,
 ) -> Accepted:
     """Decide a native stream configuration as a server of the dialect does at create, or at update.
 
     ``config`` is the JSON object of the request (values as ``json.loads`` gives them; anything else than an
     object is refused as the server would). ``previous`` makes it an update of the stream that has this
-    configuration. ``origins`` are the other streams that the server sees in the account; a name that is not
+    configuration. ``sources`` are the other streams that the server sees in the account; a name that is not
     there counts as a stream that does not exist. ``strict`` overrides whether unknown members are refused.
 
     What only a running server knows is not decided: limits of the account and the server, whether there are
@@ -91,7 +91,7 @@ def examine(
         StreamConfigError: the server's refusal, with its HTTP code, error code and description.
     """
     request, ignored = read_request(config, dialect, strict=strict)
-    streams = {name: _stream(name, origin, dialect) for name, origin in (origins or {}).items()}
+    streams = {name: _stream(name, source, dialect) for name, source in (sources or {}).items()}
     if previous is None:
         streams.pop(request["name"], None)
         _check_create_request(request)
@@ -133,10 +133,10 @@ def validate_republish(
     )
 
 
-def _stream(name: str, origin: Sequence[str] | Mapping[str, object], dialect: Dialect) -> Request:
-    given = dict(origin) if isinstance(origin, Mapping) else {"subjects": list(origin)}
+def _stream(name: str, source: Sequence[str] | Mapping[str, object], dialect: Dialect) -> Request:
+    given = dict(source) if isinstance(source, Mapping) else {"subjects": list(source)}
     stream, _ = read_request({**given, "name": name}, dialect, strict=False)
-    if isinstance(origin, Mapping) and not stream["subjects"] and not stream["sources"] and not stream["mirror"]:
+    if isinstance(source, Mapping) and not stream["subjects"] and not stream["sources"] and not stream["mirror"]:
         stream["subjects"] = [name]
     return stream
 
@@ -186,7 +186,7 @@ def _check(request: Request, dialect: Dialect, streams: Streams) -> None:
 def _build(request: Request, dialect: Dialect, streams: Streams) -> None:
     if request.get("template_owner"):
         raise not_created("stream not owned by template")
-    check_filters_of_origins(request, dialect)
+    check_filters_of_sources(request, dialect)
     _check_other_streams(request, streams)
     ingress = request.get("subject_transform")
     reason = "" if ingress is None else transform_error(ingress, dialect)

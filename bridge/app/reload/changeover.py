@@ -14,12 +14,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from nats_bridge.bridge.app.reload.plan import ReloadPlan
-from nats_bridge.bridge.client.connection import Link
-from nats_bridge.bridge.client.connection_pool import close_links, connections_of, open_links
+from nats_bridge.bridge.client.connection import Connection
+from nats_bridge.bridge.client.connection_pool import close_connections, connections_of, open_connections
 from nats_bridge.bridge.errors import EXIT_USAGE, BridgeError, ConnectionLostError, RuleRefusedError, StreamMissingError
 from nats_bridge.bridge.rules.context import RuleContext
 from nats_bridge.bridge.rules.runtime_config import Assembly
-from nats_bridge.bridge.rules.supervisor import RuleSeat
+from nats_bridge.bridge.rules.supervisor import RuleSupervisor
 from nats_bridge.bridge.settings import Rule, Settings
 
 __all__ = ["Changeover", "RolledBackError"]
@@ -39,12 +39,12 @@ class Changeover:
         old: what the rules run on.
         settings: the new configuration.
         plan: the difference.
-        seats: the seats in the order of the old rules.
-        make_seat: makes a seat for a rule that is new.
+        supervisors: the supervisors in the order of the old rules.
+        make_seat: makes a supervisor for a rule that is new.
         opened: called with every connection as soon as it is open.
 
     Attributes:
-        seats: all seats whose rule is running, at every moment.
+        supervisors: all supervisors whose rule is running, at every moment.
         assembly: what the rules run on; the new one when all is done.
     """
 
@@ -53,19 +53,19 @@ class Changeover:
         old: Assembly,
         settings: Settings,
         plan: ReloadPlan,
-        seats: list[RuleSeat],
-        make_seat: Callable[[Rule, Assembly], RuleSeat],
-        opened: Callable[[Link], None],
+        supervisors: list[RuleSupervisor],
+        make_supervisor: Callable[[Rule, Assembly], RuleSupervisor],
+        opened: Callable[[Connection], None],
     ) -> None:
-        self.seats = seats
+        self.supervisors = supervisors
         self.assembly = old
         self._old = old
-        self._old_seats = seats
+        self._old_supervisors = supervisors
         self._settings = settings
         self._plan = plan
-        self._make_seat = make_seat
+        self._make_supervisor = make_supervisor
         self._opened = opened
-        self._new_links: dict[str, Link] = {}
+        self._new_connections: dict[str, Connection] = {}
 
     async def prepare(self) -> None:
         """Check whether the new configuration can run; change nothing yet.
@@ -74,14 +74,14 @@ class Changeover:
             BridgeError: it cannot run.
         """
         plan, settings = self._plan, self._settings
-        self._new_links = await open_links(settings, plan.opened)
-        for link in self._new_links.values():
-            self._opened(link)
+        self._new_connections = await open_connections(settings, plan.opened)
+        for connection in self._new_connections.values():
+            self._opened(connection)
         try:
-            kept = {name: self._old.links[name] for name in self._needed() if name not in self._new_links}
-            links = kept | self._new_links
-            loops = self._old.loops.following(settings, links)
-            self._new = replace(self._old, settings=settings, links=links, loops=loops)
+            kept = {name: self._old.connections[name] for name in self._needed() if name not in self._new_connections}
+            connections = kept | self._new_connections
+            loops = self._old.loops.following(settings, connections)
+            self._new = replace(self._old, settings=settings, connections=connections, loops=loops)
             for rule in settings.rules:
                 if rule.name in self.concerned:
                     self._refuse_broken(rule)
@@ -89,7 +89,7 @@ class Changeover:
             if plan.touched:
                 await loops.refuse(self.concerned)
         except BaseException:
-            await close_links(self._new_links.values())
+            await close_connections(self._new_connections.values())
             raise
 
     @property
@@ -119,16 +119,17 @@ class Changeover:
     async def _halt(self) -> None:
         """Stop rules that are removed or changed."""
         plan = self._plan
-        before = {seat.rule.name: seat for seat in self._old_seats}
+        before = {supervisor.rule.name: supervisor for supervisor in self._old_supervisors}
         await asyncio.gather(
             *(before[name].halt() for name in plan.changed), *(before[name].stop() for name in plan.removed)
         )
-        kept = {name: seat for name, seat in before.items() if name not in plan.removed}
-        self.seats = [
-            kept[rule.name] if rule.name in kept else self._make_seat(rule, self._new) for rule in self._settings.rules
+        kept = {name: supervisor for name, supervisor in before.items() if name not in plan.removed}
+        self.supervisors = [
+            kept[rule.name] if rule.name in kept else self._make_supervisor(rule, self._new)
+            for rule in self._settings.rules
         ]
-        for seat, rule in zip(self.seats, self._settings.rules, strict=True):
-            seat.take(rule, self._new)
+        for supervisor, rule in zip(self.supervisors, self._settings.rules, strict=True):
+            supervisor.take(rule, self._new)
 
     async def _begin(self) -> None:
         """Start what is new.
@@ -136,34 +137,38 @@ class Changeover:
         Raises:
             BridgeError: a start failed.
         """
-        for seat in self.seats:
-            if seat.rule.name in self.concerned:
-                await seat.check()
-                await seat.start()
+        for supervisor in self.supervisors:
+            if supervisor.rule.name in self.concerned:
+                await supervisor.check()
+                await supervisor.start()
 
     async def _finish(self) -> None:
         """Commit the new configuration: close what no rule needs any more."""
         self.assembly = self._new
-        await close_links(link for name, link in self._old.links.items() if self._new.links.get(name) is not link)
+        await close_connections(
+            connection
+            for name, connection in self._old.connections.items()
+            if self._new.connections.get(name) is not connection
+        )
 
     async def _undo(self) -> None:
         """Roll back: stop new rules that were started, and restart the old ones; a rule that does not start fails."""
         plan = self._plan
         await asyncio.gather(
             *(
-                seat.halt() if seat.rule.name in plan.changed else seat.stop()
-                for seat in self.seats
-                if seat.rule.name in self.concerned
+                supervisor.halt() if supervisor.rule.name in plan.changed else supervisor.stop()
+                for supervisor in self.supervisors
+                if supervisor.rule.name in self.concerned
             )
         )
-        self.seats = self._old_seats
+        self.supervisors = self._old_supervisors
         rules = {rule.name: rule for rule in self._old.settings.rules}
-        for seat in self.seats:
-            seat.take(rules[seat.rule.name], self._old)
-        for seat in self.seats:
-            if seat.rule.name in (*plan.changed, *plan.removed):
-                seat.resume()
-        await close_links(self._new_links.values())
+        for supervisor in self.supervisors:
+            supervisor.take(rules[supervisor.rule.name], self._old)
+        for supervisor in self.supervisors:
+            if supervisor.rule.name in (*plan.changed, *plan.removed):
+                supervisor.resume()
+        await close_connections(self._new_connections.values())
 
     async def _check(self, rule: Rule) -> None:
         """What a start would refuse; a changed rule must not lose its stream either, a new one may wait for it.
@@ -176,8 +181,10 @@ class Changeover:
         try:
             await run.check()
         except StreamMissingError as error:
-            seat = next((seat for seat in self._old_seats if seat.rule.name == rule.name), None)
-            if rule.name in self._plan.changed and seat is not None and seat.state != "waiting":
+            supervisor = next(
+                (supervisor for supervisor in self._old_supervisors if supervisor.rule.name == rule.name), None
+            )
+            if rule.name in self._plan.changed and supervisor is not None and supervisor.state != "waiting":
                 raise RuleRefusedError(f"{error}; the rule is running, so this is treated as a mistake") from None
 
     def _refuse_broken(self, rule: Rule) -> None:
@@ -187,7 +194,7 @@ class Changeover:
             ConnectionLostError: a connection of the rule is down.
         """
         for name in rule.connections:
-            if not self._new.links[name].client.is_connected:
+            if not self._new.connections[name].client.is_connected:
                 raise ConnectionLostError(
                     f"rule '{rule.name}': connection '{name}' has no server at the moment, so it cannot be checked"
                 )

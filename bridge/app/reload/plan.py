@@ -38,8 +38,8 @@ class ReloadPlan:
     added: tuple[str, ...]
     removed: tuple[str, ...]
     opened: tuple[str, ...]
-    left_behind: tuple[Durable, ...]
-    copied_anew: tuple[tuple[str, str], ...]
+    left_over: tuple[Durable, ...]
+    copied_again: tuple[tuple[str, str], ...]
     restart: tuple[str, ...]
     logging: bool
 
@@ -80,12 +80,12 @@ def plan_reload(old: Settings, new: Settings) -> ReloadPlan:
         added=tuple(name for name in after if name not in same_kind),
         removed=tuple(name for name in before if name not in same_kind),
         opened=tuple(sorted(opened)),
-        left_behind=_left_behind(old, new),
-        copied_anew=tuple(
+        left_over=_left_over(old, new),
+        copied_again=tuple(
             (name, source)
             for name in after
             if name in same_kind - unchanged
-            for source in _copied_anew(before[name], after[name])
+            for source in _copied_again(before[name], after[name])
         ),
         restart=_restart(old, new),
         logging=old.log != new.log,
@@ -123,7 +123,7 @@ def _restart(old: Settings, new: Settings) -> tuple[str, ...]:
     return tuple(differing)
 
 
-def _copied_anew(old: Rule, new: Rule) -> list[str]:
+def _copied_again(old: Rule, new: Rule) -> list[str]:
     """Return the sources that the records in the target do not cover; kept sequences need no records."""
     if not isinstance(old, CopyingRule) or not isinstance(new, CopyingRule):
         return []
@@ -138,7 +138,7 @@ def _identity(entry: Source) -> tuple[object, ...]:
     return entry.name, entry.filter_subject, entry.subject_transforms, entry.external
 
 
-def _left_behind(old: Settings, new: Settings) -> tuple[Durable, ...]:
+def _left_over(old: Settings, new: Settings) -> tuple[Durable, ...]:
     kept = {_found_by(durable, new) for durable in _durables(new)}
     return tuple(durable for durable in _durables(old) if _found_by(durable, old) not in kept)
 

@@ -122,7 +122,7 @@ def _natively(seen: Landscape, stream: str, members: Json) -> list[str]:
         return []
     try:
         accepted = examine(
-            {**body_of(config), **members}, seen.server, previous=config, origins=seen.others(stream), strict=False
+            {**body_of(config), **members}, seen.server, previous=config, sources=seen.others(stream), strict=False
         )
     except StreamConfigError:
         return []
@@ -137,12 +137,12 @@ def copying(seen: Landscape, target: str, entries: Sequence[tuple[str, str, str]
     Args:
         seen: the cluster.
         target: the stream that receives.
-        entries: origin, pattern and destination of each transform; those of one origin become one entry.
+        entries: source, pattern and destination of each transform; those of one source become one entry.
     """
     transforms: dict[str, list[dict[str, str]]] = {}
-    for origin, src, dest in entries:
-        transforms.setdefault(origin, []).append({"src": src, "dest": dest})
-    sources = [{"name": origin, "subject_transforms": each} for origin, each in transforms.items()]
+    for source, src, dest in entries:
+        transforms.setdefault(source, []).append({"src": src, "dest": dest})
+    sources = [{"name": source, "subject_transforms": each} for source, each in transforms.items()]
     data = {"name": f"{target}-sources", "kind": "sources", "stream": target, "sources": sources}
     why = [f"Stream {target} gets copies from {' and '.join(transforms)}, each message once."]
     there = list((seen.config(target) or {}).get("sources") or ())

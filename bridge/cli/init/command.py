@@ -19,7 +19,7 @@ from nats_bridge.bridge.cli.init.native_wish import Comparison, compare
 from nats_bridge.bridge.cli.init.overview import overview, verdict_lines
 from nats_bridge.bridge.cli.init.proposed_rule import ProposedRule
 from nats_bridge.bridge.cli.stream_config_file import read_stream_config
-from nats_bridge.bridge.client.connection_pool import close_links, open_links
+from nats_bridge.bridge.client.connection_pool import close_connections, open_connections
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, EXIT_USAGE, ConfigError
 from nats_bridge.bridge.observability.printable import printable
 from nats_bridge.bridge.settings import Settings
@@ -46,7 +46,7 @@ _DEFAULT_SERVER = "nats://127.0.0.1:4222"
 @click.option(
     "--sources",
     nargs=4,
-    metavar="TARGET ORIGIN SRC DEST",
+    metavar="TARGET SOURCE SRC DEST",
     multiple=True,
     help="A sources rule, one per TARGET. Repeatable.",
 )
@@ -178,11 +178,11 @@ def _connection(server: str | None, context: str | None, creds: Path | None) -> 
 def _look(connection: dict[str, Any]) -> Landscape:
     async def seen() -> Landscape:
         settings = Settings.model_validate({"connections": {"default": connection}})
-        links = await open_links(settings, {"default"})
+        connections = await open_connections(settings, {"default"})
         try:
-            return await look(links["default"])
+            return await look(connections["default"])
         finally:
-            await close_links(links.values())
+            await close_connections(connections.values())
 
     return ask(seen())
 
@@ -219,10 +219,10 @@ def _asked_for(
         asked_for.known_stream(seen, stream)
         rules.append(asked_for.republishing(seen, stream, src, dest, how))
     targets: dict[str, list[tuple[str, str, str]]] = {}
-    for target, origin, src, dest in sources:
+    for target, source, src, dest in sources:
         asked_for.known_stream(seen, target)
-        asked_for.known_stream(seen, origin)
-        targets.setdefault(target, []).append((origin, src, dest))
+        asked_for.known_stream(seen, source)
+        targets.setdefault(target, []).append((source, src, dest))
     rules += [asked_for.copying(seen, target, entries) for target, entries in targets.items()]
     for stream, src, dest in transforms:
         rules.append(asked_for.ingress(seen, asked_for.known_stream(seen, stream), src, dest))

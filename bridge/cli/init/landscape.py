@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.errors import ApiError
 from nats_bridge.bridge.handoff.stream_body import server_dialect
@@ -61,24 +61,26 @@ class Landscape:
         return replace(self, streams={**self.streams, name: {**known, "config": dict(config)}})
 
 
-async def look(link: Link) -> Landscape:
+async def look(connection: Connection) -> Landscape:
     """Read the account of a connection.
 
     Raises:
         ApiError: the server does not list its streams.
     """
-    listed, silent = await link.api.streams()
+    listed, silent = await connection.api.streams()
     unseen = [f"stream '{name}' does not answer" for name in silent]
     consumers: dict[str, Sequence[Json]] = {}
     for info in listed:
         name = str(info["config"]["name"])
         if int(info["state"].get("consumer_count", 0)):
             try:
-                consumers[name] = await link.api.consumers(name)
+                consumers[name] = await connection.api.consumers(name)
             except ApiError as error:
                 unseen.append(str(error))
     streams = {str(info["config"]["name"]): info for info in listed}
-    return Landscape(link.server_version, server_dialect(link), dict(sorted(streams.items())), consumers, tuple(unseen))
+    return Landscape(
+        connection.server_version, server_dialect(connection), dict(sorted(streams.items())), consumers, tuple(unseen)
+    )
 
 
 def bucket_of(stream: str) -> tuple[str, str]:

@@ -44,9 +44,9 @@ def shortfall(
     """
     name, place = str(wanted["name"]), f"server {seen.server_version}"
     others = seen.others(name)
-    origins = others if member in ("sources", "mirror") else None
+    sources = others if member in ("sources", "mirror") else None
     try:
-        accepted = examine(_alone(wanted, member, value), seen.server, strict=False, origins=origins)
+        accepted = examine(_alone(wanted, member, value), seen.server, strict=False, sources=sources)
     except StreamConfigError as error:
         return Shortfall(f"{place} refuses it: {error.description} ({error.err_code})")
     for warning in accepted.warnings:
@@ -63,7 +63,7 @@ def shortfall(
     if member == "sources":
         changed[member] = [*(present.get("sources") or ()), *value]
     try:
-        examine(changed, seen.server, previous=present, origins=others, strict=False)
+        examine(changed, seen.server, previous=present, sources=others, strict=False)
     except StreamConfigError as error:
         return Shortfall(f"{place} refuses it for a stream that is there: {error.description} ({error.err_code})")
     return Shortfall(f"{place} can do it: give the stream this configuration", can=True)

@@ -122,7 +122,7 @@ class _Comparing:
         # What the stream has to become, as far as rules need it.
         self._body: Json = body_of(self._present) if self._present is not None else self._to_create()
         self._notes: list[str] = []
-        self._anew = False  # the stream has to be recreated
+        self._again = False  # the stream has to be recreated
         self._holds_wrong = False  # the server has copied into it what it should not
 
     def compared(self) -> Comparison:
@@ -266,7 +266,7 @@ class _Comparing:
         if there:
             self._body.pop("mirror")
             self._body.pop("mirror_direct", None)
-        self._anew = bool(there)
+        self._again = bool(there)
         self._receive([wanted])
 
     def _others(self) -> None:
@@ -320,8 +320,8 @@ class _Comparing:
             return f"a rule copies only into streams with limits retention, and this is {config['retention']}"
         if config.get("sealed") or config.get("no_ack"):
             return "a rule cannot copy into a stream that is sealed or has no_ack"
-        if (origin := self._seen.config(str(entry["name"]))) is not None and origin.get("retention") != "limits":
-            return f"its origin is a {origin['retention']} stream, from which copying would take messages"
+        if (source := self._seen.config(str(entry["name"]))) is not None and source.get("retention") != "limits":
+            return f"its source is a {source['retention']} stream, from which copying would take messages"
         kept = [pattern for pattern in _stored(entry) if self._seen.takers(pattern, but=self._name)]
         if kept:
             taker = self._seen.takers(kept[0], but=self._name)[0]
@@ -380,9 +380,9 @@ class _Comparing:
             return None
         state = (self._seen.streams.get(self._name) or {}).get("state") or {}
         messages = int(state.get("messages", 0))
-        wrong = messages if self._anew or self._holds_wrong else 0
+        wrong = messages if self._again or self._holds_wrong else 0
         how: Literal["create", "update", "recreate"] = (
-            "create" if before is None else "recreate" if self._anew else "update"
+            "create" if before is None else "recreate" if self._again else "update"
         )
         return StreamChange(self._name, how, self._body, tuple(self._notes), wrong)
 
@@ -391,7 +391,7 @@ class _Comparing:
         others = self._seen.others(self._name)
         previous = self._present if change.how == "update" else None
         try:
-            examine(change.body, self._seen.server, previous=previous, origins=others, strict=False)
+            examine(change.body, self._seen.server, previous=previous, sources=others, strict=False)
         except StreamConfigError as error:
             subjects = ", ".join(change.body.get("subjects") or ())
             words = f"{error.description} ({error.err_code})"

@@ -43,9 +43,9 @@ def overview(seen: Landscape, where: str) -> list[str]:
             extra.append(f"republishes to {config['republish']['dest']}")
         if (config.get("subject_transform") or {}).get("dest"):
             extra.append(f"transforms to {config['subject_transform']['dest']}")
-        told = [printable(each) for each in (", ".join(config.get("subjects") or ()), *extra)]
+        reported = [printable(each) for each in (", ".join(config.get("subjects") or ()), *extra)]
         lines.append(
-            f"  {name:{width}}  {info['state']['messages']:>9} messages  {'; '.join(filter(None, told))}".rstrip()
+            f"  {name:{width}}  {info['state']['messages']:>9} messages  {'; '.join(filter(None, reported))}".rstrip()
         )
     if len(seen.streams) > _MOST_SHOWN:
         lines.append(f"  … and {len(seen.streams) - _MOST_SHOWN} more")

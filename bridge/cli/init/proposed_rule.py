@@ -91,7 +91,7 @@ _ELSE: Final[Mapping[str, tuple[str, ...]]] = {
         'on_rejected: {skip: "rejected.copies"} # what the stream rejects permanently; the default stop waits for you',
     ),
     "mirror": (
-        "keep_sequence: true # the origin's sequence numbers; then nobody else may publish into the stream",
+        "keep_sequence: true # the source's sequence numbers; then nobody else may publish into the stream",
         'on_rejected: {skip: "rejected.copies"} # what the stream rejects permanently; the default stop waits for you',
     ),
     "subject_transform": (),

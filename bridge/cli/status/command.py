@@ -69,8 +69,8 @@ def status_command(
         raise click.UsageError("--live goes with neither --watch nor --json: it is one look at /livez")
     address = _address(url, config)
     if live:
-        lives, told = ask_whether_alive(address)
-        click.echo(told.rstrip())
+        lives, reported = ask_whether_alive(address)
+        click.echo(reported.rstrip())
         return EXIT_GOOD if lives else EXIT_NO
     if watch:
         _watch(address, interval, as_json)

@@ -64,8 +64,8 @@ def _behind(rule: Mapping[str, Any]) -> str:
     if messages is None and not has_lag:
         return "-"
     least = (messages or 0) + held
-    told = count(least) if messages is not None else f">={count(least)}" if least else "?"
-    return f"{told} ({duration(seconds)})" if least and seconds else told
+    reported = count(least) if messages is not None else f">={count(least)}" if least else "?"
+    return f"{reported} ({duration(seconds)})" if least and seconds else reported
 
 
 def _latency(rule: Mapping[str, Any]) -> str:

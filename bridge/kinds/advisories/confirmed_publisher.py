@@ -15,13 +15,13 @@ from typing import Literal, Protocol, TypeAlias
 
 import structlog
 
-from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.raw_requests import RawRequests, publication
 from nats_bridge.bridge.client.wire import Delivered
-from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, Gate
+from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.bridge.kinds.advisories.target_streams import TargetStreams
 from nats_bridge.bridge.observability.log_throttle import Pace
-from nats_bridge.bridge.observability.rule_metrics import Measures
+from nats_bridge.bridge.observability.rule_metrics import RuleMetrics
 
 __all__ = ["ConfirmedPublisher", "Outgoing", "PublisherCounters"]
 
@@ -70,24 +70,24 @@ class ConfirmedPublisher:
         target: the connection that is published to.
         streams: the streams that store its messages.
         counters: the rule's counters.
-        measures: the rule's metrics.
-        gate: checked before a window is written.
+        metrics: the rule's metrics.
+        fence: checked before a window is written.
     """
 
     def __init__(
         self,
         rule: str,
-        target: Link,
+        target: Connection,
         streams: TargetStreams,
         counters: PublisherCounters,
-        measures: Measures,
-        gate: Gate = ALWAYS_OPEN,
+        metrics: RuleMetrics,
+        fence: WriteFence = ALWAYS_OPEN,
     ) -> None:
-        self._gate = gate
+        self._fence = fence
         self._target = target
         self._streams = streams
         self._counters = counters
-        self._measures = measures
+        self._metrics = metrics
         self._requests = RawRequests(target)
         self._log = _log.bind(rule=rule)
         self._pace = Pace()
@@ -124,8 +124,8 @@ class ConfirmedPublisher:
     async def _attempt(self, messages: list[Outgoing]) -> list[Outgoing]:
         """Write all; what is to be written again."""
         await self._target.connected()
-        while not self._gate.is_open:
-            await self._gate.opened()
+        while not self._fence.is_open:
+            await self._fence.opened()
             await self._target.connected()
         messages = [self._fitting(message) for message in messages]
         began = asyncio.get_running_loop().time()
@@ -135,7 +135,7 @@ class ConfirmedPublisher:
         if waiting:
             await asyncio.wait(waiting, timeout=_ANSWER)
         if flushed and all(answer.done() for answer in waiting):
-            self._measures.publish.record(asyncio.get_running_loop().time() - began)
+            self._metrics.publish.record(asyncio.get_running_loop().time() - began)
         left: list[Outgoing] = []
         for message, answer in zip(messages, answers, strict=True):
             if answer is None:
@@ -167,8 +167,8 @@ class ConfirmedPublisher:
     def _write(self, message: Outgoing) -> asyncio.Future[Delivered | None] | None:
         self._counters.bytes_out += len(message.block) + len(message.payload)
         if self._streams.taker(message.subject) is not None:
-            return self._requests.send(message.subject, message.block, message.payload, self._gate)
-        self._target.client.write_raw(publication(message.subject, b"", message.block, message.payload), self._gate)
+            return self._requests.send(message.subject, message.block, message.payload, self._fence)
+        self._target.client.write_raw(publication(message.subject, b"", message.block, message.payload), self._fence)
         return None
 
     def _judge(self, answer: Delivered | None) -> _Verdict:

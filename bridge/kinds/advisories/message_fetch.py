@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import structlog
 
-from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.raw_requests import RawRequests
 from nats_bridge.bridge.errors import ApiError, NotPermittedError, RuleRefusedError
 from nats_bridge.bridge.observability.log_throttle import Pace
@@ -32,13 +32,13 @@ class MessageFetch:
 
     Args:
         rule: the rule's name, for messages.
-        link: the connection that holds the streams.
+        connection: the connection that holds the streams.
     """
 
-    def __init__(self, rule: str, link: Link) -> None:
+    def __init__(self, rule: str, connection: Connection) -> None:
         self._rule = rule
-        self._link = link
-        self._raw = RawRequests(link)
+        self._connection = connection
+        self._raw = RawRequests(connection)
         self._pace = Pace()
         self.waits_for = ""  # the stream whose messages cannot be read at this moment
 
@@ -58,9 +58,9 @@ class MessageFetch:
             ApiError: the server refuses permanently.
         """
         while True:
-            await self._link.connected()
+            await self._connection.connected()
             try:
-                message = await self._link.api.stored_message(stream, sequence)
+                message = await self._connection.api.stored_message(stream, sequence)
             except NotPermittedError as error:
                 raise RuleRefusedError(
                     f"rule '{self._rule}': attach_message needs to read stream '{stream}': {error}"
@@ -79,7 +79,7 @@ class MessageFetch:
             return replace(message, subject=await self._raw_subject(stream, sequence) or message.subject)
 
     async def _raw_subject(self, stream: str, sequence: int) -> bytes | None:
-        if not self._link.client.is_connected:
+        if not self._connection.client.is_connected:
             return None
         subject = f"$JS.API.DIRECT.GET.{stream}".encode()
         try:

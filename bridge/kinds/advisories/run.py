@@ -33,7 +33,7 @@ from nats_bridge.bridge.settings import Settings
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
-    from nats_bridge.bridge.client.connection import Link
+    from nats_bridge.bridge.client.connection import Connection
     from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
     from nats_bridge.bridge.rules.context import RuleContext
     from nats_bridge.bridge.settings import AdvisoriesRule
@@ -48,10 +48,10 @@ _ADVISORIES = b"$JS.EVENT.ADVISORY."
 
 
 def make_run(
-    rule: AdvisoriesRule, settings: Settings, links: Mapping[str, Link], context: RuleContext
+    rule: AdvisoriesRule, settings: Settings, connections: Mapping[str, Connection], context: RuleContext
 ) -> AdvisoriesRun:
     """What runs a rule; see `RuleKind.run`."""
-    return AdvisoriesRun(rule, links[rule.source_connection], links[rule.target_connection], context)
+    return AdvisoriesRun(rule, connections[rule.source_connection], connections[rule.target_connection], context)
 
 
 class AdvisoriesRun(Run):
@@ -64,7 +64,7 @@ class AdvisoriesRun(Run):
         context: the rule's surroundings.
     """
 
-    def __init__(self, rule: AdvisoriesRule, source: Link, target: Link, context: RuleContext) -> None:
+    def __init__(self, rule: AdvisoriesRule, source: Connection, target: Connection, context: RuleContext) -> None:
         self.rule = rule
         self.counters = AdvisoriesCounters()
         self.state: RunState = "starting"
@@ -100,9 +100,9 @@ class AdvisoriesRun(Run):
         rule = self.rule
         self._streams = TargetStreams(rule.name, self._republish.transform, self._source, self._target)
         self._publisher = ConfirmedPublisher(
-            rule.name, self._target, self._streams, self.counters, self.measures, self._context.gate
+            rule.name, self._target, self._streams, self.counters, self.metrics, self._context.fence
         )
-        self.measures.follow(rule.kind, self.counters, lambda: InFlight(len(self._waiting) + self._window))
+        self.metrics.follow(rule.kind, self.counters, lambda: InFlight(len(self._waiting) + self._window))
         self._source.on_reconnect(self._reconnected)
         self._source.on_refusal(self._listening_refused)
         self._target.on_refusal(self._publishing_refused)
@@ -142,7 +142,7 @@ class AdvisoriesRun(Run):
         return self.state == "ready" and connected and publishing
 
     @property
-    def links(self) -> tuple[Link, ...]:
+    def connections(self) -> tuple[Connection, ...]:
         """The connections of advisories and target."""
         return (self._source,) if self._target is self._source else (self._source, self._target)
 
@@ -185,7 +185,7 @@ class AdvisoriesRun(Run):
 
     def _on_batch(self, batch: list[Delivered]) -> None:
         self.counters.received += len(batch)
-        self.measures.took_published(batch)
+        self.metrics.took_published(batch)
         room = _MOST_WAITING - len(self._waiting)
         if room < len(batch):
             self.counters.dropped += len(batch) - max(room, 0)
@@ -209,8 +209,8 @@ class AdvisoriesRun(Run):
                 for span in spans:
                     span.end()
                 self._window = 0
-                self.measures.arrived(Advisory.read(window[0][0], window[0][3]).time_ns)
-                self.measures.progressed()
+                self.metrics.arrived(Advisory.read(window[0][0], window[0][3]).time_ns)
+                self.metrics.progressed()
                 self._idle.set()
         except Exception as error:
             self._fail(error)

@@ -7,7 +7,7 @@ import asyncio
 import structlog
 
 from nats_bridge.bridge.client.account_identity import same_stream
-from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.bridge.client.stream_advisories import StreamEvents
 from nats_bridge.bridge.client.tasks import end_tasks
@@ -35,7 +35,7 @@ class TargetStreams:
         target: the connection that is published to.
     """
 
-    def __init__(self, rule: str, transform: Transform, source: Link, target: Link) -> None:
+    def __init__(self, rule: str, transform: Transform, source: Connection, target: Connection) -> None:
         self._log = _log.bind(rule=rule)
         self._transform = transform
         self._source = source

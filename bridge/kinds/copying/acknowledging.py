@@ -15,10 +15,10 @@ from typing import Any
 
 import structlog
 
-from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.client.wire import Delivered
-from nats_bridge.bridge.client.write_fence import Gate
+from nats_bridge.bridge.client.write_fence import WriteFence
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.acknowledging_reader import AcknowledgingIntake
 from nats_bridge.bridge.consuming.ordered_reader import BatchSink
@@ -26,7 +26,7 @@ from nats_bridge.bridge.consuming.rule_consumer import ConsumerPlan, Durable, Ru
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
 from nats_bridge.bridge.kinds.copying.publisher import Publisher
-from nats_bridge.bridge.kinds.copying.resume_point import OriginMessage, is_of
+from nats_bridge.bridge.kinds.copying.resume_point import SourceMessage, is_of
 from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy
 from nats_bridge.bridge.settings import KvSourcesRule, MirrorRule, SourcesRule
 from nats_bridge.transforms import header_block
@@ -57,18 +57,18 @@ class Acknowledging:
 
     Args:
         plan: what the entry does.
-        origin: the connection that holds the source.
+        source: the connection that holds the source.
         counters: where to count.
-        gate: the rule's.
+        fence: the rule's.
     """
 
-    def __init__(self, plan: EntryPlan, origin: Link, counters: CopyCounters, gate: Gate) -> None:
+    def __init__(self, plan: EntryPlan, source: Connection, counters: CopyCounters, fence: WriteFence) -> None:
         self._plan = plan
-        self._origin = origin
+        self._source = source
         self._counters = counters
-        self._gate = gate
+        self._fence = fence
         self._consumer = RuleConsumer(
-            origin.api,
+            source.api,
             ConsumerPlan(
                 stream=plan.source.name,
                 filters=plan.filters,
@@ -81,20 +81,20 @@ class Acknowledging:
                 work_queue=plan.work_queue,
                 max_pending=plan.max_pending,
             ),
-            gate,
+            fence,
         )
         self._copies: dict[int, StoredCopy] = {}
-        self._intake: AcknowledgingIntake | None = None
+        self._reader: AcknowledgingIntake | None = None
         self._done = 0  # the sequence of the last message that was taken: sent, or nothing is to be sent of it
         self._gone_until = 0  # up to this sequence, nobody has held messages for the rule
         self._gone = 0  # how many of these have not come yet
 
-    async def position(self, copies: dict[int, StoredCopy], origin_info: Json) -> int:
+    async def position(self, copies: dict[int, StoredCopy], source_info: Json) -> int:
         """The sequence of the source behind which the consumer begins.
 
         Args:
             copies: the entry's newest copies of this source, by its sequences.
-            origin_info: the source's `STREAM.INFO`.
+            source_info: the source's `STREAM.INFO`.
 
         Raises:
             RuleRefusedError: another process reads through the consumer, or it is not the rule's.
@@ -107,32 +107,32 @@ class Acknowledging:
             if copies:
                 plan = self._plan
                 self._counters.recreated_consumers += 1
-                _log.warning("intake.consumer_recreated", rule=plan.rule, consumer=plan.durable, after=handled)
-                if not plan.work_queue and self._selects_all(origin_info["config"]):
-                    self._gone_until = int(origin_info["state"]["last_seq"])
+                _log.warning("reader.consumer_recreated", rule=plan.rule, consumer=plan.durable, after=handled)
+                if not plan.work_queue and self._selects_all(source_info["config"]):
+                    self._gone_until = int(source_info["state"]["last_seq"])
                     self._gone = self._gone_until - handled - len(copies)
         return handled
 
-    def _selects_all(self, origin: Json) -> bool:
+    def _selects_all(self, source: Json) -> bool:
         """Whether every sequence of the source is a message for the rule."""
-        filters, subjects = [each.encode() for each in self._plan.filters], origin.get("subjects") or ()
+        filters, subjects = [each.encode() for each in self._plan.filters], source.get("subjects") or ()
         covered = all(any(is_subset(each.encode(), pattern) for pattern in filters) for each in subjects)
-        return not filters or (covered and not origin.get("sources") and not origin.get("subject_transform"))
+        return not filters or (covered and not source.get("sources") and not source.get("subject_transform"))
 
     def reading(
         self, sink: BatchSink, failed: Callable[[BaseException], None], broken: Callable[[str], None]
     ) -> AcknowledgingIntake:
         """What reads the source in one round."""
-        self._intake = AcknowledgingIntake(
-            self._origin,
+        self._reader = AcknowledgingIntake(
+            self._source,
             self._consumer,
             sink,
             self._counters,
             failed,
             broken,
-            self._gate,
+            self._fence,
         )
-        return self._intake
+        return self._reader
 
     def copied(self, batch: list[Delivered]) -> set[int]:
         """The sequences of a batch whose copies are in the target."""
@@ -141,7 +141,7 @@ class Acknowledging:
         for subject, reply, block, _ in batch if newest else ():
             ack = AckReply.parse(reply)
             copy = self._copies.get(ack.stream_sequence)
-            message = OriginMessage(ack.time_ns, b"", header_block.read(block, b"Nats-Msg-Id"))
+            message = SourceMessage(ack.time_ns, b"", header_block.read(block, b"Nats-Msg-Id"))
             if copy is not None and is_of(copy, message):
                 found.add(ack.stream_sequence)
             elif ack.stream_sequence < newest and self._plan.sourcing.destination(subject) is not None:
@@ -168,7 +168,7 @@ class Acknowledging:
 
     def stored(self, publisher: Publisher) -> None:
         """Acknowledge what is done."""
-        if publisher.over or self._intake is None:
+        if publisher.over or self._reader is None:
             return  # what was not sent any more is not done
         upto = publisher.confirmed[0] if publisher.has_work else max(publisher.confirmed[0], self._done)
-        self._counters.acknowledged += self._intake.acknowledge(upto)
+        self._counters.acknowledged += self._reader.acknowledge(upto)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nats_bridge.bridge.consuming.counters import IntakeCounters
+from nats_bridge.bridge.consuming.counters import ReaderCounters
 
 __all__ = ["CopyCounters"]
 
 
 @dataclass(slots=True)
-class CopyCounters(IntakeCounters):
+class CopyCounters(ReaderCounters):
     """Counts of one rule since the process started, in messages unless the name says otherwise.
 
     Attributes:
@@ -27,7 +27,7 @@ class CopyCounters(IntakeCounters):
         bytes_out: bytes of the written operations.
         waits: times that the target was full or away, and copying waited.
         asked_again: written once more to learn whether they are stored, which message ids make harmless.
-        out_of_order: stored behind later ones of the same origin, because the target left them out at first.
+        out_of_order: stored behind later ones of the same source, because the target left them out at first.
         rounds: times that an entry asked the target where to resume.
         fillers: stored and purged to keep sequence numbers.
     """

@@ -1,8 +1,8 @@
-"""Copies into a counter stream (`allow_msg_counter`, 2.12): each adds what its counter in the origin has grown by.
+"""Copies into a counter stream (`allow_msg_counter`, 2.12): each adds what its counter in the source has grown by.
 
 Theory of operation: a message of a counter stream holds the counter's total. A server that copies it adds the
-difference to the total that it added last from that subject of that origin, so that nothing is added twice, and what
-vanished from the origin is made up for. It keeps those totals in `Nats-Counter-Sources`, which no client can renew. So
+difference to the total that it added last from that subject of that source, so that nothing is added twice, and what
+vanished from the source is made up for. It keeps those totals in `Nats-Counter-Sources`, which no client can renew. So
 each copy tells them in `Nats-Bridge-Counter-Sources`, in the same form, and before copies are written, the newest on
 their subjects are read: what the target shows is what was added, whatever became of earlier answers. What was stored
 since need not be read again, as long as the target has removed nothing.
@@ -38,15 +38,15 @@ _AT_ONCE = 64  # pending requests
 _LONGEST = 4000  # digits of a total that are read
 
 Totals = dict[str, int]
-"""What was added last of each subject of the origin."""
+"""What was added last of each subject of the source."""
 
 
 @dataclass(slots=True)
 class _Counter:
-    """A counter of the target, as far as it holds an origin's.
+    """A counter of the target, as far as it holds a source's.
 
     Attributes:
-        totals: by subject of the origin.
+        totals: by subject of the source.
         whole: whether a subject that is not among them was never added.
     """
 
@@ -67,7 +67,7 @@ class Counting:
         self._plan = plan
         self._api = api
         self._counters = counters
-        self._origin = plan.sourcing.origin.decode("utf-8", "replace")
+        self._source = plan.sourcing.source.decode("utf-8", "replace")
         self._known: dict[bytes, Totals] = {}
         self._shown: set[bytes] = set()  # of these, what is known is what the target shows
         self._removed = 0
@@ -96,7 +96,7 @@ class Counting:
 
         Args:
             operations: the copies as they would be stored elsewhere, in order.
-            subjects: those of their messages in the origin, by the operations' names.
+            subjects: those of their messages in the source, by the operations' names.
             limit: bytes that the target takes in one message.
 
         Raises:
@@ -144,8 +144,8 @@ class Counting:
             increment = own
             self._counters.assumed_increments += total != own
         counter.totals[key] = total
-        told = {self._origin: {each: str(value) for each, value in counter.totals.items()}}
-        line = json.dumps(told, separators=(",", ":"), sort_keys=True).encode()
+        reported = {self._source: {each: str(value) for each, value in counter.totals.items()}}
+        line = json.dumps(reported, separators=(",", ":"), sort_keys=True).encode()
         block = header_block.append(_VALUE.sub(b" %d" % increment, block, count=1), [(_OURS, line)])
         if len(block) > limit:
             raise RuleRefusedError(
@@ -155,7 +155,7 @@ class Counting:
         return _operation(subject, block, b"")
 
     async def _counter(self, subject: bytes) -> _Counter:
-        """What the target's counter of this subject holds of the origin."""
+        """What the target's counter of this subject holds of the source."""
         stream = self._plan.stream
         try:
             text = subject.decode()
@@ -173,7 +173,7 @@ class Counting:
         if totals is None:
             totals = await self._earlier(text, newest.sequence)
         if totals is None:
-            totals = _totals(newest.header_block, _THEIRS, self._origin)
+            totals = _totals(newest.header_block, _THEIRS, self._source)
         return self._counter_of(totals or {})
 
     def _counter_of(self, totals: Totals) -> _Counter:
@@ -194,7 +194,7 @@ class Counting:
         """What a copy of the entry tells; None where it is none."""
         if own_record(self._plan.sourcing.is_own, block) is None:
             return None
-        return _totals(block, _OURS, self._origin) or _totals(block, _THEIRS, self._origin)
+        return _totals(block, _OURS, self._source) or _totals(block, _THEIRS, self._source)
 
 
 def turns(operations: list[Operation], identified: bytes) -> Iterator[list[Operation]]:
@@ -245,13 +245,13 @@ def _total(payload: bytes) -> int | None:
     return _number(value.encode()) if isinstance(value, str) else None
 
 
-def _totals(block: bytes, header: bytes, origin: str) -> Totals | None:
+def _totals(block: bytes, header: bytes, source: str) -> Totals | None:
     value = header_block.read(block, header)
     if value is None:
         return None
     try:
-        told = json.loads(value)[origin].items()
-        return {str(subject): int(total) for subject, total in told}
+        reported = json.loads(value)[source].items()
+        return {str(subject): int(total) for subject, total in reported}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 

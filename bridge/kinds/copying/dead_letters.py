@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 import structlog
 
-from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.raw_requests import publication
 from nats_bridge.bridge.client.wire import Delivered
-from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, Gate
+from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.bridge.errors import RuleRefusedError
 from nats_bridge.bridge.kinds.copying.acting_headers import INCREMENT, SCHEDULES, renamed
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.bridge.kinds.copying.pub_ack import Verdict
+from nats_bridge.bridge.kinds.copying.pub_ack import PubAck
 from nats_bridge.transforms import header_block
 
-__all__ = ["Rejected", "Rejections"]
+__all__ = ["DeadLetters", "Rejected"]
 
-_log = structlog.get_logger("bridge.copying.rejections")
+_log = structlog.get_logger("bridge.copying.dead_letters")
 
 _ANSWER_WAIT = 5.0  # seconds for the answer of a stream that takes dead letters
 _PAUSE = 0.25  # seconds until the next try while that stream is away
@@ -30,7 +30,7 @@ class Rejected:
     """A message that cannot be copied.
 
     Attributes:
-        origin: the stream that holds it.
+        source: the stream that holds it.
         sequence: its sequence there.
         subject: its subject there, or that of its copy.
         header_block: raw.
@@ -38,7 +38,7 @@ class Rejected:
         reason: why, in words.
     """
 
-    origin: str
+    source: str
     sequence: int
     subject: bytes
     header_block: bytes
@@ -46,26 +46,32 @@ class Rejected:
     reason: str
 
 
-class Rejections:
+class DeadLetters:
     """The policy of a rule.
 
     Args:
         rule: its name.
         stream: the target's name.
         skip: where to publish what is skipped; None to stop.
-        link: the connection of the target.
+        connection: the connection of the target.
         counters: where to count.
-        gate: asked before anything is published.
+        fence: asked before anything is published.
     """
 
     def __init__(
-        self, rule: str, stream: str, skip: str | None, link: Link, counters: CopyCounters, gate: Gate = ALWAYS_OPEN
+        self,
+        rule: str,
+        stream: str,
+        skip: str | None,
+        connection: Connection,
+        counters: CopyCounters,
+        fence: WriteFence = ALWAYS_OPEN,
     ) -> None:
-        self._gate = gate
+        self._fence = fence
         self._rule = rule
         self._stream = stream
         self._skip = skip
-        self._link = link
+        self._connection = connection
         self._counters = counters
 
     async def handle(self, rejected: Rejected) -> None:
@@ -74,7 +80,7 @@ class Rejections:
         Raises:
             RuleRefusedError: the policy is to stop, or nobody takes the dead letter.
         """
-        where = f"message {rejected.sequence} of stream '{rejected.origin}'"
+        where = f"message {rejected.sequence} of stream '{rejected.source}'"
         if self._skip is None:
             raise RuleRefusedError(
                 f"rule '{self._rule}': stream '{self._stream}' refuses {where}: {rejected.reason};"
@@ -86,7 +92,7 @@ class Rejections:
             "copying.rejected",
             rule=self._rule,
             stream=self._stream,
-            origin=rejected.origin,
+            source=rejected.source,
             sequence=rejected.sequence,
             reason=rejected.reason,
             published_to=self._skip,
@@ -96,40 +102,40 @@ class Rejections:
         assert self._skip is not None
         block, payload = self._letter(rejected)
         while True:
-            await self._link.connected()
-            captured = bool(await self._link.api.stream_names(subject=self._skip))
-            answered: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
+            await self._connection.connected()
+            captured = bool(await self._connection.api.stream_names(subject=self._skip))
+            answered: asyncio.Future[PubAck] = asyncio.get_running_loop().create_future()
 
-            def on_answer(batch: list[Delivered], answered: asyncio.Future[Verdict] = answered) -> None:
+            def on_answer(batch: list[Delivered], answered: asyncio.Future[PubAck] = answered) -> None:
                 if not answered.done():
-                    answered.set_result(Verdict.parse(batch[0][2], batch[0][3]))
+                    answered.set_result(PubAck.parse(batch[0][2], batch[0][3]))
 
-            inbox = self._link.client.new_inbox()
-            answers = await self._link.client.subscribe_batches(inbox, on_answer, lambda *_: None)
+            inbox = self._connection.client.new_inbox()
+            answers = await self._connection.client.subscribe_batches(inbox, on_answer, lambda *_: None)
             try:
-                if not await self._link.flush():  # raw writes would overtake the subscription
+                if not await self._connection.flush():  # raw writes would overtake the subscription
                     continue
-                await self._gate.opened()
-                if not self._link.client.is_connected:
+                await self._fence.opened()
+                if not self._connection.client.is_connected:
                     continue
                 letter = publication(self._skip.encode(), inbox.encode(), block, payload)
-                self._link.client.write_raw(letter, self._gate)
+                self._connection.client.write_raw(letter, self._fence)
                 # If nobody listens, the server says so before it answers the flush; plain subscribers do not answer.
-                flushed = await self._link.flush()
+                flushed = await self._connection.flush()
                 if not captured and flushed and not answered.done():
                     return
                 async with asyncio.timeout(_ANSWER_WAIT):
-                    verdict = await answered
+                    pub_ack = await answered
             except TimeoutError:
                 continue
             finally:
                 await answers.release()
-            if verdict.kind in ("stored", "duplicate"):
+            if pub_ack.kind in ("stored", "duplicate"):
                 return
-            if verdict.kind == "refused" or not captured:
+            if pub_ack.kind == "refused" or not captured:
                 raise RuleRefusedError(
                     f"rule '{self._rule}': {where} is rejected ({rejected.reason}), and '{self._skip}', where"
-                    f" on_rejected sends it, does not take it: {verdict.description or 'nobody listens'}"
+                    f" on_rejected sends it, does not take it: {pub_ack.description or 'nobody listens'}"
                 )
             await asyncio.sleep(_PAUSE)
 
@@ -144,8 +150,8 @@ class Rejections:
         block = renamed(block, (INCREMENT, SCHEDULES))
         lines = [
             # The same message may be rejected again after a restart; a stream of dead letters keeps one of them.
-            (b"Nats-Msg-Id", b"rejected-%b-%b-%d" % (self._rule.encode(), rejected.origin.encode(), rejected.sequence)),
-            (b"Nats-Stream", rejected.origin.encode()),
+            (b"Nats-Msg-Id", b"rejected-%b-%b-%d" % (self._rule.encode(), rejected.source.encode(), rejected.sequence)),
+            (b"Nats-Stream", rejected.source.encode()),
             (b"Nats-Subject", rejected.subject),
             (b"Nats-Sequence", b"%d" % rejected.sequence),
             (b"Nats-Bridge-Rejected", rejected.reason.encode()),
@@ -153,7 +159,7 @@ class Rejections:
         if own_id is not None:
             lines.append((b"Nats-Bridge-Msg-Id", own_id))
         payload = rejected.payload
-        if len(block) + len(payload) + 1024 > self._link.client.max_payload:
+        if len(block) + len(payload) + 1024 > self._connection.client.max_payload:
             lines.append((b"Nats-Msg-Size", b"%d" % len(payload)))
             payload = b""
         return header_block.append(block, lines), payload

@@ -1,4 +1,4 @@
-"""The hot loop of copying: batches of an origin's messages in, protocol operations for the target out.
+"""The hot loop of copying: batches of a source's messages in, protocol operations for the target out.
 
 Byte for byte a copy is what `transforms.sourcing` says (a test holds the two together), with a message id before the
 source record where the publisher gave none, which takes the place of that of an earlier copy.
@@ -21,7 +21,7 @@ from nats_bridge.transforms import header_block
 from nats_bridge.transforms.republish import Refusal
 from nats_bridge.transforms.sourcing import Sourcing
 
-__all__ = ["OUR_ID", "CopiedAs", "CopyLoop", "Operation", "Special", "fields_behind", "message_sequence"]
+__all__ = ["OUR_ID", "CopiedAs", "CopyEncoder", "Operation", "Special", "fields_behind", "message_sequence"]
 
 OUR_ID = b"\nNats-Msg-Id: bridge-"
 """In the header block of what is a copy itself."""
@@ -31,7 +31,7 @@ _INCREMENT = b"\n" + INCREMENT
 _ACTS = (b"\nNats-TTL:", b"\nNats-Rollup:", b"\n" + SCHEDULES, _INCREMENT)
 
 Operation: TypeAlias = tuple[bytes, bytes]
-"""The message's sequence in the origin, as text; and an `HPUB` operation without a reply subject."""
+"""The message's sequence in the source, as text; and an `HPUB` operation without a reply subject."""
 
 CopiedAs: TypeAlias = tuple[bytes, bytes] | str | None
 """The operation's beginning and the record's end; why it cannot be copied; or that it is not selected."""
@@ -68,8 +68,8 @@ def fields_behind(reply: bytes) -> int:
     return dots - 4 if dots == 8 else dots - 6
 
 
-class CopyLoop:
-    """Turns delivered messages of one origin into operations.
+class CopyEncoder:
+    """Turns delivered messages of one source into operations.
 
     Args:
         sourcing: the compiled entry; its `header` is not used, but the target's.
@@ -109,13 +109,13 @@ class CopyLoop:
         self.retarget(target)
 
     def retarget(self, target: Target, key: bytes | None = None) -> None:
-        """The target was changed, or the origin is a new one."""
+        """The target was changed, or the source is a new one."""
         self._target = target
         self._key = key or self._key
         self._known.clear()
         sourcing = self._sourcing
         self.identified = b"Nats-Msg-Id: bridge-%b-" % self._key
-        self.record = b"%b: %b " % (target.record_header, sourcing.origin) if self._records else b""
+        self.record = b"%b: %b " % (target.record_header, sourcing.source) if self._records else b""
         self.counts = target.counts
         self._acts = tuple(name for name in _ACTS if not (target.counts and name == _INCREMENT))
         self.limit = min(self.max_payload, target.max_message_size or self.max_payload)
@@ -203,7 +203,7 @@ class CopyLoop:
         else:
             # The record of sequence 0, cut after that number, is the part that does not change.
             value = self._sourcing.record(0, subject)
-            rest = value[len(self._sourcing.origin) + 2 :]
+            rest = value[len(self._sourcing.source) + 2 :]
             entry = (
                 b"HPUB %b " % destination,
                 (rest + b"\r\n\r\n") if self._records else b"\r\n",

@@ -1,6 +1,6 @@
-"""One entry of a copying rule at work: from where it stands in the target to the origin's newest message, for ever.
+"""One entry of a copying rule at work: from where it stands in the target to the source's newest message, for ever.
 
-An entry lives in rounds. A round begins by asking the target what it holds (`resuming`), reads the origin from
+An entry lives in rounds. A round begins by asking the target what it holds (`resuming`), reads the source from
 there, and ends when nobody can tell any more what was stored: then the next one begins in the same way. A start after
 SIGKILL is no different from that, which is why nothing else needs to be remembered.
 """
@@ -16,37 +16,37 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.client.wire import Delivered
-from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, Gate
+from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.bridge.consuming.lag import LagWatch, Standpoint
 from nats_bridge.bridge.consuming.missing_streams import appeared
-from nats_bridge.bridge.consuming.ordered_reader import Intake
+from nats_bridge.bridge.consuming.ordered_reader import OrderedReader
 from nats_bridge.bridge.consuming.rule_consumer import ConsumerPlan, RuleConsumer
 from nats_bridge.bridge.errors import ApiError, BridgeError, RuleRefusedError
 from nats_bridge.bridge.kinds.copying.acknowledging import Acknowledging
 from nats_bridge.bridge.kinds.copying.acting_headers import RENAMED
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.bridge.kinds.copying.counting import Counting, turns
-from nats_bridge.bridge.kinds.copying.dead_letters import Rejected, Rejections
-from nats_bridge.bridge.kinds.copying.encoder import CopyLoop, Operation, Special, message_sequence
+from nats_bridge.bridge.kinds.copying.dead_letters import DeadLetters, Rejected
+from nats_bridge.bridge.kinds.copying.encoder import CopyEncoder, Operation, Special, message_sequence
 from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
 from nats_bridge.bridge.kinds.copying.filter_choice import consumer_filters
-from nats_bridge.bridge.kinds.copying.gap_filler import SequenceKeeper
+from nats_bridge.bridge.kinds.copying.gap_filler import GapFiller
 from nats_bridge.bridge.kinds.copying.last_sequence_probe import last_sequence_behind
 from nats_bridge.bridge.kinds.copying.message_ids import entry_key
 from nats_bridge.bridge.kinds.copying.object_metadata import ObjectMetadata
 from nats_bridge.bridge.kinds.copying.parallel_backfill import UnfinishedCopies
-from nats_bridge.bridge.kinds.copying.pub_ack import SEALED, SOURCE_RECORD_REFUSED, Verdict
+from nats_bridge.bridge.kinds.copying.pub_ack import SEALED, SOURCE_RECORD_REFUSED, PubAck
 from nats_bridge.bridge.kinds.copying.publisher import Publisher
 from nats_bridge.bridge.kinds.copying.resume_point import Resume
 from nats_bridge.bridge.kinds.copying.resuming import Resuming
 from nats_bridge.bridge.kinds.copying.source import Reading
 from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.bridge.kinds.copying.window import Window
-from nats_bridge.bridge.observability.rule_metrics import InFlight, Measures, nothing_in_flight
+from nats_bridge.bridge.observability.rule_metrics import InFlight, RuleMetrics, nothing_in_flight
 from nats_bridge.transforms.source_record import TWIN_HEADER
 
 if TYPE_CHECKING:
@@ -64,55 +64,55 @@ class CopyEntry:
 
     Args:
         plan: what to do.
-        origin: the connection that holds the origin.
+        source: the connection that holds the source.
         target: the connection that holds the target.
-        rejections: the policy for messages that the target refuses.
+        dead_letters: the policy for messages that the target refuses.
         counters: where to count.
-        measures: told of every batch.
+        metrics: told of every batch.
         failed: called with the error that ends the rule.
         tracing: makes spans around batches; None for none.
-        gate: asked before anything is written, and before a round begins.
+        fence: asked before anything is written, and before a round begins.
     """
 
     def __init__(
         self,
         plan: EntryPlan,
-        origin: Link,
-        target: Link,
-        rejections: Rejections,
+        source: Connection,
+        target: Connection,
+        dead_letters: DeadLetters,
         counters: CopyCounters,
-        measures: Measures,
+        metrics: RuleMetrics,
         failed: Callable[[BaseException], None],
         tracing: RuleTracing | None,
-        gate: Gate = ALWAYS_OPEN,
+        fence: WriteFence = ALWAYS_OPEN,
     ) -> None:
         self.plan = plan
-        self._gate = gate
-        self._origin = origin
+        self._fence = fence
+        self._source = source
         self._target = target
-        self._rejections = rejections
+        self._dead_letters = dead_letters
         self._counters = counters
-        self._measures = measures
-        self._backlog = measures.backlog()
+        self._metrics = metrics
+        self._backlog = metrics.backlog()
         self._failed = failed
         self._tracing = tracing
         self._ended = False
         self._twin = False
-        self._told_of_renamed = False
+        self._warned_of_renamed = False
         self._objects = ObjectMetadata(plan.source.name, plan.stream) if plan.source.rename_objects else None
         self._counting = Counting(plan, target.api, counters)
-        self._resuming = Resuming(plan, origin.api, target.api)
+        self._resuming = Resuming(plan, source.api, target.api)
         self._interruption = asyncio.Event()
         self._missing = ""  # the stream that is not there, or does not answer, in words
-        self._acknowledging = Acknowledging(plan, origin, counters, gate) if plan.durable else None
-        self._intake: Reading | None = None
+        self._acknowledging = Acknowledging(plan, source, counters, fence) if plan.durable else None
+        self._reader: Reading | None = None
         self._publisher: Publisher | None = None
-        self._loop: CopyLoop | None = None
-        self._keeper: SequenceKeeper | None = None
+        self._encoder: CopyEncoder | None = None
+        self._gap_filler: GapFiller | None = None
         self._standpoint: Standpoint | None = None  # up to where everything is known to be stored, between two rounds
         self._living: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
-        self._log = _log.bind(rule=plan.rule, stream=plan.stream, origin=plan.source.name)
+        self._log = _log.bind(rule=plan.rule, stream=plan.stream, source=plan.source.name)
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -129,8 +129,8 @@ class CopyEntry:
     async def stop(self) -> None:
         """Stop reading, and wait for the answers to what was sent, if the target takes it."""
         await end_tasks(self._living, self._watching)
-        if self._intake is not None:
-            await self._intake.abandon(held=False)
+        if self._reader is not None:
+            await self._reader.abandon(held=False)
         if self._publisher is not None:
             while not self._publisher.waiting and self._target.client.is_connected:
                 try:
@@ -141,7 +141,7 @@ class CopyEntry:
                 break
             await self._publisher.close()
         if self._acknowledging is not None:
-            await self._origin.flush()
+            await self._source.flush()
 
     async def abandon(self) -> None:
         """Stop at once; what is under way stands in the target or is copied by the next start."""
@@ -149,33 +149,33 @@ class CopyEntry:
         await self._end_round()
 
     async def end_at_once(self) -> None:
-        """Stop at once; the origin's server removes the consumer by itself when nobody listens any more."""
+        """Stop at once; the source's server removes the consumer by itself when nobody listens any more."""
         await end_tasks(self._living, self._watching)
         if self._publisher is not None:
             await self._publisher.close()
-        if self._intake is not None:
-            await self._intake.end_at_once()
+        if self._reader is not None:
+            await self._reader.end_at_once()
 
     @property
     def ready(self) -> bool:
         """Whether it copies at this moment."""
-        attached = self._intake is not None and self._intake.attached
+        attached = self._reader is not None and self._reader.attached
         waiting = self._publisher is None or self._publisher.waiting
         return attached and not waiting and not self._interruption.is_set() and self._target.client.is_connected
 
     @property
     def waiting_for(self) -> str | None:
         """What keeps it from copying; None for nothing."""
-        origin, stream = self.plan.source.name, self.plan.stream
+        source, stream = self.plan.source.name, self.plan.stream
         if self._missing:
             return self._missing
-        if self._intake is None or self._publisher is None or self._interruption.is_set():
-            return f"what stream '{stream}' holds of '{origin}'"
+        if self._reader is None or self._publisher is None or self._interruption.is_set():
+            return f"what stream '{stream}' holds of '{source}'"
         if obstacle := self.obstacle:
             return obstacle
-        if self._intake.waits_for:
-            return self._intake.waits_for
-        return None if self._intake.attached else f"its consumer on stream '{origin}'"
+        if self._reader.waits_for:
+            return self._reader.waits_for
+        return None if self._reader.attached else f"its consumer on stream '{source}'"
 
     @property
     def obstacle(self) -> str | None:
@@ -189,14 +189,14 @@ class CopyEntry:
     @property
     def has_work(self) -> bool:
         """Whether messages are read and not known to be stored."""
-        busy = self._intake is not None and self._intake.has_work
+        busy = self._reader is not None and self._reader.has_work
         return busy or (self._publisher is not None and self._publisher.has_work)
 
     def status(self) -> dict[str, Any]:
         """Where it stands, as plain data."""
         return {
             "name": self.plan.source.name,
-            "position": self._intake.handled if self._intake is not None else None,
+            "position": self._reader.handled if self._reader is not None else None,
             "lag_messages": self._backlog.messages,
             "target_is_full": self._publisher is not None and self._publisher.waiting,
         }
@@ -208,8 +208,8 @@ class CopyEntry:
 
     @property
     def standpoint(self) -> Standpoint | None:
-        """Where it stands in the origin; see `bridge.consuming.lag`."""
-        return self._intake.standpoint if self._intake is not None else self._standpoint
+        """Where it stands in the source; see `bridge.consuming.lag`."""
+        return self._reader.standpoint if self._reader is not None else self._standpoint
 
     async def not_taken(self) -> int | None:
         """What the round's consumer has that was not taken; see `bridge.consuming.lag`.
@@ -217,26 +217,26 @@ class CopyEntry:
         Raises:
             ApiError: the server refuses, or does not answer.
         """
-        return await self._intake.not_taken() if self._intake is not None else None
+        return await self._reader.not_taken() if self._reader is not None else None
 
-    def begin_anew(self, reason: str) -> None:
+    def restart_round(self, reason: str) -> None:
         """Begin another round, which sees what has changed; also when one is just beginning."""
         self._interruption.set()
         if self._publisher is not None:
             self._publisher.interrupt(reason)
 
     def reading(self, publisher: Publisher, filters: tuple[str, ...]) -> Reading:
-        """Who reads the origin in the round of a publisher: a consumer. Whoever has the messages already overrides it.
+        """Who reads the source in the round of a publisher: a consumer. Whoever has the messages already overrides it.
 
         Args:
             publisher: the round's; to be handed to `accept` with every batch.
-            filters: what to ask the origin's server for; none for everything.
+            filters: what to ask the source's server for; none for everything.
         """
         plan = self.plan
         if self._acknowledging is not None:
             return self._acknowledging.reading(_Round(self, publisher), self._fail, publisher.interrupt)
         consumer = RuleConsumer(
-            self._origin.api,
+            self._source.api,
             ConsumerPlan(
                 stream=plan.source.name,
                 filters=filters,
@@ -248,11 +248,11 @@ class CopyEntry:
                 description=f" copying into {plan.stream}",
             ),
         )
-        return Intake(self._origin, consumer, _Round(self, publisher), self._counters, self._fail)
+        return OrderedReader(self._source, consumer, _Round(self, publisher), self._counters, self._fail)
 
     async def watch(self) -> None:
-        """See how much waits in the origin, until cancelled."""
-        await LagWatch(self.plan.rule, self._origin, self, self._backlog).run()
+        """See how much waits in the source, until cancelled."""
+        await LagWatch(self.plan.rule, self._source, self, self._backlog).run()
 
     async def _live(self) -> None:
         try:
@@ -261,8 +261,8 @@ class CopyEntry:
                 await self._end_round()
                 while True:
                     await self._target.connected()
-                    await self._origin.connected()
-                    await self._gate.opened()
+                    await self._source.connected()
+                    await self._fence.opened()
                     try:
                         await self._begin_round()
                     except ApiError as error:
@@ -282,7 +282,7 @@ class CopyEntry:
         if error.err_code == STREAM_NOT_FOUND:
             self._log.warning("rule.waiting", reason=str(error), meaning="copying goes on when the stream is back")
             await asyncio.gather(
-                appeared(self._target, self.plan.stream), appeared(self._origin, self.plan.source.name)
+                appeared(self._target, self.plan.stream), appeared(self._source, self.plan.source.name)
             )
         elif error.passing:
             await asyncio.sleep(_PAUSE)
@@ -294,18 +294,18 @@ class CopyEntry:
         self._interruption.clear()
         self._counters.rounds += 1
         target_info = await self._target.api.stream_info(plan.stream)
-        origin_info = await self._origin.api.stream_info(plan.source.name)
+        source_info = await self._source.api.stream_info(plan.source.name)
         target = self._target_of(target_info)
-        created = str(origin_info["created"])
+        created = str(source_info["created"])
         self._key = entry_key(plan.sourcing, created)
         filters = plan.filters
         if self._acknowledging is None:
-            filters = await consumer_filters(self._origin.api, origin_info, filters)
+            filters = await consumer_filters(self._source.api, source_info, filters)
         publisher = self._publisher = Publisher(
             self._target,
             target,
             self._counters,
-            self._measures,
+            self._metrics,
             self._refused,
             self._interrupted,
             self._fail,
@@ -317,7 +317,7 @@ class CopyEntry:
             or (target.counts and target.replicas > 1),  # each addition is made of the one before
             keeps_sequence=plan.keep_sequence,
             first_alone=True,
-            gate=self._gate,
+            fence=self._fence,
             window=Window.shared(plan.sources, self._target.server_version),
             stored=lambda: self._stored(publisher),
         )
@@ -326,21 +326,21 @@ class CopyEntry:
         self._missing = ""
         publisher.begin(last)
         if plan.keep_sequence:
-            resume = await self._resuming.kept_position(self._key, last, origin_info)
-            self._keeper = SequenceKeeper(plan.rule, plan.source.name, self._key, plan.filler, last)
+            resume = await self._resuming.kept_position(self._key, last, source_info)
+            self._gap_filler = GapFiller(plan.rule, plan.source.name, self._key, plan.filler, last)
         else:
             if plan.behind is None:
                 await UnfinishedCopies(
-                    self._origin.api, plan.source.name, self._key, plan.stream, target.created
+                    self._source.api, plan.source.name, self._key, plan.stream, target.created
                 ).refuse(plan.rule)
             if self._acknowledging is not None:
-                copies = await self._resuming.copies(self._key, last, origin_info, 2 * plan.max_pending)
-                resume = Resume(await self._acknowledging.position(copies, origin_info))
+                copies = await self._resuming.copies(self._key, last, source_info, 2 * plan.max_pending)
+                resume = Resume(await self._acknowledging.position(copies, source_info))
             else:
-                resume = await self._resuming.position(self._key, target, last, target_info, origin_info, filters)
+                resume = await self._resuming.position(self._key, target, last, target_info, source_info, filters)
             self._counters.out_of_order += resume.missing
             self._counting.begin(target, target_info)
-        self._loop = CopyLoop(
+        self._encoder = CopyEncoder(
             plan.sourcing,
             self._key,
             target,
@@ -348,24 +348,24 @@ class CopyEntry:
             max_payload=self._target.client.max_payload,
             records=not plan.keep_sequence,
         )
-        self._loop.there = set(resume.there)
+        self._encoder.there = set(resume.there)
         self._standpoint = Standpoint(plan.source.name, created, filters, resume.handled, direct=bool(plan.durable))
-        self._intake = self.reading(publisher, filters)
-        await self._intake.open(resume.handled, created)
+        self._reader = self.reading(publisher, filters)
+        await self._reader.open(resume.handled, created)
         self._log.info("copying.begins", after_sequence=resume.handled, already_there=len(resume.there))
 
     async def _end_round(self) -> None:
-        intake, publisher = self._intake, self._publisher
-        self._intake = self._publisher = None
+        reader, publisher = self._reader, self._publisher
+        self._reader = self._publisher = None
         if publisher is not None:
             self._resuming.remember(*publisher.confirmed, publisher.window.widest)
             stored = publisher.confirmed[0]
-            if stored and intake is not None:
-                self._standpoint = replace(intake.standpoint, handled=stored)
+            if stored and reader is not None:
+                self._standpoint = replace(reader.standpoint, handled=stored)
             await publisher.close()
-        if intake is not None:
+        if reader is not None:
             with contextlib.suppress(BridgeError, OSError):
-                await intake.abandon(held=False)
+                await reader.abandon(held=False)
 
     def _fail(self, error: BaseException) -> None:
         self._ended = True
@@ -383,14 +383,14 @@ class CopyEntry:
 
     def accept(self, publisher: Publisher, batch: list[Delivered]) -> Awaitable[None] | None:
         """Copy a batch that was read for the round of a publisher."""
-        loop = self.loop_of(publisher)
-        if loop is None:
+        encoder = self.encoder_of(publisher)
+        if encoder is None:
             return None
         if self._objects is not None:
             batch = self._objects.renamed(batch)
         if self._acknowledging is not None:
-            loop.there |= self._acknowledging.copied(batch)
-        copying = partial(self._copy, loop, publisher, batch)
+            encoder.there |= self._acknowledging.copied(batch)
+        copying = partial(self._copy, encoder, publisher, batch)
         work = copying() if self._tracing is None else self._tracing.around(batch, copying)
         return work if self._acknowledging is None else self._acknowledging.taken(work, publisher, batch)
 
@@ -398,35 +398,35 @@ class CopyEntry:
         if self._acknowledging is not None:
             self._acknowledging.stored(publisher)
 
-    def loop_of(self, publisher: Publisher) -> CopyLoop | None:
+    def encoder_of(self, publisher: Publisher) -> CopyEncoder | None:
         """The loop of a publisher's round; None where the round is over, or a message ended the rule."""
-        return self._loop if publisher is self._publisher and not self._ended else None
+        return self._encoder if publisher is self._publisher and not self._ended else None
 
-    def _copy(self, loop: CopyLoop, publisher: Publisher, batch: list[Delivered]) -> Awaitable[None] | None:
+    def _copy(self, encoder: CopyEncoder, publisher: Publisher, batch: list[Delivered]) -> Awaitable[None] | None:
         self._counters.received += len(batch)
-        oldest_ns = self._measures.took(batch, self._backlog)
+        oldest_ns = self._metrics.took(batch, self._backlog)
         out: list[Operation] = []
-        done, special = loop.run(batch, out)
-        if self._counters.renamed_headers and not self._told_of_renamed:
-            self._told_of_renamed = True
+        done, special = encoder.run(batch, out)
+        if self._counters.renamed_headers and not self._warned_of_renamed:
+            self._warned_of_renamed = True
             self._log.warning("copying.renamed_headers", meaning=RENAMED)
         if out:
             publisher.expect(out[-1][0], oldest_ns)
-        if special is None and self._keeper is None and not loop.counts:
+        if special is None and self._gap_filler is None and not encoder.counts:
             return publisher.send(out)
-        return self._carefully(loop, publisher, batch, out, done, special)
+        return self._carefully(encoder, publisher, batch, out, done, special)
 
     async def stream_recreated(self, info: Json) -> None:
-        """The origin is a new stream of the same name."""
+        """The source is a new stream of the same name."""
         self._resuming.decide_about_recreated(str(info["created"]))
-        assert self._loop is not None
-        self._loop.there.clear()
+        assert self._encoder is not None
+        self._encoder.there.clear()
         self._key = entry_key(self.plan.sourcing, str(info["created"]))
-        self._loop.retarget(self._target_of(await self._target.api.stream_info(self.plan.stream)), self._key)
+        self._encoder.retarget(self._target_of(await self._target.api.stream_info(self.plan.stream)), self._key)
 
     async def _carefully(
         self,
-        loop: CopyLoop,
+        encoder: CopyEncoder,
         publisher: Publisher,
         batch: list[Delivered],
         out: list[Operation],
@@ -434,7 +434,7 @@ class CopyEntry:
         special: Special | None,
     ) -> None:
         """Send messages that the target may refuse alone, so that none behind them is stored before that is known."""
-        send = partial(self._count, loop, publisher, batch) if loop.counts else partial(self._send, publisher)
+        send = partial(self._count, encoder, publisher, batch) if encoder.counts else partial(self._send, publisher)
         while True:
             await send(out)
             if special is None:
@@ -446,18 +446,18 @@ class CopyEntry:
             elif self._publisher is publisher and not self._interruption.is_set():
                 await self._reject(special)
             out = []
-            done, special = loop.run(batch, out, done)
+            done, special = encoder.run(batch, out, done)
 
     async def _count(
-        self, loop: CopyLoop, publisher: Publisher, batch: list[Delivered], operations: list[Operation]
+        self, encoder: CopyEncoder, publisher: Publisher, batch: list[Delivered], operations: list[Operation]
     ) -> None:
         """Send additions to counters, each turn when the one before is settled."""
         subjects = {message_sequence(reply): subject for subject, reply, _, _ in batch}
-        for turn in turns(operations, loop.identified):
+        for turn in turns(operations, encoder.identified):
             if publisher.over:
                 return
             try:
-                additions = await self._counting.additions(turn, subjects, loop.limit)
+                additions = await self._counting.additions(turn, subjects, encoder.limit)
             except ApiError as error:
                 if not error.passing:
                     raise
@@ -475,12 +475,12 @@ class CopyEntry:
             self._counting.keep()
 
     async def _send(self, publisher: Publisher, operations: list[Operation]) -> None:
-        if self._keeper is None:
+        if self._gap_filler is None:
             if waiting := publisher.send(operations):
                 await waiting
             return
         filled = 0
-        for piece, fills in self._keeper.pieces(operations):
+        for piece, fills in self._gap_filler.pieces(operations):
             if fills:
                 publisher.count_no_copies(piece)
             if waiting := publisher.send(piece):
@@ -501,7 +501,7 @@ class CopyEntry:
         if self._publisher is not None:
             self._publisher.ask_for_all()  # a dead letter may land in the target, too
         subject, reply, _, payload = special.message
-        await self._rejections.handle(
+        await self._dead_letters.handle(
             Rejected(
                 self.plan.source.name,
                 int(message_sequence(reply)),
@@ -512,14 +512,14 @@ class CopyEntry:
             )
         )
 
-    async def _refused(self, operation: Operation, verdict: Verdict) -> None:
-        if verdict.err_code == SOURCE_RECORD_REFUSED and not self._twin:
+    async def _refused(self, operation: Operation, pub_ack: PubAck) -> None:
+        if pub_ack.err_code == SOURCE_RECORD_REFUSED and not self._twin:
             # A cluster in the middle of an upgrade: the stream's leader is newer than the server we talk to.
             self._twin = True
             assert self._publisher is not None
             self._publisher.interrupt("the target takes no source records of the server's own name")
             return
-        if verdict.err_code == SEALED:
+        if pub_ack.err_code == SEALED:
             # No message's own fault, so not one for the dead letters.
             raise RuleRefusedError(
                 f"rule '{self.plan.rule}': stream '{self.plan.stream}' is sealed: it takes no more messages"
@@ -527,21 +527,21 @@ class CopyEntry:
         line, _, rest = operation[1].partition(b"\r\n")
         fields = line.split(b" ")
         size, total = int(fields[-2]), int(fields[-1])
-        await self._rejections.handle(
+        await self._dead_letters.handle(
             Rejected(
                 self.plan.source.name,
                 int(operation[0]),
                 fields[1],
                 rest[:size],
                 rest[size:total],
-                f"{verdict.description} ({verdict.err_code})",
+                f"{pub_ack.description} ({pub_ack.err_code})",
             )
         )
 
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """What an intake feeds: its entry, as long as the round lasts for which it reads (see `BatchSink`)."""
+    """What a reader feeds: its entry, as long as the round lasts for which it reads (see `BatchSink`)."""
 
     entry: CopyEntry
     publisher: Publisher

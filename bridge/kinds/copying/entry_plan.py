@@ -23,16 +23,16 @@ class EntryPlan:
         sourcing: the same, compiled.
         stream: the target's name.
         probe: a subject that the target stores, for barriers.
-        filters: what the origin's consumer is asked for; none for everything.
-        on_recreated: what to do when the origin is a new stream of the same name.
+        filters: what the source's consumer is asked for; none for everything.
+        on_recreated: what to do when the source is a new stream of the same name.
         sources: how many entries the rule has.
-        keep_sequence: whether copies have the origin's sequence numbers.
-        filler: the subject for numbers that the origin lacks.
+        keep_sequence: whether copies have the source's sequence numbers.
+        filler: the subject for numbers that the source lacks.
         one_by_one: whether order is kept at the price of speed.
-        behind: a sequence of the origin up to which everything is known to be in the target, in whatever order: copies
+        behind: a sequence of the source up to which everything is known to be in the target, in whatever order: copies
             of these tell nothing about where to resume. None for nothing known.
-        durable: the durable consumer through which the origin's messages are acknowledged; empty if they are not.
-        work_queue: whether the origin is a work queue.
+        durable: the durable consumer through which the source's messages are acknowledged; empty if they are not.
+        work_queue: whether the source is a work queue.
         max_pending: how many of its messages may be without an acknowledgement.
     """
 

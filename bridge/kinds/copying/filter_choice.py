@@ -19,7 +19,7 @@ async def consumer_filters(api: JetStreamApi, info: Json, filters: tuple[str, ..
     """What to ask a consumer for: the filters, or nothing, which is everything.
 
     Args:
-        api: the API of the connection that holds the origin.
+        api: the API of the connection that holds the source.
         info: its `STREAM.INFO`.
         filters: what is selected; empty for everything.
 

@@ -1,8 +1,8 @@
-"""Copies with the origin's sequence numbers: what is missing there is stored here as a filler and purged.
+"""Copies with the source's sequence numbers: what is missing there is stored here as a filler and purged.
 
-A stream gives numbers one after the other, so a copy has its origin's number if everything before it has been stored,
-too. Where the origin has a gap (a deleted message, or one that is not selected), an empty message takes the number, on
-a subject of its own, and is removed by a purge of that subject: then the gap is where the origin has it.
+A stream gives numbers one after the other, so a copy has its source's number if everything before it has been stored,
+too. Where the source has a gap (a deleted message, or one that is not selected), an empty message takes the number, on
+a subject of its own, and is removed by a purge of that subject: then the gap is where the source has it.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from collections.abc import Iterator
 from nats_bridge.bridge.errors import RuleRefusedError
 from nats_bridge.bridge.kinds.copying.encoder import Operation
 
-__all__ = ["SequenceKeeper"]
+__all__ = ["GapFiller"]
 
 _PIECE = 2048  # fillers sent at once
 
 
-class SequenceKeeper:
+class GapFiller:
     """Follows the numbers of one target.
 
     Args:
         rule: the rule's name, for messages.
-        origin: the origin's name, for messages.
+        source: the source's name, for messages.
         key: the entry's key for message ids.
         filler: the subject for fillers; None if there is none.
         last: the target's last sequence.
     """
 
-    def __init__(self, rule: str, origin: str, key: bytes, filler: str | None, last: int) -> None:
+    def __init__(self, rule: str, source: str, key: bytes, filler: str | None, last: int) -> None:
         self._rule = rule
-        self._origin = origin
+        self._source = source
         self._key = key
         self._filler = filler
         self._next = last + 1
@@ -57,7 +57,7 @@ class SequenceKeeper:
         if self._filler is None:
             missing = f"{first}" if end == first + 1 else f"{first} to {end - 1}"
             raise RuleRefusedError(
-                f"rule '{self._rule}': stream '{self._origin}' has no message {missing} to copy, so the next one would"
+                f"rule '{self._rule}': stream '{self._source}' has no message {missing} to copy, so the next one would"
                 " not keep its sequence: set filler_subject to a subject of the target that nothing else uses"
             )
         for low in range(first, end, _PIECE):

@@ -15,7 +15,7 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
 from nats_bridge.bridge.consuming.rule_consumer import consumer_owner
@@ -55,11 +55,11 @@ class _Decision:
 
 
 def names_of(entries: tuple[Source, ...]) -> list[str]:
-    """What the entries are called in messages: their origins, numbered where one comes twice."""
-    origins = [entry.name for entry in entries]
+    """What the entries are called in messages: their sources, numbered where one comes twice."""
+    sources = [entry.name for entry in entries]
     return [
-        f"source '{name}'" if origins.count(name) == 1 else f"source {number} ('{name}')"
-        for number, name in enumerate(origins, 1)
+        f"source '{name}'" if sources.count(name) == 1 else f"source {number} ('{name}')"
+        for number, name in enumerate(sources, 1)
     ]
 
 
@@ -69,8 +69,8 @@ class CopyingHandoff:
     Args:
         rule: the rule.
         dialect_text: the dialect that it runs with, or `native`.
-        links: the open connections by name.
-        after: per origin, the last sequence that was copied, said by somebody who knows.
+        connections: the open connections by name.
+        after: per source, the last sequence that was copied, said by somebody who knows.
         sidecar: the sidecar's name.
     """
 
@@ -78,14 +78,14 @@ class CopyingHandoff:
         self,
         rule: SourcesRule | KvSourcesRule,
         dialect_text: str,
-        links: Mapping[str, Link],
+        connections: Mapping[str, Connection],
         *,
         after: Mapping[str, int],
         sidecar: str,
     ) -> None:
         self._rule = rule
-        self._links = links
-        self._target = links[rule.target_connection]
+        self._connections = connections
+        self._target = connections[rule.target_connection]
         self._server = server_dialect(self._target)
         self._dialect = self._server if dialect_text == "native" else dialect(dialect_text)
         self._after = after
@@ -150,7 +150,7 @@ class CopyingHandoff:
                 )
             if source.rename_objects:
                 problems.append(
-                    f"{name}: rename_objects: servers have no such thing, and copies would name the origin's bucket:"
+                    f"{name}: rename_objects: servers have no such thing, and copies would name the source's bucket:"
                     " run the bridge without that, and hand over then"
                 )
             if source.subject_transforms and not self._server.stream_fields_of_2_10:
@@ -183,18 +183,18 @@ class CopyingHandoff:
                 "",
                 (
                     f"{name}: '{info['config']['name']}' sources it natively already, in other words"
-                    f" ({_told(native)}): take that source out, or the rule",
+                    f" ({_reported(native)}): take that source out, or the rule",
                 ),
             )
-        origin = self._links[source.connection]
+        source_connection = self._connections[source.connection]
         try:
-            origin_info = await existing_stream(origin, self._rule.name, source.name)
+            source_info = await existing_stream(source_connection, self._rule.name, source.name)
             sourcing = compile_sourcing(source.native(), self._dialect)
         except EngineError as error:
             return _Decision(None, "", (f"{name}: {error}",))
-        if (hidden := await self._out_of_reach(source, name, origin_info)) is not None:
+        if (hidden := await self._out_of_reach(source, name, source_info)) is not None:
             return _Decision(None, "", (hidden,))
-        if consumer := await copying_consumer(origin, source.name, self._owner):
+        if consumer := await copying_consumer(source_connection, source.name, self._owner):
             return _Decision(
                 None,
                 "",
@@ -203,10 +203,10 @@ class CopyingHandoff:
                     " (SIGTERM) and run handoff again",
                 ),
             )
-        entry = EntryAtTarget(source, sourcing, origin, origin_info, self._target, info, last)
+        entry = EntryAtTarget(source, sourcing, source_connection, source_info, self._target, info, last)
         return await self._placed(entry, name)
 
-    async def _out_of_reach(self, source: Source, name: str, origin_info: Json) -> str | None:
+    async def _out_of_reach(self, source: Source, name: str, source_info: Json) -> str | None:
         if source.external is not None or source.connection == self._rule.target_connection:
             return None
         try:
@@ -215,7 +215,7 @@ class CopyingHandoff:
             if error.err_code != STREAM_NOT_FOUND:
                 raise
             seen = None
-        if seen is not None and seen["created"] == origin_info["created"]:
+        if seen is not None and seen["created"] == source_info["created"]:
             return None
         return (
             f"{name}: it is on connection '{source.connection}', and a server copies from another account or cluster"
@@ -229,12 +229,12 @@ class CopyingHandoff:
         if isinstance(reached, Waiting):
             return _Decision(None, "", (f"{name}: {reached.why}: {reached.remedy}",))
         given = self._after.get(entry.source.name)
-        if given is not None and not (reached or 0) <= given <= entry.origin_last:
+        if given is not None and not (reached or 0) <= given <= entry.source_last:
             least = f"the newest copy in '{self._rule.target_stream}' is of {reached}" if reached else "0 is the least"
             return _Decision(
                 None,
                 "",
-                (f"{name}: --after {given}: {least}, and the last sequence there is {entry.origin_last}",),
+                (f"{name}: --after {given}: {least}, and the last sequence there is {entry.source_last}",),
             )
         (newest,) = await find(self._target.api, self._rule.target_stream, entry.last, [own_wanted(entry.sourcing)])
         if given is None:
@@ -301,7 +301,8 @@ class CopyingHandoff:
                 return _Decision(
                     start,
                     f"{name}: the server would find the record of sequence {older.sequence} first and copy what follows"
-                    f" again; therefore the entry is written in other words ({_told(words)}), for which it finds none,"
+                    f" again; therefore the entry is written in other words ({_reported(words)}), for which it finds"
+                    " none,"
                     f" and begins at opt_start_seq {position + 1}.",
                 )
             older = older or found
@@ -414,7 +415,7 @@ class CopyingHandoff:
         return found
 
 
-def _told(native: Json) -> str:
+def _reported(native: Json) -> str:
     if native.get("subject_transforms"):
         return ", ".join(f"{each['src']} → {each['dest'] or each['src']}" for each in as_transforms(native))
     return str(native.get("filter_subject") or "everything")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
 from nats_bridge.bridge.handoff.answer import Handoff, refused
@@ -24,18 +24,18 @@ from nats_bridge.transforms.subject import is_subset
 __all__ = ["copying_back"]
 
 
-async def copying_back(rule: SourcesRule | KvSourcesRule, links: Mapping[str, Link]) -> Handoff:
+async def copying_back(rule: SourcesRule | KvSourcesRule, connections: Mapping[str, Connection]) -> Handoff:
     """The configuration without the native sources that a rule repeats.
 
     Args:
         rule: the rule that resumes.
-        links: the open connections by name.
+        connections: the open connections by name.
 
     Raises:
         BridgeError: a server cannot be asked, or the stream does not exist.
     """
-    link = links[rule.target_connection]
-    config = (await existing_stream(link, rule.name, rule.target_stream))["config"]
+    connection = connections[rule.target_connection]
+    config = (await existing_stream(connection, rule.name, rule.target_stream))["config"]
     body = body_of(config)
     sources: list[Json] = list(body.get("sources") or ())
     problems, needed = [], []
@@ -62,7 +62,7 @@ async def copying_back(rule: SourcesRule | KvSourcesRule, links: Mapping[str, Li
     ]
     if missing and not subjects:
         body["subjects"] = missing
-    verdict = await examined(link, body, config)
+    verdict = await examined(connection, body, config)
     if verdict.refusals:
         return refused(*verdict.refusals)
     steps = [

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.replay import Replay
@@ -19,7 +19,7 @@ from nats_bridge.bridge.handoff.native_search import Found
 from nats_bridge.bridge.kinds.copying.left_out import Behind
 from nats_bridge.bridge.kinds.copying.message_ids import entry_key
 from nats_bridge.bridge.kinds.copying.parallel_backfill import UnfinishedCopies
-from nats_bridge.bridge.kinds.copying.resume_point import identity_changed, of_this_origin
+from nats_bridge.bridge.kinds.copying.resume_point import identity_changed, of_this_source
 from nats_bridge.bridge.kinds.copying.resuming import NEWEST, compared
 from nats_bridge.bridge.kinds.copying.tail_reader import TargetTail, read_tail
 from nats_bridge.bridge.kinds.copying.target import Target
@@ -39,8 +39,8 @@ class EntryAtTarget:
     Attributes:
         source: the entry as configured.
         sourcing: the same, compiled.
-        origin: the connection that holds the origin.
-        origin_info: the origin's `STREAM.INFO`.
+        source_connection: the connection that holds the source.
+        source_info: the source's `STREAM.INFO`.
         target: the connection that holds the target.
         target_info: the target's `STREAM.INFO`.
         last: the target's last sequence.
@@ -48,20 +48,20 @@ class EntryAtTarget:
 
     source: Source
     sourcing: Sourcing
-    origin: Link
-    origin_info: Json
-    target: Link
+    source_connection: Connection
+    source_info: Json
+    target: Connection
     target_info: Json
     last: int
 
     @property
-    def origin_last(self) -> int:
-        """The origin's last sequence."""
-        return int(self.origin_info["state"]["last_seq"])
+    def source_last(self) -> int:
+        """The source's last sequence."""
+        return int(self.source_info["state"]["last_seq"])
 
     @property
     def filters(self) -> tuple[str, ...]:
-        """What a consumer of the origin can be asked for; the rest is left out on arrival."""
+        """What a consumer of the source can be asked for; the rest is left out on arrival."""
         return tuple(each.decode() for each in self.sourcing.filters) if len(self.sourcing.filters) == 1 else ()
 
 
@@ -80,11 +80,11 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """Messages of the origin that may have been copied, or not: their copies would be gone.
+    """Messages of the source that may have been copied, or not: their copies would be gone.
 
     Attributes:
         gone: how many messages the target lost behind the newest copy that is left.
-        sequences: the origin's messages concerned, in order, at most so many as were lost.
+        sequences: the source's messages concerned, in order, at most so many as were lost.
         destinations: the subjects of their copies, each once.
         put_again: whether the target holds a message of its own on each of these subjects.
     """
@@ -103,23 +103,25 @@ class Doubt:
 
 
 async def copied_up_to(entry: EntryAtTarget) -> int | Waiting | None:
-    """The origin's sequence up to which everything is in the target; what must be done first; None without any copy.
+    """The source's sequence up to which everything is in the target; what must be done first; None without any copy.
 
     Raises:
         ApiError: a server cannot be asked.
     """
     source = entry.source
-    created = str(entry.origin_info["created"])
+    created = str(entry.source_info["created"])
     key, created_ns = entry_key(entry.sourcing, created), nanoseconds_of(created)
     stream = str(entry.target_info["config"]["name"])
-    unfinished = UnfinishedCopies(entry.origin.api, source.name, key, stream, str(entry.target_info["created"]))
+    unfinished = UnfinishedCopies(
+        entry.source_connection.api, source.name, key, stream, str(entry.target_info["created"])
+    )
     if held := await unfinished.range():
         return Waiting(
             f"a backfill --parallel has begun to copy {held[0]} to {held[1]} of '{source.name}' and has not come to its"
             " end",
             "let it end, or run it again, and hand over then",
         )
-    origin, target_api, sourcing = entry.origin.api, entry.target.api, entry.sourcing
+    source_connection, target_api, sourcing = entry.source_connection.api, entry.target.api, entry.sourcing
     tail = await read_tail(target_api, stream, entry.last, sourcing.is_own, NEWEST)
     if identity_changed(tail.copies, key, created_ns):
         return Waiting(
@@ -127,27 +129,29 @@ async def copied_up_to(entry: EntryAtTarget) -> int | Waiting | None:
             "set on_recreated: restart, start the sidecar until it has copied a message of the new one, and hand over"
             " then",
         )
-    copies = of_this_origin(tail.copies, key, created_ns)
+    copies = of_this_source(tail.copies, key, created_ns)
     if not copies:
         return None
     target = Target.of(entry.target_info, entry.target.server_version)
 
     async def read(wanted: int, whatever_age: bool) -> TargetTail:
         more = await read_tail(target_api, stream, entry.last, sourcing.is_own, wanted, whatever_age=whatever_age)
-        return replace(more, copies=of_this_origin(more.copies, key, created_ns))
+        return replace(more, copies=of_this_source(more.copies, key, created_ns))
 
-    behind = Behind(origin, source.name, entry.filters, sourcing, target_api, stream, entry.last, key, created_ns)
+    behind = Behind(
+        source_connection, source.name, entry.filters, sourcing, target_api, stream, entry.last, key, created_ns
+    )
     looked_at = replace(tail, copies=copies)
-    resume = await compared(origin, source.name, entry.filters, sourcing, target, looked_at, read, behind)
+    resume = await compared(source_connection, source.name, entry.filters, sourcing, target, looked_at, read, behind)
     if resume.missing:
         return Waiting(
             f"{resume.missing} messages in front of the newest copy are not in '{stream}': an interruption left them"
             " out",
             "start the sidecar until it is ready, stop it, and hand over then",
         )
-    if resume.handled > entry.origin_last:
+    if resume.handled > entry.source_last:
         return Waiting(
-            f"'{stream}' holds a copy of sequence {resume.handled}, and '{source.name}' ends at {entry.origin_last}:"
+            f"'{stream}' holds a copy of sequence {resume.handled}, and '{source.name}' ends at {entry.source_last}:"
             " it was restored or lost its end",
             "start the sidecar until it has copied a new message, and hand over then",
         )
@@ -160,7 +164,7 @@ async def doubt_behind(entry: EntryAtTarget, newest: Found | None, after: int) -
     Args:
         entry: the entry.
         newest: where that one is stored; None where there is none, which means "anywhere in the target".
-        after: the origin's sequence of it; 0 without one.
+        after: the source's sequence of it; 0 without one.
 
     Returns:
         None if there was none for certain, or if it would make no difference.
@@ -175,8 +179,8 @@ async def doubt_behind(entry: EntryAtTarget, newest: Found | None, after: int) -
     all_put_again = True
     # Only then is a message that is gone one whose subject has a newer one.
     by_subject_only = _loses_by_subject_only(entry.target_info["config"])
-    replay = Replay(entry.origin.api, entry.source.name, entry.filters, headers_only=True)
-    async with contextlib.aclosing(replay.between(after + 1, entry.origin_last)) as batches:
+    replay = Replay(entry.source_connection.api, entry.source.name, entry.filters, headers_only=True)
+    async with contextlib.aclosing(replay.between(after + 1, entry.source_last)) as batches:
         async for batch in batches:
             for subject, reply, _, _ in batch:
                 destination = entry.sourcing.destination(subject)
@@ -216,7 +220,7 @@ class _Gaps:
     newest: dict[bytes, int]
 
 
-async def _gaps(target: Link, stream: str, behind: int, last: int) -> _Gaps:
+async def _gaps(target: Connection, stream: str, behind: int, last: int) -> _Gaps:
     lost, until_ns, expected = 0, 0, behind + 1
     newest: dict[bytes, int] = {}
     async with contextlib.aclosing(Replay(target.api, stream, headers_only=True).between(behind + 1, last)) as batches:

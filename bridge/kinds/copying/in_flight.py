@@ -16,7 +16,7 @@ from nats_bridge.bridge.errors import RuleRefusedError
 from nats_bridge.bridge.kinds.copying.bundle import Bundle, Messages, Part, operations_of, size_of
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.bridge.kinds.copying.encoder import Operation
-from nats_bridge.bridge.kinds.copying.pub_ack import Verdict
+from nats_bridge.bridge.kinds.copying.pub_ack import PubAck
 from nats_bridge.bridge.kinds.copying.target import Target
 
 __all__ = ["ANSWER_WAIT", "LostTrackError", "Unconfirmed"]
@@ -60,7 +60,7 @@ class Unconfirmed:
         last: the target's sequence when the last one was confirmed.
         last_confirmed: the name of the last one that is known to be stored; 0 for none.
         has_stored: whether any message is known to be stored.
-        verdicts: answers that could not be taken as they came, by the message's name.
+        pub_acks: answers that could not be taken as they came, by the message's name.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Unconfirmed:
         self.last = 0
         self.last_confirmed = 0
         self.has_stored = False
-        self.verdicts: dict[bytes, Verdict] = {}
+        self.pub_acks: dict[bytes, PubAck] = {}
         self._stream = target.name
         self._inbox = inbox
         self._counters = counters
@@ -114,9 +114,9 @@ class Unconfirmed:
         return self._heard[0]
 
     @property
-    def all_told(self) -> bool:
-        """Whether there is a verdict on every message, of which each has asked for itself."""
-        return all(name in self.verdicts for name, *_ in self._groups)
+    def all_answered(self) -> bool:
+        """Whether there is a PubAck on every message, of which each has asked for itself."""
+        return all(name in self.pub_acks for name, *_ in self._groups)
 
     def count_no_copies(self, operations: list[Operation]) -> None:
         """What is about to be added is not counted as copied."""
@@ -225,7 +225,7 @@ class Unconfirmed:
         self._last_doubted = 0
         self._groups.clear()
         self.count = self.size = 0
-        self.verdicts.clear()
+        self.pub_acks.clear()
         self._heard = _NOTHING
         self._ahead.clear()
         self._apart = True
@@ -236,7 +236,7 @@ class Unconfirmed:
 
     def take(self, answers: list[Delivered], now: float) -> int:
         """Confirm what answers say is stored, as long as they come as they should; how many were looked at."""
-        if not self._groups or self.verdicts or self._doubted:
+        if not self._groups or self.pub_acks or self._doubted:
             return 0
         return self._take_shared(answers, now) if self._groups[0][0].startswith(_SHARED) else self._take(answers, now)
 
@@ -309,44 +309,44 @@ class Unconfirmed:
             name = subject[start:]
             if name not in expected:
                 continue  # of a message that was asked for twice
-            verdict = Verdict.parse(block, payload)
-            self._check(name, verdict)
-            taken = verdict.kind in ("stored", "duplicate")
+            pub_ack = PubAck.parse(block, payload)
+            self._check(name, pub_ack)
+            taken = pub_ack.kind in ("stored", "duplicate")
             untaken |= not taken
-            if verdict.kind == "stored":
+            if pub_ack.kind == "stored":
                 self._learn(payload)
             if not name.startswith(_SHARED):
-                self.verdicts[name] = verdict
+                self.pub_acks[name] = pub_ack
             elif taken:
-                self._hear(name, verdict)
+                self._hear(name, pub_ack)
             else:
                 unclear = True
         self.take_off(now)
-        return unclear or bool(self.grouping and self.verdicts), untaken
+        return unclear or bool(self.grouping and self.pub_acks), untaken
 
-    def _check(self, name: bytes, verdict: Verdict) -> None:
-        if verdict.kind in ("stored", "duplicate") and verdict.stream != self._stream:
+    def _check(self, name: bytes, pub_ack: PubAck) -> None:
+        if pub_ack.kind in ("stored", "duplicate") and pub_ack.stream != self._stream:
             raise RuleRefusedError(
-                f"stream '{verdict.stream}' takes copies meant for '{self._stream}': their subjects overlap"
+                f"stream '{pub_ack.stream}' takes copies meant for '{self._stream}': their subjects overlap"
             )
-        if self._keeps and verdict.sequence and verdict.sequence != int(name):
+        if self._keeps and pub_ack.sequence and pub_ack.sequence != int(name):
             why = (
                 "its message id is that of an earlier message: shorten the stream's duplicate_window"
-                if verdict.kind == "duplicate"
+                if pub_ack.kind == "duplicate"
                 else "somebody else writes to that stream, or a change of leaders left messages out"
             )
             raise RuleRefusedError(
-                f"stream '{self._stream}' has message {name.decode()} of the origin as {verdict.sequence}, so"
+                f"stream '{self._stream}' has message {name.decode()} of the source as {pub_ack.sequence}, so"
                 f" sequences can be kept no longer: {why}"
             )
-        if verdict.kind == "later" and not verdict.stream:
+        if pub_ack.kind == "later" and not pub_ack.stream:
             # Nobody there: the stream has no leader, or it was deleted, and may come back as another one.
-            raise LostTrackError(verdict.description)
-        if verdict.kind == "stored" and verdict.sequence <= self.last:
+            raise LostTrackError(pub_ack.description)
+        if pub_ack.kind == "stored" and pub_ack.sequence <= self.last:
             raise LostTrackError("the target is a new stream, or lost the end of its store")
 
     def take_off(self, now: float) -> None:
-        """Confirm what has verdicts, as far as nothing unknown or untaken is before it."""
+        """Confirm what has PubAcks, as far as nothing unknown or untaken is before it."""
         while self._groups:
             group = self._groups[0]
             name, count = group[0], group[1]
@@ -356,29 +356,29 @@ class Unconfirmed:
                     return
                 self.last = max(self.last, last)
                 self._count_repeats(repeats)
-            elif not self._take_verdict(name, count):
+            elif not self._take_pub_ack(name, count):
                 return
             self._next_group()
             self._confirm([group], now)
 
-    def _take_verdict(self, name: bytes, count: int) -> bool:
-        """Whether the first group is stored, by the verdict on the message that asked."""
-        verdict = self.verdicts.get(name)
-        if verdict is None or verdict.kind not in ("stored", "duplicate"):
+    def _take_pub_ack(self, name: bytes, count: int) -> bool:
+        """Whether the first group is stored, by the PubAck on the message that asked."""
+        pub_ack = self.pub_acks.get(name)
+        if pub_ack is None or pub_ack.kind not in ("stored", "duplicate"):
             return False
-        if count > 1 and (verdict.kind != "stored" or verdict.sequence - self.last != count):
+        if count > 1 and (pub_ack.kind != "stored" or pub_ack.sequence - self.last != count):
             return False
-        del self.verdicts[name]
+        del self.pub_acks[name]
         doubted = name in self._doubted
         self._doubted.discard(name)
-        if verdict.kind == "duplicate" and not doubted:
+        if pub_ack.kind == "duplicate" and not doubted:
             self._counters.duplicates += 1
             self._counted.add(name)
             return True
         if doubted:
-            self._counters.out_of_order += verdict.sequence < self._last_doubted
-            self._last_doubted = verdict.sequence
-        self.last = max(self.last, verdict.sequence)
+            self._counters.out_of_order += pub_ack.sequence < self._last_doubted
+            self._last_doubted = pub_ack.sequence
+        self.last = max(self.last, pub_ack.sequence)
         return True
 
     def skip(self) -> None:
@@ -398,12 +398,12 @@ class Unconfirmed:
         if good != self._good:
             self._good, self._all_stored = good, re.compile(b"(?:%b[0-9]+})*" % re.escape(good))
 
-    def _hear(self, name: bytes, verdict: Verdict) -> None:
+    def _hear(self, name: bytes, pub_ack: PubAck) -> None:
         """Count an answer to one of a group that all ask."""
         first = name == self._groups[0][0]
         heard, repeats, last = self._heard if first else self._ahead.get(name, _NOTHING)
-        repeated = verdict.kind == "duplicate"
-        counted = (heard + 1, repeats + repeated, last if repeated else verdict.sequence)
+        repeated = pub_ack.kind == "duplicate"
+        counted = (heard + 1, repeats + repeated, last if repeated else pub_ack.sequence)
         if first:
             self._heard = counted
         else:

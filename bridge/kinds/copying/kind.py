@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.consuming.counters import READING_FACTS
 from nats_bridge.bridge.handoff.answer import Handoff, Wish
 from nats_bridge.bridge.kinds.copying.acknowledging import durables
@@ -25,7 +25,7 @@ def _refuses_handoff(rule: CopyingRule) -> str:
         return ""
     filtered = rule.mirror.filter_subject or rule.mirror.subject_transforms
     how = "with the same filter or transforms " if filtered else ""
-    # Copies that keep the origin's sequences carry no record from which anything else could resume.
+    # Copies that keep the source's sequences carry no record from which anything else could resume.
     other = (
         ""
         if rule.keep_sequence
@@ -38,12 +38,12 @@ def _refuses_handoff(rule: CopyingRule) -> str:
 
 
 async def _handoff(
-    rule: SourcesRule | KvSourcesRule, settings: Settings, links: Mapping[str, Link], wish: Wish
+    rule: SourcesRule | KvSourcesRule, settings: Settings, connections: Mapping[str, Connection], wish: Wish
 ) -> Handoff:
     if wish.back:
-        return await copying_back(rule, links)
+        return await copying_back(rule, connections)
     dialect = settings.dialect_of(rule)
-    return await CopyingHandoff(rule, dialect, links, after=wish.after, sidecar=settings.name).answer()
+    return await CopyingHandoff(rule, dialect, connections, after=wish.after, sidecar=settings.name).answer()
 
 
 KIND = RuleKind(

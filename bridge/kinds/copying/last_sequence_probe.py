@@ -15,9 +15,9 @@ import asyncio
 from collections.abc import Callable
 
 from nats_bridge.bridge.client import nats_py
-from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.errors import ApiError, RuleRefusedError
-from nats_bridge.bridge.kinds.copying.pub_ack import INCREMENT_MISSING, Verdict
+from nats_bridge.bridge.kinds.copying.pub_ack import INCREMENT_MISSING, PubAck
 
 __all__ = ["last_sequence_behind"]
 
@@ -28,12 +28,12 @@ _PAUSE = 0.1  # seconds until the next try, while the stream has no leader
 
 
 async def last_sequence_behind(
-    link: Link, stream: str, subject: bytes, waits: Callable[[str], None] = lambda _: None
+    connection: Connection, stream: str, subject: bytes, waits: Callable[[str], None] = lambda _: None
 ) -> int:
     """The stream's last sequence, behind everything that was sent on this connection before.
 
     Args:
-        link: the connection of the target.
+        connection: the connection of the target.
         stream: its name.
         subject: one that it stores.
         waits: called with what keeps it waiting, in words, each time that nobody listens on the subject.
@@ -43,13 +43,13 @@ async def last_sequence_behind(
         ApiError: it does not exist any more.
     """
     while True:
-        await link.connected()
+        await connection.connected()
         try:
             # Written past nats-py's buffer are the copies: they are before this one already.
-            answer = await link.client.request(subject.decode(), b"", timeout=_ANSWER_WAIT, headers=_BEYOND)
+            answer = await connection.client.request(subject.decode(), b"", timeout=_ANSWER_WAIT, headers=_BEYOND)
         except nats_py.errors.NoRespondersError:
             # No responders: between two leaders, or permanently.
-            await link.api.stream_info(stream)
+            await connection.api.stream_info(stream)
             waits(
                 f"stream '{stream}' to answer on its subject '{subject.decode()}', where nobody listens"
                 " (has it a leader, or does a mapping of the account lead its subjects away?)"
@@ -57,43 +57,43 @@ async def last_sequence_behind(
         except (nats_py.errors.Error, OSError):
             pass
         else:
-            verdict = Verdict.parse(b"", answer.data)
-            if verdict.stream and verdict.stream != stream:
+            pub_ack = PubAck.parse(b"", answer.data)
+            if pub_ack.stream and pub_ack.stream != stream:
                 raise RuleRefusedError(
-                    f"subject '{subject.decode()}' is stored by stream '{verdict.stream}', not by '{stream}'"
+                    f"subject '{subject.decode()}' is stored by stream '{pub_ack.stream}', not by '{stream}'"
                 )
-            if verdict.last_sequence is not None:
-                shown = await _shown(link, stream, verdict.last_sequence)
+            if pub_ack.last_sequence is not None:
+                shown = await _shown(connection, stream, pub_ack.last_sequence)
                 if shown is not None:
                     return shown
-            if verdict.err_code == INCREMENT_MISSING:
-                return await _standing(link, stream)
-            if verdict.kind == "refused":
+            if pub_ack.err_code == INCREMENT_MISSING:
+                return await _standing(connection, stream)
+            if pub_ack.kind == "refused":
                 raise RuleRefusedError(
-                    f"stream '{stream}' takes no messages: {verdict.description} ({verdict.err_code})"
+                    f"stream '{stream}' takes no messages: {pub_ack.description} ({pub_ack.err_code})"
                 )
         await asyncio.sleep(_PAUSE)
 
 
-async def _standing(link: Link, stream: str) -> int:
+async def _standing(connection: Connection, stream: str) -> int:
     """The last sequence that a stream shows twice in a row."""
     before = -1
     while True:
-        last = int((await link.api.stream_info(stream))["state"]["last_seq"])
+        last = int((await connection.api.stream_info(stream))["state"]["last_seq"])
         if last == before:
             return last
         before = last
         await asyncio.sleep(_PAUSE)
 
 
-async def _shown(link: Link, stream: str, last: int) -> int | None:
+async def _shown(connection: Connection, stream: str, last: int) -> int | None:
     """Wait until the stream shows what it has agreed on: in a cluster, that can be a moment later.
 
     None if it does not: then it is another stream by now.
     """
     for _ in range(_LOOKS):
         try:
-            shown = int((await link.api.stream_info(stream))["state"]["last_seq"])
+            shown = int((await connection.api.stream_info(stream))["state"]["last_seq"])
         except ApiError as error:
             if not error.retriable:
                 raise

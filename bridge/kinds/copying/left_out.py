@@ -1,9 +1,9 @@
 """Whether a copy further back in a target was left out: more of them are looked at than it is worth to keep.
 
 A copy can be lost while so many later ones are stored as a window is wide at its widest (`window`), and a start
-cannot know how wide it was. The newest few are compared with the origin in every detail (`position`). Behind them
-stands a plain question: is there a number in the origin, between those of the copies, that none of them has? If the
-copies' own numbers have no gap, the origin need not even be asked.
+cannot know how wide it was. The newest few are compared with the source in every detail (`position`). Behind them
+stands a plain question: is there a number in the source, between those of the copies, that none of them has? If the
+copies' own numbers have no gap, the source need not even be asked.
 
 """
 
@@ -21,7 +21,7 @@ from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.kinds.copying import tail_reader as target_tail
 from nats_bridge.bridge.kinds.copying.encoder import fields_behind
-from nats_bridge.bridge.kinds.copying.resume_point import of_this_origin
+from nats_bridge.bridge.kinds.copying.resume_point import of_this_source
 from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, first_sequence, next_size, own_record, read_piece
 from nats_bridge.bridge.kinds.copying.window import LOOKED_AT
 from nats_bridge.transforms import header_block
@@ -34,21 +34,21 @@ class Behind:
     """What stands behind the newest copies of an entry.
 
     Args:
-        origin: the API of the connection that holds the origin.
-        name: the origin's name.
+        source_api: the API of the connection that holds the source.
+        name: the source's name.
         filters: what to read it with.
         sourcing: the entry.
         target: the API of the connection that holds the target.
         stream: the target.
         last: its last sequence.
-        key: the entry's key with the present origin.
+        key: the entry's key with the present source.
         created_ns: when that was created, in nanoseconds since 1970.
         after: copies of messages up to this one tell nothing.
     """
 
     def __init__(
         self,
-        origin: JetStreamApi,
+        source_api: JetStreamApi,
         name: str,
         filters: tuple[str, ...],
         sourcing: Sourcing,
@@ -59,7 +59,7 @@ class Behind:
         created_ns: int,
         after: int = 0,
     ) -> None:
-        self._origin = Replay(origin, name, filters, headers_only=True)
+        self._source_replay = Replay(source_api, name, filters, headers_only=True)
         self._sourcing = sourcing
         self._target = target
         self._stream = stream
@@ -67,10 +67,10 @@ class Behind:
         self._numbers = partial(_Numbers, sourcing, key, created_ns, after)
 
     async def leaves_out(self, before: int) -> bool:
-        """Whether the origin holds a selected message of which no copy is among the newest `LOOKED_AT`.
+        """Whether the source holds a selected message of which no copy is among the newest `LOOKED_AT`.
 
         Args:
-            before: only of messages before this one in the origin is it asked.
+            before: only of messages before this one in the source is it asked.
 
         Raises:
             ApiError: a server cannot be asked.
@@ -78,11 +78,11 @@ class Behind:
         sequences = [each for each in await self._sequences() if each <= before]
         held = set(sequences)
         if len(held) < len(sequences):
-            return True  # an origin that lost its end has given numbers twice
+            return True  # a source that lost its end has given numbers twice
         holes = gaps(sequences)
         if not holes:
             return False
-        async with contextlib.aclosing(self._origin.between(holes[0][0] + 1, holes[-1][1] - 1)) as batches:
+        async with contextlib.aclosing(self._source_replay.between(holes[0][0] + 1, holes[-1][1] - 1)) as batches:
             async for batch in batches:
                 for subject, reply, _, _ in batch:
                     if (
@@ -93,7 +93,7 @@ class Behind:
         return False
 
     async def _sequences(self) -> list[int]:
-        """The numbers in the origin of the newest copies, those that are much older than the newest one left out."""
+        """The numbers in the source of the newest copies, those that are much older than the newest one left out."""
         first = await first_sequence(self._target, self._stream)
         found: list[int] = []
         newest_ns = 0
@@ -115,7 +115,7 @@ class Behind:
 
 
 class _Numbers:
-    """The numbers in the origin of the copies among some messages, and when they were stored."""
+    """The numbers in the source of the copies among some messages, and when they were stored."""
 
     def __init__(self, sourcing: Sourcing, key: bytes, created_ns: int, after: int) -> None:
         self.numbers: list[int] = []
@@ -141,12 +141,12 @@ class _Numbers:
                 self.times_ns.append(time_ns)
 
     def _number(self, subject: bytes, block: bytes, time_ns: int) -> int:
-        """The number in the origin of a message that looks different; 0 if it is no copy of the entry."""
+        """The number in the source of a message that looks different; 0 if it is no copy of the entry."""
         record = own_record(self._sourcing.is_own, block)
         if record is None:
             return 0
         copy = StoredCopy(subject, time_ns, record, header_block.read(block, b"Nats-Msg-Id"))
-        return record.sequence if of_this_origin((copy,), self._key, self._created_ns) else 0
+        return record.sequence if of_this_source((copy,), self._key, self._created_ns) else 0
 
 
 def gaps(numbers: Sequence[int]) -> list[tuple[int, int]]:

@@ -2,11 +2,11 @@
 
 A publisher's own id is left alone; it does the same service. Ours is only given to messages that have none, or that
 of an earlier copy: `bridge-<entry>-<sequence>-<time>`, where `<entry>` stands for what is selected from which stream
-(the first half) and when that stream was created (the second), and sequence and time are the message's in the origin.
+(the first half) and when that stream was created (the second), and sequence and time are the message's in the source.
 The time is there because a server that lost the end of its store gives the same sequences again, to other messages.
 
 In a chain of copies each one's id takes the place of the one before: an id in a target then says of which of *its*
-origin's messages a copy was made, and never looks like that of another stream.
+source's messages a copy was made, and never looks like that of another stream.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _BEGINNING = b"\nNats-Msg-Id: bridge-"
 
 
 def entry_key(sourcing: Sourcing, created: str) -> bytes:
-    """What stands for an entry and its origin in ids.
+    """What stands for an entry and its source in ids.
 
     Args:
         sourcing: the compiled entry.
-        created: the origin's creation time, as `STREAM.INFO` tells it.
+        created: the source's creation time, as `STREAM.INFO` tells it.
     """
-    selection = b"\n".join([sourcing.origin, *sourcing.record_filters, b"", *sourcing.record_destinations])
+    selection = b"\n".join([sourcing.source, *sourcing.record_filters, b"", *sourcing.record_destinations])
     return _half(selection) + _half(b"\n".join([selection, created.encode()]))
 
 
@@ -44,8 +44,8 @@ def without_earlier(block: bytes) -> bytes:
     return block
 
 
-def _half(told: bytes) -> bytes:
-    return hashlib.sha256(told).hexdigest()[:_HALF].encode()
+def _half(reported: bytes) -> bytes:
+    return hashlib.sha256(reported).hexdigest()[:_HALF].encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class CopyId:
 
     Attributes:
         entry: the entry's key.
-        sequence: the message's sequence in the origin.
+        sequence: the message's sequence in the source.
         time_ns: its time stamp there, in nanoseconds since 1970.
     """
 
@@ -63,7 +63,7 @@ class CopyId:
     time_ns: int
 
     def is_of(self, key: bytes) -> bool:
-        """Whether it is of the entry with this key, with the present origin or an earlier one of that name."""
+        """Whether it is of the entry with this key, with the present source or an earlier one of that name."""
         return self.entry[:_HALF] == key[:_HALF]
 
     @classmethod

@@ -18,14 +18,14 @@ def copying_moves(rule: SourcesRule | MirrorRule | KvSourcesRule, landscape: Lan
     for entry in rule.entries:
         excluded = tuple(map(Pattern.of, entry.exclude))
         found = list(parts(entry.native(), excluded, dialect, compiled))
-        for origin in landscape.stores(entry.connection, entry.name):
+        for source in landscape.stores(entry.connection, entry.name):
             for part in found:
-                yield Move(f"{place} copies {part.text}", rule.name, origin, space, *part.how)
+                yield Move(f"{place} copies {part.text}", rule.name, source, space, *part.how)
                 if rule.on_rejected.skip:
                     text = f"{place} puts what is rejected on {rule.on_rejected.skip}"
                     dead_letter = Pattern.of(rule.on_rejected.skip)
-                    yield Move(text, rule.name, origin, space, part.selects, part.leaves, dead_letter)
+                    yield Move(text, rule.name, source, space, part.selects, part.leaves, dead_letter)
             if isinstance(rule, MirrorRule) and rule.keep_sequence and rule.filler_subject:
                 filler, copied = Pattern.of(rule.filler_subject), tuple(part.selects for part in found)
                 text = f"{place} fills gaps with {rule.filler_subject}"
-                yield Move(text, rule.name, origin, space, EVERYTHING, copied, filler)
+                yield Move(text, rule.name, source, space, EVERYTHING, copied, filler)

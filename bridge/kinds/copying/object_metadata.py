@@ -1,7 +1,7 @@
 """The metadata of copied objects, where it is to name the bucket that receives.
 
 Servers copy an object's metadata as it is: its `bucket` is the one that it was written to (ADR-20). A client that
-writes to the bucket which the metadata names changes the origin then.
+writes to the bucket which the metadata names changes the source then.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ class ObjectMetadata:
     """Names one bucket for another in metadata.
 
     Args:
-        origin: the stream that is copied from.
+        source: the stream that is copied from.
         target: the stream that receives.
     """
 
     __slots__ = ("_new", "_old", "_subjects")
 
-    def __init__(self, origin: str, target: str) -> None:
-        self._old, self._new = origin.removeprefix(OBJECT_STREAM), target.removeprefix(OBJECT_STREAM)
+    def __init__(self, source: str, target: str) -> None:
+        self._old, self._new = source.removeprefix(OBJECT_STREAM), target.removeprefix(OBJECT_STREAM)
         self._subjects = b"$O.%b.M." % self._old.encode()
 
     def renamed(self, batch: list[Delivered]) -> list[Delivered]:
-        """The batch; what is metadata of an object in the origin's bucket names the one that receives."""
+        """The batch; what is metadata of an object in the source's bucket names the one that receives."""
         if not any(message[0].startswith(self._subjects) for message in batch):
             return batch
         return [

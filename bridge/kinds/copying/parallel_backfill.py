@@ -2,7 +2,7 @@
 
 `nats-bridge backfill --parallel` stores copies in whatever order, and those that tell a rule where to resume only at
 its end. A rule that started before that would take the newest copies for all that there are, and leave messages out or
-copy them twice. So the job leaves a mark until it has come to its end: a durable consumer of the origin that nobody
+copy them twice. So the job leaves a mark until it has come to its end: a durable consumer of the source that nobody
 reads from, which outlives the job and restarts of the server. A rule looks for it before it believes any copy.
 """
 
@@ -22,18 +22,18 @@ _TOLD = re.compile(r"copies ([0-9]+) to ([0-9]+) ")
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedCopies:
-    """The mark of one entry in one target; it means nothing to other entries, a new origin or a new target.
+    """The mark of one entry in one target; it means nothing to other entries, a new source or a new target.
 
     Attributes:
-        api: the API of the connection that holds the origin.
-        origin: the origin's name.
-        key: the entry's key with the present origin.
+        api: the API of the connection that holds the source.
+        source: the source's name.
+        key: the entry's key with the present source.
         target: the target's name.
         created: when the target was created, as `STREAM.INFO` tells it.
     """
 
     api: JetStreamApi
-    origin: str
+    source: str
     key: bytes
     target: str
     created: str
@@ -54,35 +54,35 @@ class UnfinishedCopies:
         held = await self.range()
         if held is not None:
             raise RuleRefusedError(
-                f"rule '{rule}': a backfill --parallel has begun to copy {held[0]} to {held[1]} of '{self.origin}' into"
+                f"rule '{rule}': a backfill --parallel has begun to copy {held[0]} to {held[1]} of '{self.source}' into"
                 f" '{self.target}' and has not come to its end, so the position is unknown: let it end, or run"
-                f" it again (its mark is consumer '{self.consumer}' of stream '{self.origin}')"
+                f" it again (its mark is consumer '{self.consumer}' of stream '{self.source}')"
             )
 
     async def range(self) -> tuple[int, int] | None:
-        """The origin's first and last sequence that are being copied; None if nothing is unfinished.
+        """The source's first and last sequence that are being copied; None if nothing is unfinished.
 
         Raises:
             ApiError: the server cannot be asked.
         """
-        info = await self.api.consumer_info(self.origin, self.consumer)
+        info = await self.api.consumer_info(self.source, self.consumer)
         if info is None:
             return None
-        told = _TOLD.search(str(info["config"].get("description", "")))
-        return (int(told[1]), int(told[2])) if told else (0, 0)
+        reported = _TOLD.search(str(info["config"].get("description", "")))
+        return (int(reported[1]), int(reported[2])) if reported else (0, 0)
 
     async def begin(self, first: int, last: int) -> None:
         """From now on there are unfinished copies.
 
         Args:
-            first: the origin's first sequence that will be copied.
+            first: the source's first sequence that will be copied.
             last: the last one.
 
         Raises:
             ApiError: the server refuses, or cannot be asked.
         """
         await self.api.create_durable(
-            self.origin,
+            self.source,
             {
                 "durable_name": self.consumer,
                 "description": f"nats-bridge copies {first} to {last} into {self.target} (backfill --parallel)",
@@ -99,4 +99,4 @@ class UnfinishedCopies:
         Raises:
             ApiError: the server refuses, or cannot be asked.
         """
-        await self.api.delete_consumer(self.origin, self.consumer)
+        await self.api.delete_consumer(self.source, self.consumer)

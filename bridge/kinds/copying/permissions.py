@@ -46,7 +46,7 @@ def copying_needs(
     yield from stream_events(target, rule=name, without="that is seen up to two seconds later")
     yield from _others(rule, stored, known)
     if isinstance(rule, MirrorRule) and rule.filler_subject is not None:
-        yield write(target, rule.filler_subject, "fills numbers that the origin lacks", rule=name)
+        yield write(target, rule.filler_subject, "fills numbers that the source lacks", rule=name)
         yield write(target, api_subject("STREAM.PURGE", stream), "removes fillers", rule=name)
     if rule.on_rejected.skip is not None:
         yield write(target, rule.on_rejected.skip, "publishes what the stream refuses", rule=name)

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["INCREMENT_MISSING", "SEALED", "SOURCE_RECORD_REFUSED", "Verdict"]
+__all__ = ["INCREMENT_MISSING", "SEALED", "SOURCE_RECORD_REFUSED", "PubAck"]
 
 SEALED = 10109
 INCREMENT_MISSING = 10169
@@ -25,7 +25,7 @@ _WRONG_LAST_SEQUENCE = 10071
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PubAck:
     """A stream's answer.
 
     Attributes:
@@ -44,7 +44,7 @@ class Verdict:
     description: str = ""
 
     @classmethod
-    def parse(cls, block: bytes, payload: bytes) -> Verdict:
+    def parse(cls, block: bytes, payload: bytes) -> PubAck:
         """Read an answer; what is none (a status without a body, such as 503 for no responders) means `later`."""
         if not payload:
             status = block[9:12].decode("ascii", "replace")
@@ -75,5 +75,5 @@ class Verdict:
         return int(number) if number.isdigit() else None
 
 
-def _strange(payload: bytes) -> Verdict:
-    return Verdict("refused", description=f"not a stream's answer: {payload[:100]!r}")
+def _strange(payload: bytes) -> PubAck:
+    return PubAck("refused", description=f"not a stream's answer: {payload[:100]!r}")

@@ -3,7 +3,7 @@
 Operations are written as they come, up to a window of unconfirmed ones (`window`). Three ways to know that they are
 stored:
 
-* every message asks for an answer with a reply subject of its own, which ends in its sequence in the origin;
+* every message asks for an answer with a reply subject of its own, which ends in its sequence in the source;
 * the messages of a group ask with one reply subject: as many answers that say "stored" mean that all of them are. A
   reply subject that it has not seen just before costs a server much: 9.2 µs a message instead of 6.9 (2.10.27). Which
   message another answer is about cannot be told, so then everything in flight is asked for again, each by itself;
@@ -25,10 +25,10 @@ What can go wrong within a connection is handled here:
 * the target is full: it says so; from the first message that it did not take, all that it did not take are sent again,
   each alone, until it takes them. A message that was taken after one that was not would be out of order; so a target
   that refuses messages when it is full gets no more at once than it has room for, and near its end one by one;
-* it refuses a message for good: the rule's policy decides (`rejections`), then the rest goes on.
+* it refuses a message for good: the rule's policy decides (`dead_letters`), then the rest goes on.
 
 When nobody can tell any more which messages were stored (the connection broke, an answer did not come), `interrupted`
-is called: whoever reads the origin must find out from the target what is there, and begin again.
+is called: whoever reads the source must find out from the target what is there, and begin again.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from collections.abc import Awaitable, Callable, Collection
 
 import structlog
 
-from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
-from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, Gate
+from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.bridge.errors import ApiError, RuleRefusedError
 from nats_bridge.bridge.kinds.copying.bundle import Bundle, operations_of, size_of
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.bridge.kinds.copying.encoder import Operation
 from nats_bridge.bridge.kinds.copying.in_flight import ANSWER_WAIT, LostTrackError, Unconfirmed
-from nats_bridge.bridge.kinds.copying.pub_ack import Verdict
+from nats_bridge.bridge.kinds.copying.pub_ack import PubAck
 from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.bridge.kinds.copying.window import Window
-from nats_bridge.bridge.observability.rule_metrics import InFlight, Measures
+from nats_bridge.bridge.observability.rule_metrics import InFlight, RuleMetrics
 
 __all__ = ["Publisher", "Refused"]
 
@@ -62,7 +62,7 @@ _MOST_UNSENT = 1 << 20  # bytes in the socket's buffer before the next batch wai
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 1.0  # seconds between two tries on a full target
 _ALONE = 1000  # messages that are sent one by one after the target was full, before the pipeline opens again
 
-Refused = Callable[[Operation, Verdict], Awaitable[None]]
+Refused = Callable[[Operation, PubAck], Awaitable[None]]
 """Called with an operation that the target refused for good; raises what ends the rule, or returns to go on."""
 
 
@@ -70,10 +70,10 @@ class Publisher:
     """Publishes one entry's copies.
 
     Args:
-        link: the connection of the target.
+        connection: the connection of the target.
         target: the stream that receives.
         counters: where to count.
-        measures: told when something is known to be stored.
+        metrics: told when something is known to be stored.
         refused: the policy.
         interrupted: called once, with the reason, when it is unknown what was stored.
         failed: called once with the error that ends the rule.
@@ -81,9 +81,9 @@ class Publisher:
         alone: whether the connection has no echo and nothing else of ours writes to the target by it.
         one_by_one: have each message confirmed before the next one is sent: then none is ever stored before another
             that was left out, whatever happens to the target.
-        keeps_sequence: a copy stored under another sequence than its origin's ends the rule.
+        keeps_sequence: a copy stored under another sequence than its source's ends the rule.
         first_alone: have one message stored before others are sent behind it.
-        gate: asked before every write. When it is closed, what is in flight is given up: until it opens again, the
+        fence: asked before every write. When it is closed, what is in flight is given up: until it opens again, the
             target may be another replica's.
         window: how much may be in flight, as long as each batch is no larger than the one before: what an interruption
             can leave in doubt. A fixed one where none is given.
@@ -96,10 +96,10 @@ class Publisher:
 
     def __init__(
         self,
-        link: Link,
+        connection: Connection,
         target: Target,
         counters: CopyCounters,
-        measures: Measures,
+        metrics: RuleMetrics,
         refused: Refused,
         interrupted: Callable[[str], None],
         failed: Callable[[BaseException], None],
@@ -109,20 +109,20 @@ class Publisher:
         one_by_one: bool = False,
         keeps_sequence: bool = False,
         first_alone: bool = False,
-        gate: Gate = ALWAYS_OPEN,
+        fence: WriteFence = ALWAYS_OPEN,
         window: Window | None = None,
         stored: Callable[[], None] = lambda: None,
     ) -> None:
         self.waiting = False
         self._stored = stored
         self.window = window or Window()
-        self._gate = gate
-        self._inbox = b"%b." % link.client.new_inbox().encode()
-        self._link = link
+        self._fence = fence
+        self._inbox = b"%b." % connection.client.new_inbox().encode()
+        self._connection = connection
         self._stream = target.name
         self._log = _log.bind(rule=rule, stream=target.name)
         self._counters = counters
-        self._measures = measures
+        self._metrics = metrics
         self._expected: deque[tuple[int, int]] = deque()
         self._refused = refused
         self._interrupted = interrupted
@@ -139,7 +139,7 @@ class Publisher:
         self._alone = 0
         self._over = False
         self._subscriptions: list[BatchSubscription] = []
-        self._mending: asyncio.Task[None] | None = None
+        self._recovery: asyncio.Task[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
 
     @property
@@ -154,13 +154,13 @@ class Publisher:
 
     async def open(self) -> None:
         """Begin to listen for answers, and for others who write to the target."""
-        self._link.on_disconnect(self._disconnected)
-        self._link.on_refusal(self._listening_refused)
+        self._connection.on_disconnect(self._disconnected)
+        self._connection.on_refusal(self._listening_refused)
         await self._listen(self._inbox.decode() + "*", self._on_answers)
         if self._unconfirmed.grouping:
             for subject in self._subjects:
                 await self._listen(subject.decode(), self._on_others)
-        if not await self._link.flush():  # raw writes would overtake the subscription
+        if not await self._connection.flush():  # raw writes would overtake the subscription
             self.interrupt("the connection to the target is lost")
         self._watcher = asyncio.create_task(self._watch())
 
@@ -169,19 +169,19 @@ class Publisher:
         self._unconfirmed.last = last
 
     async def _listen(self, subject: str, on_batch: Callable[[list[Delivered]], None]) -> None:
-        self._subscriptions.append(await self._link.client.subscribe_batches(subject, on_batch, lambda *_: None))
+        self._subscriptions.append(await self._connection.client.subscribe_batches(subject, on_batch, lambda *_: None))
 
     async def close(self) -> None:
         """Stop; what is not confirmed stays unknown."""
         self._over = True
-        self._link.forget(self._disconnected, self._listening_refused)
-        await end_tasks(self._watcher, self._mending)
+        self._connection.forget(self._disconnected, self._listening_refused)
+        await end_tasks(self._watcher, self._recovery)
         for subscription in self._subscriptions:
             await subscription.release()
         self._answered.set()
 
     def expect(self, last: bytes, oldest_ns: int) -> None:
-        """Tell of a batch that is about to be sent: its last message's sequence in the origin, its oldest's time."""
+        """Tell of a batch that is about to be sent: its last message's sequence in the source, its oldest's time."""
         self._expected.append((int(last), oldest_ns))
 
     def count_no_copies(self, operations: list[Operation]) -> None:
@@ -206,7 +206,7 @@ class Publisher:
         """
         if not messages:
             return None
-        if self._over or self._mending is not None or not self._link.client.is_connected:
+        if self._over or self._recovery is not None or not self._connection.client.is_connected:
             return self._send_carefully(operations_of(messages))
         if self._alone or self._one_by_one or self._begins or not self._fit(messages):
             return self._send_carefully(operations_of(messages))
@@ -214,7 +214,7 @@ class Publisher:
         if (
             self._unconfirmed.count + len(messages) > self.window.messages  # if as many follow
             or self._unconfirmed.size >= self.window.size
-            or self._link.client.unsent_bytes > _MOST_UNSENT
+            or self._connection.client.unsent_bytes > _MOST_UNSENT
         ):
             return self._room()
         return None
@@ -228,12 +228,12 @@ class Publisher:
 
     async def settled(self) -> None:
         """Wait until everything sent so far is stored (or skipped), or nobody can tell."""
-        while (self.has_work or self._mending is not None) and not self._over:
+        while (self.has_work or self._recovery is not None) and not self._over:
             await self._next_answer()
 
     @property
     def confirmed(self) -> tuple[int, int]:
-        """The origin's sequence up to which everything is stored, 0 if nothing was; and the target's then."""
+        """The source's sequence up to which everything is stored, 0 if nothing was; and the target's then."""
         return self._unconfirmed.last_confirmed, self._unconfirmed.last
 
     @property
@@ -247,7 +247,7 @@ class Publisher:
 
     @property
     def _usable(self) -> bool:
-        return not self._over and self._link.client.is_connected
+        return not self._over and self._connection.client.is_connected
 
     @property
     def _begins(self) -> bool:
@@ -265,17 +265,17 @@ class Publisher:
         self._transmit(data)
 
     def _transmit(self, data: bytes) -> None:
-        if not self._gate.is_open:
+        if not self._fence.is_open:
             self.interrupt("the lease could not be renewed in time")
             return
         self._counters.bytes_out += len(data)
-        self._link.client.write_raw(data, self._gate)
+        self._connection.client.write_raw(data, self._fence)
 
     async def _send_carefully(self, operations: list[Operation]) -> None:
         """Send when nothing is in the way; one by one after the target was full, and where the first goes alone."""
         left = self._left = deque(operations)
         while left and not self._over:
-            while self._mending is not None and not self._over:
+            while self._recovery is not None and not self._over:
                 await self._next_answer()
             if not self._usable:
                 self.interrupt("the connection to the target is lost")
@@ -293,7 +293,7 @@ class Publisher:
                 await self.settled()
                 if not begins and not self._alone and self._bounded and not self._one_by_one:
                     await self._look_for_room()
-        # What is left over an interruption is read again from the origin.
+        # What is left over an interruption is read again from the source.
 
     def _fit(self, messages: list[Operation] | Bundle) -> bool:
         """Whether the target has room for them all, or needs none to be reckoned with."""
@@ -303,13 +303,13 @@ class Publisher:
 
     async def _look_for_room(self) -> None:
         with contextlib.suppress(ApiError):  # then there is no more room than before
-            info = await self._link.api.stream_info(self._stream)
-            self._room_left = Target.of(info, self._link.server_version).room
+            info = await self._connection.api.stream_info(self._stream)
+            self._room_left = Target.of(info, self._connection.server_version).room
 
     async def _room(self) -> None:
-        if self._link.client.is_connected:
+        if self._connection.client.is_connected:
             try:
-                await self._link.client.drained()
+                await self._connection.client.drained()
             except ConnectionError:
                 return  # which interrupts
         under_way, window = self._unconfirmed, self.window
@@ -329,7 +329,7 @@ class Publisher:
         unconfirmed = self._unconfirmed
         confirmed, sent = unconfirmed.last_confirmed, unconfirmed.sent_first
         count, size = unconfirmed.count, unconfirmed.size
-        done = unconfirmed.take(answers, self._now) if self._mending is None else 0
+        done = unconfirmed.take(answers, self._now) if self._recovery is None else 0
         if unconfirmed.count < count:
             self.window.confirmed(count - unconfirmed.count, size - unconfirmed.size, sent, self._now)
         if done < len(answers):
@@ -340,13 +340,13 @@ class Publisher:
 
     def _tell_stored(self, sent: float) -> None:
         """Measure what was sent at that time, of the loop, and is known to be stored now."""
-        measures, expected = self._measures, self._expected
-        measures.publish.record(self._now - sent)
+        metrics, expected = self._metrics, self._expected
+        metrics.publish.record(self._now - sent)
         while expected and expected[0][0] <= self._unconfirmed.last_confirmed:
-            measures.arrived(expected.popleft()[1])
+            metrics.arrived(expected.popleft()[1])
         if not self.has_work:
-            expected.clear()  # the origin may be a new stream, whose sequences begin anew
-        measures.progressed()
+            expected.clear()  # the source may be a new stream, whose sequences begin anew
+        metrics.progressed()
         self._stored()
 
     def _on_others(self, _: list[Delivered]) -> None:
@@ -369,8 +369,8 @@ class Publisher:
         else:
             if unclear:
                 self._ask_again()
-            if untaken and self._mending is None and not self._over:
-                self._mending = asyncio.create_task(self._mend())
+            if untaken and self._recovery is None and not self._over:
+                self._recovery = asyncio.create_task(self._recover())
 
     def ask_for_all(self) -> None:
         """Somebody else writes, or something was not stored: every message asks, from the newest groups on."""
@@ -388,38 +388,38 @@ class Publisher:
 
     # -- trouble within a connection ---------------------------------------------------------------------------------
 
-    async def _mend(self) -> None:
+    async def _recover(self) -> None:
         """Bring everything pending to an end, in order."""
         unconfirmed = self._unconfirmed
         pause, said_late = _FIRST_PAUSE, b""  # no pause as long as it takes them
         try:
             while unconfirmed.count:
-                if not await self._all_told():
+                if not await self._all_answered():
                     return self.interrupt("the target left a message without an answer")
                 unconfirmed.take_off(self._now)
                 if not unconfirmed.count:
                     break
                 operation = unconfirmed.first
-                verdict = unconfirmed.verdicts.pop(operation[0])
-                if verdict.kind == "refused":
+                pub_ack = unconfirmed.pub_acks.pop(operation[0])
+                if pub_ack.kind == "refused":
                     if not unconfirmed.was_counted(operation[0]):  # else stored before the target changed
-                        await self._refused(operation, verdict)
+                        await self._refused(operation, pub_ack)
                     if not self._usable:
                         return self.interrupt("the connection to the target is lost")
                     unconfirmed.skip()
                     continue
-                self._say_waiting(verdict)
+                self._say_waiting(pub_ack)
                 await asyncio.sleep(pause)
                 if not self._usable:
                     return self.interrupt("the connection to the target is lost")
-                late = any(later.kind == "stored" for later in unconfirmed.verdicts.values())
+                late = any(later.kind == "stored" for later in unconfirmed.pub_acks.values())
                 if late and operation[0] != said_late:
                     said_late = operation[0]
                     self._counters.out_of_order += 1
                 self._transmit(unconfirmed.asking(operation))
-                if not await self._all_told():
+                if not await self._all_answered():
                     return self.interrupt("the target left a message without an answer")
-                taken = unconfirmed.verdicts.get(operation[0])
+                taken = unconfirmed.pub_acks.get(operation[0])
                 full = taken is not None and taken.kind == "later"
                 pause = min(max(pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE) if full else 0
             if self.waiting:
@@ -429,23 +429,23 @@ class Publisher:
         except Exception as error:
             self._fail(error)
         finally:
-            self._mending = None
+            self._recovery = None
             self._answered.set()
             self._stored()
 
-    def _say_waiting(self, verdict: Verdict) -> None:
+    def _say_waiting(self, pub_ack: PubAck) -> None:
         if not self.waiting:
             self.waiting = True
             self._counters.waits += 1
             self._log.warning(
                 "copying.waits",
-                server_says=verdict.description,
+                server_says=pub_ack.description,
                 meaning="nothing is lost; copying goes on when the stream takes messages again",
             )
 
-    async def _all_told(self) -> bool:
-        """Wait until everything pending has a verdict; False if an answer is overdue."""
-        while not self._unconfirmed.all_told:
+    async def _all_answered(self) -> bool:
+        """Wait until everything pending has a PubAck; False if an answer is overdue."""
+        while not self._unconfirmed.all_answered:
             try:
                 async with asyncio.timeout(ANSWER_WAIT):
                     await self._next_answer()
@@ -460,7 +460,7 @@ class Publisher:
         before = -1
         while not self._over:
             await asyncio.sleep(ANSWER_WAIT)
-            if self.has_work and self._answers == before and self._mending is None:
+            if self.has_work and self._answers == before and self._recovery is None:
                 self.interrupt("the target does not answer")
             before = self._answers if self.has_work else -1
 

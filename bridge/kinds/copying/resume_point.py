@@ -1,13 +1,13 @@
-"""Where copying resumes: what the target holds, compared with what the origin holds.
+"""Where copying resumes: what the target holds, compared with what the source holds.
 
-The target's newest copies name the origin's messages they were made of. Normally the highest of these is the place to
+The target's newest copies name the source's messages they were made of. Normally the highest of these is the place to
 resume from. Four things can make it another one, and all show in the comparison:
 
 * * messages were in flight when a cluster changed its leader or the target was full, and a later one was stored before
   the interruption: the earlier ones are missing and must still be sent, the later ones not again;
 * the target forgot copies (limits per subject, rollups, deletes): these are not missing;
-* the origin's server lost the end of its store and used the same sequences again: the times differ;
-* the origin is a new stream of the same name.
+* the source's server lost the end of its store and used the same sequences again: the times differ;
+* the source is a new stream of the same name.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy
 
 __all__ = [
-    "OriginMessage",
     "Resume",
+    "SourceMessage",
     "behind_confirmed",
     "compare",
     "identity_changed",
     "is_of",
-    "of_this_origin",
+    "of_this_source",
 ]
 
 
@@ -33,7 +33,7 @@ _EVERYTHING = b">"
 
 
 @dataclass(frozen=True, slots=True)
-class OriginMessage:
+class SourceMessage:
     """A message that the entry selects.
 
     Attributes:
@@ -52,10 +52,10 @@ class Resume:
     """Where to resume.
 
     Attributes:
-        handled: the origin's sequence up to which nothing is missing in the target.
+        handled: the source's sequence up to which nothing is missing in the target.
         there: sequences behind it that are not to be sent, because they are in the target or were.
         missing: how many messages before the newest copy are not in the target.
-        foreign: how many copies are of messages that the origin lost.
+        foreign: how many copies are of messages that the source lost.
         assumed: how many messages are not in the target and are taken for deleted there.
         left_out: which messages before the newest copy are not in the target.
     """
@@ -69,12 +69,12 @@ class Resume:
 
 
 def identity_changed(copies: Sequence[StoredCopy], key: bytes, created_ns: int) -> bool:
-    """Whether the newest copies are of an earlier stream with the origin's name.
+    """Whether the newest copies are of an earlier stream with the source's name.
 
     Args:
         copies: the newest copies, in stored order.
-        key: the entry's key with the present origin.
-        created_ns: when the present origin was created, in nanoseconds since 1970.
+        key: the entry's key with the present source.
+        created_ns: when the present source was created, in nanoseconds since 1970.
     """
     for copy in reversed(copies):
         copy_id = copy.copy_id
@@ -85,15 +85,15 @@ def identity_changed(copies: Sequence[StoredCopy], key: bytes, created_ns: int) 
     return bool(copies)
 
 
-def of_this_origin(copies: Sequence[StoredCopy], key: bytes, created_ns: int) -> tuple[StoredCopy, ...]:
+def of_this_source(copies: Sequence[StoredCopy], key: bytes, created_ns: int) -> tuple[StoredCopy, ...]:
     """The copies without those of earlier streams of the same name, and of other entries of the same stream.
 
     Records of the oldest form do not say of which entry they are; then ids do.
     """
-    return tuple(copy for copy in copies if _is_of_this_origin(copy, key, created_ns))
+    return tuple(copy for copy in copies if _is_of_this_source(copy, key, created_ns))
 
 
-def _is_of_this_origin(copy: StoredCopy, key: bytes, created_ns: int) -> bool:
+def _is_of_this_source(copy: StoredCopy, key: bytes, created_ns: int) -> bool:
     copy_id = copy.copy_id
     if copy_id is not None and (copy_id.is_of(key) or copy.record.filters is None):
         return copy_id.entry == key
@@ -102,18 +102,18 @@ def _is_of_this_origin(copy: StoredCopy, key: bytes, created_ns: int) -> bool:
 
 def compare(
     copies: Sequence[StoredCopy],
-    origin: Mapping[int, OriginMessage],
+    source: Mapping[int, SourceMessage],
     *,
     ids: Collection[bytes],
     has_gaps: bool,
     kept_per_subject: int,
     remembered_since_ns: int,
 ) -> Resume:
-    """Compare the newest copies with the origin.
+    """Compare the newest copies with the source.
 
     Args:
         copies: at least one, in stored order.
-        origin: what the entry selects of the origin's messages between the lowest and the highest sequence that
+        source: what the entry selects of the source's messages between the lowest and the highest sequence that
             the copies name.
         ids: the message ids of everything that is stored between the copies.
         has_gaps: whether the target has lost messages between these copies.
@@ -123,20 +123,20 @@ def compare(
     present: dict[int, StoredCopy] = {}
     foreign = 0
     for copy in copies:
-        message = origin.get(copy.record.sequence)
+        message = source.get(copy.record.sequence)
         if message is not None and not is_of(copy, message):
             foreign += 1
         else:
             present[copy.record.sequence] = copy
     if not present:
-        return Resume(min(origin, default=1) - 1, foreign=foreign)
+        return Resume(min(source, default=1) - 1, foreign=foreign)
     highest = max(present)
     following_ns = present[highest].time_ns
     newer: Counter[bytes] = Counter()
     rolled_up: set[bytes] = set()
     missing: list[int] = []
     assumed = 0
-    for sequence in sorted({*present, *(s for s in origin if s < highest)}, reverse=True):
+    for sequence in sorted({*present, *(s for s in source if s < highest)}, reverse=True):
         if sequence in present:
             copy = present[sequence]
             following_ns = copy.time_ns
@@ -144,7 +144,7 @@ def compare(
             if copy.rollup is not None:
                 rolled_up.add(_EVERYTHING if copy.rollup == b"all" else copy.subject)
             continue
-        message = origin[sequence]
+        message = source[sequence]
         evicted = 0 < kept_per_subject <= newer[message.destination]
         superseded = evicted or message.destination in rolled_up or _EVERYTHING in rolled_up
         skipped = message.message_id is not None and message.message_id in ids
@@ -157,7 +157,7 @@ def compare(
     handled = min(missing) - 1 if missing else highest
     left_out = frozenset(missing)
     there = frozenset(
-        sequence for sequence in {*origin, *present} if handled < sequence <= highest and sequence not in left_out
+        sequence for sequence in {*source, *present} if handled < sequence <= highest and sequence not in left_out
     )
     return Resume(handled, there, len(missing), foreign, assumed, left_out)
 
@@ -166,9 +166,9 @@ def behind_confirmed(confirmed: int, copies: Sequence[StoredCopy], found: Resume
     """Where to resume behind what the target has confirmed, whatever it has removed since.
 
     Args:
-        confirmed: the origin's sequence up to which it has confirmed everything.
+        confirmed: the source's sequence up to which it has confirmed everything.
         copies: the newest copies.
-        found: what comparing those behind `confirmed` with the origin says.
+        found: what comparing those behind `confirmed` with the source says.
         counted: sequences that an earlier round has reported as missing.
 
     Returns:
@@ -178,8 +178,8 @@ def behind_confirmed(confirmed: int, copies: Sequence[StoredCopy], found: Resume
     return Resume(confirmed, there, missing=len(found.left_out - set(counted)), left_out=found.left_out)
 
 
-def is_of(copy: StoredCopy, message: OriginMessage) -> bool:
-    """Whether a copy is one of the message that has its sequence in the origin now."""
+def is_of(copy: StoredCopy, message: SourceMessage) -> bool:
+    """Whether a copy is one of the message that has its sequence in the source now."""
     if copy.message_id == message.message_id:
         return True  # its publisher's, or no id at all: copies that the server made
     copy_id = copy.copy_id

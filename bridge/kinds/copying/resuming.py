@@ -19,12 +19,12 @@ from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
 from nats_bridge.bridge.kinds.copying.left_out import Behind
 from nats_bridge.bridge.kinds.copying.message_ids import CopyId
 from nats_bridge.bridge.kinds.copying.resume_point import (
-    OriginMessage,
     Resume,
+    SourceMessage,
     behind_confirmed,
     compare,
     identity_changed,
-    of_this_origin,
+    of_this_source,
 )
 from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, TargetTail, read_tail
 from nats_bridge.bridge.kinds.copying.target import Target
@@ -50,19 +50,19 @@ class Resuming:
 
     Args:
         plan: what the entry does.
-        origin: the API of the connection that holds the origin.
+        source_api: the API of the connection that holds the source.
         target: the API of the connection that holds the target.
     """
 
-    def __init__(self, plan: EntryPlan, origin: JetStreamApi, target: JetStreamApi) -> None:
+    def __init__(self, plan: EntryPlan, source_api: JetStreamApi, target: JetStreamApi) -> None:
         self._plan = plan
-        self._origin = origin
+        self._source_api = source_api
         self._target = target
         self._streams: tuple[bytes, str] = (b"", "")  # the entry's key and the target's creation time
-        self._confirmed = (0, 0)  # the origin's sequence up to which all is stored, and the target's then
-        self._told: frozenset[int] = frozenset()  # what is confirmed to be left out behind that, and was reported
+        self._confirmed = (0, 0)  # the source's sequence up to which all is stored, and the target's then
+        self._reported: frozenset[int] = frozenset()  # what is confirmed to be left out behind that, and was reported
         self._widest = 0  # the widest window of our own so far, in messages
-        self._log = _log.bind(rule=plan.rule, stream=plan.stream, origin=plan.source.name)
+        self._log = _log.bind(rule=plan.rule, stream=plan.stream, source=plan.source.name)
 
     async def position(
         self,
@@ -70,61 +70,61 @@ class Resuming:
         target: Target,
         last: int,
         target_info: Json,
-        origin_info: Json,
+        source_info: Json,
         filters: tuple[str, ...],
     ) -> Resume:
         """Where to go on.
 
         Args:
-            key: the entry's key with the present origin.
+            key: the entry's key with the present source.
             target: the stream that receives.
             last: its last sequence.
             target_info: its `STREAM.INFO`.
-            origin_info: the origin's.
-            filters: what to read the origin with.
+            source_info: the source's.
+            filters: what to read the source with.
 
         Raises:
-            RuleRefusedError: the origin is a new stream of the same name, and the rule is to stop then.
+            RuleRefusedError: the source is a new stream of the same name, and the rule is to stop then.
             ApiError: a server cannot be asked.
         """
         plan = self._plan
-        created_ns = nanoseconds_of(str(origin_info["created"]))
+        created_ns = nanoseconds_of(str(source_info["created"]))
         tail = await self._read(max(NEWEST, 2 * self._widest), False, last)
         known, self._streams = self._streams, (key, target.created)
         confirmed, self._confirmed = self._confirmed, (0, 0)
         if identity_changed(tail.copies, key, created_ns):
-            self.decide_about_recreated(str(origin_info["created"]))
+            self.decide_about_recreated(str(source_info["created"]))
             return Resume(0)
-        copies = of_this_origin(tail.copies, key, created_ns)
+        copies = of_this_source(tail.copies, key, created_ns)
         trusted = known == self._streams and confirmed[0] and last >= confirmed[1]
-        if trusted and await self._origin_holds(key, copies, origin_info):
+        if trusted and await self._source_holds(key, copies, source_info):
             # The target is what it was, so what it has confirmed is or was there, even if it was removed since.
             self._confirmed = confirmed
             resume = await self._behind_confirmed(confirmed[0], target, replace(tail, copies=copies), filters)
-            self._told = resume.left_out
+            self._reported = resume.left_out
             self._report(resume)
-            return replace(resume, handled=min(confirmed[0], int(origin_info["state"]["last_seq"])))
-        self._told = frozenset()
+            return replace(resume, handled=min(confirmed[0], int(source_info["state"]["last_seq"])))
+        self._reported = frozenset()
         if not copies:
-            return Resume(await self._first_position(target_info, origin_info))
+            return Resume(await self._first_position(target_info, source_info))
         if known[0] == key and known[1] != target.created:
             # It was deleted and made anew under our hands: what it holds is what was just on its way.
             there = frozenset(copy.record.sequence for copy in copies)
-            return Resume(await self._first_position(target_info, origin_info), there, missing=len(there))
+            return Resume(await self._first_position(target_info, source_info), there, missing=len(there))
 
         async def read(wanted: int, whatever_age: bool) -> TargetTail:
             more = await self._read(wanted, whatever_age, last)
-            return replace(more, copies=of_this_origin(more.copies, key, created_ns))
+            return replace(more, copies=of_this_source(more.copies, key, created_ns))
 
-        origin, name, sourcing = self._origin, plan.source.name, plan.sourcing
+        source_api, name, sourcing = self._source_api, plan.source.name, plan.sourcing
         behind = Behind(
-            origin, name, filters, sourcing, self._target, plan.stream, last, key, created_ns, plan.behind or 0
+            source_api, name, filters, sourcing, self._target, plan.stream, last, key, created_ns, plan.behind or 0
         )
-        resume = await compared(origin, name, filters, sourcing, target, replace(tail, copies=copies), read, behind)
-        origin_last = int(origin_info["state"]["last_seq"])
-        if resume.handled > origin_last:
-            self._log.warning("copying.origin_shorter", position=resume.handled, last_sequence=origin_last)
-            return Resume(origin_last)
+        resume = await compared(source_api, name, filters, sourcing, target, replace(tail, copies=copies), read, behind)
+        source_last = int(source_info["state"]["last_seq"])
+        if resume.handled > source_last:
+            self._log.warning("copying.source_shorter", position=resume.handled, last_sequence=source_last)
+            return Resume(source_last)
         if resume.assumed:
             self._log.warning(
                 "copying.assumed_deleted",
@@ -141,12 +141,14 @@ class Resuming:
         newer = tuple(copy for copy in tail.copies if copy.record.sequence > confirmed)
         highest = max((copy.record.sequence for copy in newer), default=confirmed)
         if highest - confirmed == len(newer):
-            return behind_confirmed(confirmed, newer, Resume(highest), self._told)
+            return behind_confirmed(confirmed, newer, Resume(highest), self._reported)
         sequences = confirmed + 1, highest
-        messages = await _origin_between(self._origin, self._plan.source.name, filters, self._plan.sourcing, *sequences)
+        messages = await _source_between(
+            self._source_api, self._plan.source.name, filters, self._plan.sourcing, *sequences
+        )
         # Whatever is not there now is sent again, so nothing is taken for deleted.
         found = _compared_with(messages, target, replace(tail, copies=newer, has_gaps=False))
-        return behind_confirmed(confirmed, newer, found, self._told)
+        return behind_confirmed(confirmed, newer, found, self._reported)
 
     def _report(self, resume: Resume) -> None:
         if resume.missing or resume.foreign:
@@ -157,24 +159,24 @@ class Resuming:
                 meaning="an interruption left copies out; they are made now, behind later ones",
             )
 
-    async def copies(self, key: bytes, last: int, origin_info: Json, wanted: int) -> dict[int, StoredCopy]:
-        """The newest copies of the present origin, by its sequences: where acknowledgements are the position.
+    async def copies(self, key: bytes, last: int, source_info: Json, wanted: int) -> dict[int, StoredCopy]:
+        """The newest copies of the present source, by its sequences: where acknowledgements are the position.
 
         Args:
-            key: the entry's key with the present origin.
+            key: the entry's key with the present source.
             last: the target's last sequence.
-            origin_info: the origin's `STREAM.INFO`.
+            source_info: the source's `STREAM.INFO`.
             wanted: how many of them.
 
         Raises:
-            RuleRefusedError: the origin is a new stream of the same name, and the rule is to stop then.
+            RuleRefusedError: the source is a new stream of the same name, and the rule is to stop then.
             ApiError: the target cannot be asked.
         """
-        created = str(origin_info["created"])
+        created = str(source_info["created"])
         tail = await self._read(wanted, True, last)
         if identity_changed(tail.copies, key, nanoseconds_of(created)):
             self.decide_about_recreated(created)
-        return {c.record.sequence: c for c in of_this_origin(tail.copies, key, nanoseconds_of(created))}
+        return {c.record.sequence: c for c in of_this_source(tail.copies, key, nanoseconds_of(created))}
 
     async def _read(self, wanted: int, whatever_age: bool, last: int) -> TargetTail:
         plan = self._plan
@@ -182,21 +184,21 @@ class Resuming:
             self._target, plan.stream, last, plan.is_own, wanted, rule=plan.rule, whatever_age=whatever_age
         )
 
-    async def _origin_holds(self, key: bytes, copies: Sequence[StoredCopy], origin_info: Json) -> bool:
-        """Whether the origin still holds the newest message that was copied, and not another one in its place."""
+    async def _source_holds(self, key: bytes, copies: Sequence[StoredCopy], source_info: Json) -> bool:
+        """Whether the source still holds the newest message that was copied, and not another one in its place."""
         newest = max((c for c in copies if c.copy_id is not None and c.copy_id.entry == key), default=None, key=_order)
         if newest is None or newest.copy_id is None:
             return True
-        message = await self._origin.stored_message(self._plan.source.name, newest.record.sequence)
+        message = await self._source_api.stored_message(self._plan.source.name, newest.record.sequence)
         if message is None:
-            return newest.record.sequence <= int(origin_info["state"]["last_seq"])
+            return newest.record.sequence <= int(source_info["state"]["last_seq"])
         return message.time_ns == newest.copy_id.time_ns
 
     def remember(self, confirmed: int, target_last: int, widest: int) -> None:
         """Take note of the round that ends.
 
         Args:
-            confirmed: the origin's sequence up to which it has confirmed everything; 0 for nothing.
+            confirmed: the source's sequence up to which it has confirmed everything; 0 for nothing.
             target_last: the target's last sequence then.
             widest: how many messages it has had in flight at most.
         """
@@ -204,14 +206,14 @@ class Resuming:
         if confirmed:
             self._confirmed = (confirmed, target_last)
 
-    async def kept_position(self, key: bytes, last: int, origin_info: Json) -> Resume:
-        """With the origin's numbers, the target's last one is the position; unless it is not of the origin.
+    async def kept_position(self, key: bytes, last: int, source_info: Json) -> Resume:
+        """With the source's numbers, the target's last one is the position; unless it is not of the source.
 
         Where the target holds no copy yet, the entry's `opt_start_seq` or `opt_start_time` counts, too.
         """
         plan = self._plan
         await self.remove_fillers()  # an earlier round may have left some
-        origin_last = int(origin_info["state"]["last_seq"])
+        source_last = int(source_info["state"]["last_seq"])
         newest = await self._target.stored_message(plan.stream, last) if last else None
         copy_id = CopyId.parse(header_block.read(newest.header_block, b"Nats-Msg-Id")) if newest else None
         if copy_id is not None and copy_id.entry != key:
@@ -220,10 +222,10 @@ class Resuming:
                 " old one under the same sequences: empty it by deleting and creating it anew"
             )
         foreign = newest is not None and copy_id is None and not await self._is_copy(newest)
-        if last > origin_last or foreign or (copy_id is not None and copy_id.sequence != last):
+        if last > source_last or foreign or (copy_id is not None and copy_id.sequence != last):
             raise RuleRefusedError(
                 f"rule '{plan.rule}': stream '{plan.stream}' has sequence {last}, which is not a copy of that message"
-                f" of '{plan.source.name}' (last sequence {origin_last}), so sequences can be kept no longer"
+                f" of '{plan.source.name}' (last sequence {source_last}), so sequences can be kept no longer"
             )
         if newest is not None:
             return Resume(last)
@@ -231,23 +233,23 @@ class Resuming:
             return Resume(max(last, plan.source.opt_start_seq - 1))
         if plan.source.opt_start_time is not None:
             # The time of the target's last message says nothing here: it may be that of a filler.
-            before = await Replay(self._origin, plan.source.name).before(plan.source.opt_start_time)
-            return Resume(max(last, min(before, origin_last)))
+            before = await Replay(self._source_api, plan.source.name).before(plan.source.opt_start_time)
+            return Resume(max(last, min(before, source_last)))
         return Resume(last)
 
     async def _is_copy(self, stored: StoredMessage) -> bool:
-        """Whether a message without an id of ours is a copy of the origin's message of the same sequence."""
-        message = await self._origin.stored_message(self._plan.source.name, stored.sequence)
+        """Whether a message without an id of ours is a copy of the source's message of the same sequence."""
+        message = await self._source_api.stored_message(self._plan.source.name, stored.sequence)
         if message is None:
             return True  # nobody can tell any more
         return (self._plan.sourcing.destination(message.subject), message.payload) == (stored.subject, stored.payload)
 
     async def remove_fillers(self) -> None:
-        """Purge what took the place of numbers that the origin lacks."""
+        """Purge what took the place of numbers that the source lacks."""
         if self._plan.filler is not None:
             await self._target.request(f"STREAM.PURGE.{self._plan.stream}", {"filter": self._plan.filler})
 
-    async def _first_position(self, target_info: Json, origin_info: Json) -> int:
+    async def _first_position(self, target_info: Json, source_info: Json) -> int:
         """Where to begin when the target holds no copy: as the server decides it (2.10 to 2.15)."""
         source, state = self._plan.source, target_info["state"]
         if source.opt_start_seq is not None:
@@ -264,11 +266,11 @@ class Resuming:
         self._log.warning(
             "copying.begins_at_time", time=earliest, meaning="the target holds no copy that tells the position"
         )
-        replay = Replay(self._origin, source.name)
-        return min(await replay.before(earliest), int(origin_info["state"]["last_seq"]))
+        replay = Replay(self._source_api, source.name)
+        return min(await replay.before(earliest), int(source_info["state"]["last_seq"]))
 
     def decide_about_recreated(self, created: str) -> None:
-        """Say that the origin is a new one, or stop.
+        """Say that the source is a new one, or stop.
 
         Raises:
             RuleRefusedError: the rule is to stop.
@@ -279,11 +281,11 @@ class Resuming:
                 f"rule '{plan.rule}': stream '{plan.source.name}' is a new one (created {created}), and"
                 f" '{plan.stream}' holds copies of the old one: set on_recreated: restart to copy it from its start"
             )
-        self._log.warning("copying.origin_recreated", created=created, meaning="copied from its start")
+        self._log.warning("copying.source_recreated", created=created, meaning="copied from its start")
 
 
 async def compared(
-    origin: JetStreamApi,
+    source_api: JetStreamApi,
     name: str,
     filters: tuple[str, ...],
     rule: Sourcing | Republish,
@@ -292,7 +294,7 @@ async def compared(
     read: Read,
     behind: Behind | None = None,
 ) -> Resume:
-    """Compare the newest copies with the origin, which is read for that.
+    """Compare the newest copies with the source, which is read for that.
 
     The newest few are compared. Where these are complete and there are more of about the same age, it is asked whether
     anything is left out behind them; if so, and where something is missing among the newest, all that a window can have
@@ -302,23 +304,23 @@ async def compared(
     an interruption. They were in flight together, so what is there is not far in front of them.
 
     Args:
-        origin: the API of the connection that holds the origin.
-        name: the origin's name.
+        source_api: the API of the connection that holds the source.
+        name: the source's name.
         filters: what to read it with.
         rule: the entry, or whatever gives the copies their subjects.
         target: the stream that receives.
-        tail: its newest copies of this origin, at least one, read as `read` does.
+        tail: its newest copies of this source, at least one, read as `read` does.
         read: reads more of them.
         behind: what stands behind them; None where no window is wider than `LEAST`.
 
     Raises:
         ApiError: the server cannot be asked.
     """
-    messages: dict[int, OriginMessage] = {}
+    messages: dict[int, SourceMessage] = {}
 
-    async def named_by(copies: Sequence[StoredCopy]) -> dict[int, OriginMessage]:
+    async def named_by(copies: Sequence[StoredCopy]) -> dict[int, SourceMessage]:
         sequences = [copy.record.sequence for copy in copies]
-        return await _origin_between(origin, name, filters, rule, min(sequences), max(sequences))
+        return await _source_between(source_api, name, filters, rule, min(sequences), max(sequences))
 
     messages = await named_by(tail.copies)
     found = _compared_with(messages, target, tail)
@@ -335,7 +337,7 @@ async def compared(
     return _compared_with(messages, target, replace(tail, copies=further.copies))
 
 
-def _compared_with(messages: dict[int, OriginMessage], target: Target, tail: TargetTail) -> Resume:
+def _compared_with(messages: dict[int, SourceMessage], target: Target, tail: TargetTail) -> Resume:
     return compare(
         tail.copies,
         messages,
@@ -346,12 +348,12 @@ def _compared_with(messages: dict[int, OriginMessage], target: Target, tail: Tar
     )
 
 
-async def _origin_between(
-    origin: JetStreamApi, name: str, filters: tuple[str, ...], rule: Sourcing | Republish, first: int, last: int
-) -> dict[int, OriginMessage]:
-    """What the rule selects of the origin between two sequences, both included."""
-    messages: dict[int, OriginMessage] = {}
-    replay = Replay(origin, name, filters, headers_only=True)
+async def _source_between(
+    source_api: JetStreamApi, name: str, filters: tuple[str, ...], rule: Sourcing | Republish, first: int, last: int
+) -> dict[int, SourceMessage]:
+    """What the rule selects of the source between two sequences, both included."""
+    messages: dict[int, SourceMessage] = {}
+    replay = Replay(source_api, name, filters, headers_only=True)
     async with contextlib.aclosing(replay.between(first, last)) as batches:
         async for batch in batches:
             for subject, reply, block, _ in batch:
@@ -359,7 +361,7 @@ async def _origin_between(
                 if destination is not None:
                     ack = AckReply.parse(reply)
                     message_id = header_block.read(block, b"Nats-Msg-Id")
-                    messages[ack.stream_sequence] = OriginMessage(ack.time_ns, destination, message_id)
+                    messages[ack.stream_sequence] = SourceMessage(ack.time_ns, destination, message_id)
     return messages
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 
-from nats_bridge.bridge.client.connection import Link, open_link
+from nats_bridge.bridge.client.connection import Connection, open_connection
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.client.permission_violations import refused_publication
 from nats_bridge.bridge.client.stream_advisories import StreamEvents
@@ -20,7 +20,7 @@ from nats_bridge.bridge.consuming.rule_consumer import consumer_owner
 from nats_bridge.bridge.errors import ApiError, BridgeError, ConfigError, ConnectionLostError, RuleRefusedError
 from nats_bridge.bridge.kinds.copying.acknowledging import MOST_PENDING, durables
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.bridge.kinds.copying.dead_letters import Rejections
+from nats_bridge.bridge.kinds.copying.dead_letters import DeadLetters
 from nats_bridge.bridge.kinds.copying.entry import CopyEntry
 from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
 from nats_bridge.bridge.kinds.copying.target import Target
@@ -48,16 +48,16 @@ _CLOSE = 2.0  # seconds for closing the rule's own connection
 def make_run(
     rule: SourcesRule | MirrorRule | KvSourcesRule,
     settings: Settings,
-    links: Mapping[str, Link],
+    connections: Mapping[str, Connection],
     context: RuleContext,
 ) -> CopyRun:
     """What runs a rule; see `RuleKind.run`."""
-    return CopyRun(rule, links, partial(_open_without_echo, settings, rule.target_connection), context)
+    return CopyRun(rule, connections, partial(_open_without_echo, settings, rule.target_connection), context)
 
 
-async def _open_without_echo(settings: Settings, name: str) -> Link:
+async def _open_without_echo(settings: Settings, name: str) -> Connection:
     options = connect_options(settings.connections[name], name)
-    return await open_link(name, {**options, "no_echo": True}, client_name=settings.name)
+    return await open_connection(name, {**options, "no_echo": True}, client_name=settings.name)
 
 
 class CopyRun(Run):
@@ -65,7 +65,7 @@ class CopyRun(Run):
 
     Args:
         rule: the rule.
-        links: the open connections by name.
+        connections: the open connections by name.
         open_target: opens a connection to the target that hears nothing of what it publishes itself.
         context: the rule's surroundings.
     """
@@ -73,8 +73,8 @@ class CopyRun(Run):
     def __init__(
         self,
         rule: SourcesRule | MirrorRule | KvSourcesRule,
-        links: Mapping[str, Link],
-        open_target: Callable[[], Awaitable[Link]],
+        connections: Mapping[str, Connection],
+        open_target: Callable[[], Awaitable[Connection]],
         context: RuleContext,
     ) -> None:
         self.rule: SourcesRule | MirrorRule | KvSourcesRule = rule
@@ -83,10 +83,10 @@ class CopyRun(Run):
         self.error: BaseException | None = None
         self._context = context
         self._owner = consumer_owner(context.sidecar, rule.name)
-        self._links = links
-        self._target = links[rule.target_connection]
+        self._connections = connections
+        self._target = connections[rule.target_connection]
         self._open_target = open_target
-        self._own: Link | None = None
+        self._own: Connection | None = None
         self._failed = context.failed
         self._events = StreamEvents(self._target)
         self._follower: asyncio.Task[None] | None = None
@@ -98,7 +98,7 @@ class CopyRun(Run):
     # -- life (RuleRun) ----------------------------------------------------------------------------------------------
 
     async def check(self) -> None:
-        """Look at target and origins; see `RuleRun`."""
+        """Look at target and sources; see `RuleRun`."""
         rule = self.rule
         target = await existing_stream(self._target, rule.name, rule.target_stream)
         self._target_config = target["config"]
@@ -122,23 +122,23 @@ class CopyRun(Run):
         self._own = self._target = await self._open_target()
         self._own.on_end(self._connection_ended)
         self._events = StreamEvents(self._target)
-        self.measures.follow(rule.kind, self.counters, self._in_flight)
-        rejections = Rejections(
-            rule.name, rule.target_stream, rule.on_rejected.skip, self._target, self.counters, self._context.gate
+        self.metrics.follow(rule.kind, self.counters, self._in_flight)
+        dead_letters = DeadLetters(
+            rule.name, rule.target_stream, rule.on_rejected.skip, self._target, self.counters, self._context.fence
         )
-        for link in {self._target, *(self._links[plan.source.connection] for plan in self._plans)}:
-            link.on_refusal(self._refused)
+        for connection in {self._target, *(self._connections[plan.source.connection] for plan in self._plans)}:
+            connection.on_refusal(self._refused)
         self._entries = [
             CopyEntry(
                 plan,
-                self._links[plan.source.connection],
+                self._connections[plan.source.connection],
                 self._target,
-                rejections,
+                dead_letters,
                 self.counters,
-                self.measures,
+                self.metrics,
                 self._fail,
                 self._context.tracing,
-                self._context.gate,
+                self._context.fence,
             )
             for plan in self._plans
         ]
@@ -175,7 +175,7 @@ class CopyRun(Run):
         await end_tasks(self._follower)
         await self._events.close()
         for plan in self._plans:
-            self._links[plan.source.connection].forget(self._refused)
+            self._connections[plan.source.connection].forget(self._refused)
         if self._own is not None:
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(_CLOSE):
@@ -192,9 +192,9 @@ class CopyRun(Run):
         return self.state == "ready" and all(entry.ready for entry in self._entries)
 
     @property
-    def links(self) -> tuple[Link, ...]:
-        """The connections of origins and target."""
-        return tuple({self._target, *(self._links[plan.source.connection] for plan in self._plans)})
+    def connections(self) -> tuple[Connection, ...]:
+        """The connections of sources and target."""
+        return tuple({self._target, *(self._connections[plan.source.connection] for plan in self._plans)})
 
     def _waits_for(self) -> str | None:
         return next((reason for entry in self._entries if (reason := entry.waiting_for)), None)
@@ -233,7 +233,7 @@ class CopyRun(Run):
                 self._fail(error)
                 return
             for entry in self._entries:
-                entry.begin_anew("the target's configuration was changed")
+                entry.restart_round("the target's configuration was changed")
 
     def _refused(self, text: str) -> None:
         """A violation of permissions, of whatever rule on the connection; the server's text is in lower case."""
@@ -278,8 +278,8 @@ class CopyRun(Run):
 
     async def _plan(self, source: Source, target: Json, durable: str) -> EntryPlan:
         rule = self.rule
-        link = self._links[source.connection]
-        origin = await existing_stream(link, rule.name, source.name)
+        connection = self._connections[source.connection]
+        source_stream = await existing_stream(connection, rule.name, source.name)
         place = f"rule '{rule.name}': source '{source.name}'"
         sourcing = self._compiled(source, self._context.dialect_at(self._target))
         subjects = [subject.encode() for subject in target["config"]["subjects"]]
@@ -291,28 +291,30 @@ class CopyRun(Run):
                 f" {', '.join(pattern.decode() for pattern in patterns)}; it has"
                 f" {', '.join(target['config']['subjects'])}"
             )
-        if origin["created"] == target["created"] and source.name == rule.target_stream:
+        if source_stream["created"] == target["created"] and source.name == rule.target_stream:
             raise RuleRefusedError(f"{place} is the stream itself: detected cycle (10052)")
         self._check_native_sources(place, source, sourcing, target["config"])
-        self.remarks += tuple(f"{place}: {each}" for each in _remarks(source, origin["config"], target["config"]))
-        self._check_filters(place, sourcing, origin["config"], link.server_version)
-        filters = _consumer_filters(sourcing, origin["config"].get("subjects") or (), link.server_version)
-        retention = origin["config"]["retention"]
+        self.remarks += tuple(
+            f"{place}: {each}" for each in _remarks(source, source_stream["config"], target["config"])
+        )
+        self._check_filters(place, sourcing, source_stream["config"], connection.server_version)
+        filters = _consumer_filters(sourcing, source_stream["config"].get("subjects") or (), connection.server_version)
+        retention = source_stream["config"]["retention"]
         if durable:
-            filters = _acknowledged_filters(place, source, sourcing, origin["config"], link.server_version)
+            filters = _acknowledged_filters(place, source, sourcing, source_stream["config"], connection.server_version)
         elif retention != "limits":
             raise RuleRefusedError(
                 f"{place} is a {retention} stream, whose messages go when its consumers have acknowledged them: set"
                 " acknowledge: true in the source to let the rule do that for each message that is copied"
             )
-        last = int(origin["state"]["last_seq"])
+        last = int(source_stream["state"]["last_seq"])
         if source.opt_start_seq is not None and source.opt_start_seq > last + 1:
             raise RuleRefusedError(
                 f"{place}: opt_start_seq {source.opt_start_seq} is beyond its end, its last sequence is {last}:"
                 f" at most {last + 1}, which is the next message"
             )
         if isinstance(rule, MirrorRule) and rule.keep_sequence:
-            self._check_sequences(rule, place, origin, target)
+            self._check_sequences(rule, place, source_stream, target)
         return EntryPlan(
             rule=rule.name,
             owner=self._owner,
@@ -328,24 +330,24 @@ class CopyRun(Run):
             one_by_one=rule.strict_order,
             durable=durable,
             work_queue=retention == "workqueue",
-            max_pending=(origin["config"].get("consumer_limits") or {}).get("max_ack_pending") or MOST_PENDING,
+            max_pending=(source_stream["config"].get("consumer_limits") or {}).get("max_ack_pending") or MOST_PENDING,
         )
 
-    def _check_filters(self, place: str, sourcing: Sourcing, origin: Json, server_version: str) -> None:
-        """Whether the origin can hold anything that is selected; 2.9 refuses consumers that ask for nothing."""
-        subjects = [subject.encode() for subject in origin.get("subjects") or ()]
-        if not subjects or origin.get("sources") or origin.get("subject_transform"):
+    def _check_filters(self, place: str, sourcing: Sourcing, source_stream: Json, server_version: str) -> None:
+        """Whether the source can hold anything that is selected; 2.9 refuses consumers that ask for nothing."""
+        subjects = [subject.encode() for subject in source_stream.get("subjects") or ()]
+        if not subjects or source_stream.get("sources") or source_stream.get("subject_transform"):
             return
         for pattern in sourcing.filters:
             if any(collide(pattern, subject) for subject in subjects):
                 continue
-            said = f"filter '{pattern.decode()}' overlaps none of its subjects, {', '.join(origin['subjects'])}"
+            said = f"filter '{pattern.decode()}' overlaps none of its subjects, {', '.join(source_stream['subjects'])}"
             if server_version.startswith("2.9."):
                 raise RuleRefusedError(f"{place}: {said}: choose one of these")
             self._log.warning("rule.selects_nothing", meaning=f"{place}: {said}")
 
-    def _check_sequences(self, rule: MirrorRule, place: str, origin: Json, target: Json) -> None:
-        """Whether the target's next sequence can be the one that the origin has next."""
+    def _check_sequences(self, rule: MirrorRule, place: str, source_stream: Json, target: Json) -> None:
+        """Whether the target's next sequence can be the one that the source has next."""
         config = target["config"]
         filler = rule.filler_subject
         if filler is not None and not any(matches(filler.encode(), s.encode()) for s in config["subjects"]):
@@ -362,7 +364,7 @@ class CopyRun(Run):
             )
         if config.get("sources"):
             raise RuleRefusedError(f"{place}: stream '{rule.stream}' has native sources, which take sequences, too")
-        have, first = int(target["state"]["last_seq"]), int(origin["state"]["first_seq"])
+        have, first = int(target["state"]["last_seq"]), int(source_stream["state"]["first_seq"])
         if first - have - 1 > _MOST_FIRST_FILLERS:
             raise RuleRefusedError(
                 f"{place} begins at sequence {first}, '{rule.stream}' would continue at {have + 1}: create it anew with"
@@ -395,18 +397,18 @@ class CopyRun(Run):
 
 
 def _acknowledged_filters(
-    place: str, source: Source, sourcing: Sourcing, origin: Json, server_version: str
+    place: str, source: Source, sourcing: Sourcing, source_stream: Json, server_version: str
 ) -> tuple[str, ...]:
     """What the consumer selects whose messages are acknowledged: exactly what is copied, or others would be lost.
 
     Raises:
         RuleRefusedError: no consumer can select that.
     """
-    if origin["retention"] == "limits":
+    if source_stream["retention"] == "limits":
         raise RuleRefusedError(
             f"{place} keeps its messages whoever acknowledges them (limits retention): leave out acknowledge"
         )
-    if source.exclude and origin["retention"] == "workqueue":
+    if source.exclude and source_stream["retention"] == "workqueue":
         raise RuleRefusedError(
             f"{place}: what exclude leaves out would be taken out of the work queue and stored nowhere: select what is"
             " wanted by subject_transforms"
@@ -423,21 +425,21 @@ def _acknowledged_filters(
     return tuple(pattern.decode() for pattern in wanted if pattern != b">")
 
 
-def _remarks(source: Source, origin: Json, target: Json) -> list[str]:
+def _remarks(source: Source, source_stream: Json, target: Json) -> list[str]:
     found = []
     if source.acknowledge:
         found.append(
             "messages are acknowledged when their copies are stored"
-            + (", which takes them out of the work queue" if origin["retention"] == "workqueue" else "")
+            + (", which takes them out of the work queue" if source_stream["retention"] == "workqueue" else "")
         )
     if all(name.startswith(OBJECT_STREAM) for name in (source.name, target["name"])) and not source.rename_objects:
         found.append(
-            "copied metadata names the bucket of the origin, where some clients then delete and update objects;"
+            "copied metadata names the bucket of the source, where some clients then delete and update objects;"
             " rename_objects: true names the one that receives"
         )
-    if origin.get("allow_msg_schedules"):
+    if source_stream.get("allow_msg_schedules"):
         found.append("schedules are copied under names of ours, and do not act (kd/copy/renamed)")
-    if origin.get("allow_msg_counter") and not target.get("allow_msg_counter"):
+    if source_stream.get("allow_msg_counter") and not target.get("allow_msg_counter"):
         found.append("counters are copied as totals, their increments under a name of ours (kd/copy/renamed)")
     if target.get("allow_msg_counter") and Target.forgets_by(target):
         found.append(
@@ -447,7 +449,7 @@ def _remarks(source: Source, origin: Json, target: Json) -> list[str]:
 
 
 def _consumer_filters(sourcing: Sourcing, subjects: Sequence[str], server_version: str) -> tuple[str, ...]:
-    """What the origin's server can select for us; the rest is left out when it arrives."""
+    """What the source's server can select for us; the rest is left out when it arrives."""
     filters = sourcing.filters
     if any(all(is_subset(subject.encode(), pattern) for subject in subjects) for pattern in filters if subjects):
         return ()  # it leaves nothing out, and 2.9 sometimes needs a millisecond per message to find that

@@ -14,7 +14,7 @@ class Reading(Protocol):
 
     @property
     def handled(self) -> int:
-        """The origin's sequence up to which everything was handed on."""
+        """The source's sequence up to which everything was handed on."""
 
     @property
     def attached(self) -> bool:
@@ -33,7 +33,7 @@ class Reading(Protocol):
         """Where it stands; see `bridge.consuming.lag`."""
 
     async def open(self, handled: int, created: str) -> None:
-        """Begin behind a sequence of the origin that was created at this time."""
+        """Begin behind a sequence of the source that was created at this time."""
 
     async def not_taken(self) -> int | None:
         """How many messages wait for it; see `bridge.consuming.lag`."""

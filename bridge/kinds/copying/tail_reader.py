@@ -109,7 +109,7 @@ async def read_tail(
     ids: set[bytes] = set()
     seen = 0
     is_cut = False
-    high, size, told = last, FIRST_PIECE, 0
+    high, size, reported = last, FIRST_PIECE, 0
     while high >= first:
         low = max(high - size + 1, first)
         piece, found = await read_piece(api, stream, low, high, partial(_Copies, record_of), newest=high == last)
@@ -125,8 +125,8 @@ async def read_tail(
         high, size = low - 1, next_size(size, len(copies), wanted, last - low + 1)
         if not copies:
             ids.clear()  # what is behind all copies tells nothing about them, and it can be much
-        if not copies and last - high > 16 * FIRST_PIECE * (told + 1):
-            told = (last - high) // (16 * FIRST_PIECE)
+        if not copies and last - high > 16 * FIRST_PIECE * (reported + 1):
+            reported = (last - high) // (16 * FIRST_PIECE)
             searched, left = last - high, high - first + 1
             _log.info("copying.searching_position", rule=rule, stream=stream, searched=searched, left=left)
     return TargetTail(tuple(copies[-wanted:]), has_gaps=seen < last - high, is_cut=is_cut, ids=frozenset(ids))

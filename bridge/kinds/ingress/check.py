@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
 from nats_bridge.bridge.errors import ConfigError, RuleRefusedError
 from nats_bridge.bridge.rules.loops.subject_overlap import first_matching
@@ -69,7 +69,7 @@ def compile_ingress(rule: SubjectTransformRule, dialect: Dialect, inbox_prefix: 
     return transform
 
 
-async def look_at_stream(rule: SubjectTransformRule, transform: Transform, link: Link) -> IngressTarget:
+async def look_at_stream(rule: SubjectTransformRule, transform: Transform, connection: Connection) -> IngressTarget:
     """See that the stream exists and takes the rule's destination, and that no stream takes its source.
 
     Raises:
@@ -78,13 +78,13 @@ async def look_at_stream(rule: SubjectTransformRule, transform: Transform, link:
         ApiError: the server refuses, or does not answer.
     """
     place = f"rule '{rule.name}'"
-    config = (await existing_stream(link, rule.name, rule.stream))["config"]
+    config = (await existing_stream(connection, rule.name, rule.stream))["config"]
     subjects = config.get("subjects") or []
     source, destination = rule.subject_transform.src, rule.subject_transform.dest
     if first_matching(transform, subjects) is None:
         takes = f"its subjects are {', '.join(subjects)}" if subjects else "it has no subjects"
         raise RuleRefusedError(f"{place}: stream '{rule.stream}' does not take '{destination}': {takes}")
-    takers = await link.api.stream_names(subject=source)
+    takers = await connection.api.stream_names(subject=source)
     if takers:
         raise RuleRefusedError(
             f"{place}: src '{source}' is taken by stream {_named(takers)} already: messages would be stored"

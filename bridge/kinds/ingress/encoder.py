@@ -20,7 +20,7 @@ from nats_bridge.transforms.republish import Refusal, unpublishable
 from nats_bridge.transforms.subject import matches
 from nats_bridge.transforms.transform import Transform
 
-__all__ = ["IngressCounters", "IngressLoop"]
+__all__ = ["IngressCounters", "IngressEncoder"]
 
 _KNOWN_SUBJECTS = 65_536
 _LONGEST_LINE = 4000  # bytes of subject and reply; servers end a connection at lines of more than 4096
@@ -62,7 +62,7 @@ class IngressCounters:
         return {counter.name: getattr(self, counter.name) for counter in fields(self)}
 
 
-class IngressLoop:
+class IngressEncoder:
     """Turns published messages into operations for a stream.
 
     Args:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
 from nats_bridge.bridge.handoff.answer import Handoff, Wish, refused
@@ -20,24 +20,25 @@ __all__ = ["ingress_handoff"]
 
 
 async def ingress_handoff(
-    rule: SubjectTransformRule, settings: Settings, links: Mapping[str, Link], wish: Wish
+    rule: SubjectTransformRule, settings: Settings, connections: Mapping[str, Connection], wish: Wish
 ) -> Handoff:
     """The configuration that takes over, or that takes back; see `RuleKind.handoff`.
 
     Raises:
         BridgeError: a server cannot be asked, or the stream does not exist.
     """
-    return await (_back if wish.back else _over)(rule, links[rule.connection])
+    return await (_back if wish.back else _over)(rule, connections[rule.connection])
 
 
-async def _over(rule: SubjectTransformRule, link: Link) -> Handoff:
-    config = (await existing_stream(link, rule.name, rule.stream))["config"]
+async def _over(rule: SubjectTransformRule, connection: Connection) -> Handoff:
+    config = (await existing_stream(connection, rule.name, rule.stream))["config"]
     place = f"stream '{rule.stream}'"
     transform = rule.subject_transform
     wanted = {"src": transform.src or ">", "dest": transform.dest}
-    if not server_dialect(link).stream_fields_of_2_10:
+    if not server_dialect(connection).stream_fields_of_2_10:
         return refused(
-            f"server {link.server_version} ignores subject_transform: upgrade it first (the bridge keeps running), then"
+            f"server {connection.server_version} ignores subject_transform: upgrade it first (the bridge keeps"
+            " running), then"
             " run handoff again"
         )
     if config.get("mirror"):
@@ -63,7 +64,7 @@ async def _over(rule: SubjectTransformRule, link: Link) -> Handoff:
             )
         body["subjects"] = [*kept, wanted["src"]]
     body["subject_transform"] = wanted
-    verdict = await examined(link, body, config)
+    verdict = await examined(connection, body, config)
     if verdict.refusals:
         return refused(*verdict.refusals)
     return Handoff(
@@ -71,7 +72,7 @@ async def _over(rule: SubjectTransformRule, link: Link) -> Handoff:
         (
             f"Stop the sidecar (SIGTERM). Publishers on {wanted['src']} get no answer (no responders) until the update"
             " and must try again, as JetStream clients do; in the reverse order, messages would be stored twice.",
-            f"Send the update to $JS.API.STREAM.UPDATE.{rule.stream}: server {link.server_version} takes"
+            f"Send the update to $JS.API.STREAM.UPDATE.{rule.stream}: server {connection.server_version} takes"
             f" {wanted['src']} itself and stores it as {wanted['dest']}.",
             f"From then on the transform applies to every message of the stream that matches {wanted['src']}; subjects"
             " of the stream that do not match are stored as they are.",
@@ -80,9 +81,9 @@ async def _over(rule: SubjectTransformRule, link: Link) -> Handoff:
     )
 
 
-async def _back(rule: SubjectTransformRule, link: Link) -> Handoff:
+async def _back(rule: SubjectTransformRule, connection: Connection) -> Handoff:
     """The configuration without the native transform that the rule repeats."""
-    config = (await existing_stream(link, rule.name, rule.stream))["config"]
+    config = (await existing_stream(connection, rule.name, rule.stream))["config"]
     place = f"stream '{rule.stream}'"
     present = config.get("subject_transform")
     wanted = {"src": rule.subject_transform.src or ">", "dest": rule.subject_transform.dest}
@@ -107,7 +108,7 @@ async def _back(rule: SubjectTransformRule, link: Link) -> Handoff:
             " then run this again"
         )
     body["subjects"] = kept
-    verdict = await examined(link, body, config)
+    verdict = await examined(connection, body, config)
     if verdict.refusals:
         return refused(*verdict.refusals)
     return Handoff(

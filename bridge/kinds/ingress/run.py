@@ -23,7 +23,7 @@ from nats_bridge.bridge.client.stream_advisories import StreamEvents
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.errors import ApiError, BridgeError, NotPermittedError, RuleRefusedError
 from nats_bridge.bridge.kinds.ingress.check import IngressTarget, compile_ingress, look_at_stream
-from nats_bridge.bridge.kinds.ingress.encoder import IngressCounters, IngressLoop
+from nats_bridge.bridge.kinds.ingress.encoder import IngressCounters, IngressEncoder
 from nats_bridge.bridge.observability.log_throttle import Pace
 from nats_bridge.bridge.observability.rule_metrics import InFlight
 from nats_bridge.bridge.rules.delivery import Delivery
@@ -35,7 +35,7 @@ from nats_bridge.transforms.subject import matches
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from nats_bridge.bridge.client.connection import Link
+    from nats_bridge.bridge.client.connection import Connection
     from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
     from nats_bridge.bridge.rules.context import RuleContext
     from nats_bridge.bridge.settings import SubjectTransformRule
@@ -50,10 +50,10 @@ _MOST_WAITING = 64 << 20  # bytes that may wait to be written
 
 
 def make_run(
-    rule: SubjectTransformRule, settings: Settings, links: Mapping[str, Link], context: RuleContext
+    rule: SubjectTransformRule, settings: Settings, connections: Mapping[str, Connection], context: RuleContext
 ) -> IngressRun:
     """What runs a rule; see `RuleKind.run`."""
-    return IngressRun(rule, links[rule.connection], context)
+    return IngressRun(rule, connections[rule.connection], context)
 
 
 class IngressRun(Run):
@@ -61,21 +61,21 @@ class IngressRun(Run):
 
     Args:
         rule: the rule.
-        link: the connection of publishers and stream.
+        connection: the connection of publishers and stream.
         context: the rule's surroundings.
     """
 
-    def __init__(self, rule: SubjectTransformRule, link: Link, context: RuleContext) -> None:
+    def __init__(self, rule: SubjectTransformRule, connection: Connection, context: RuleContext) -> None:
         self.rule = rule
         self.counters = IngressCounters()
         self.state: RunState = "starting"
         self.error: BaseException | None = None
         self._context = context
-        self._link = link
+        self._connection = connection
         self._failed = context.failed
         self._target: IngressTarget | None = None
         self._paused_because = ""
-        self._events = StreamEvents(link)
+        self._events = StreamEvents(connection)
         self._subscription: BatchSubscription | None = None
         self._delivery: Delivery | None = None
         self._watcher: asyncio.Task[None] | None = None
@@ -98,21 +98,21 @@ class IngressRun(Run):
             StreamMissingError: there is no such stream.
             RuleRefusedError: the stream does not store the destination, or another stream stores the source already.
         """
-        inboxes = self._link.client.new_inbox().rpartition(".")[0]
-        self._transform = compile_ingress(self.rule, self._context.dialect_at(self._link), inboxes)
-        self._target = await look_at_stream(self.rule, self._transform, self._link)
+        inboxes = self._connection.client.new_inbox().rpartition(".")[0]
+        self._transform = compile_ingress(self.rule, self._context.dialect_at(self._connection), inboxes)
+        self._target = await look_at_stream(self.rule, self._transform, self._connection)
 
     async def _open(self) -> dict[str, Any]:
         assert self._target is not None
         transform = self.rule.subject_transform
-        self._loop = IngressLoop(
+        self._encoder = IngressEncoder(
             self._transform, transform.src.encode(), self.rule.stream, self._target.subjects, self.counters
         )
-        self._delivery = Delivery(self._link, self.counters, None, self.measures, self._context.gate)
+        self._delivery = Delivery(self._connection, self.counters, None, self.metrics, self._context.fence)
         self._delivery.start()
-        self.measures.follow(self.rule.kind, self.counters, self._in_flight)
-        self._link.on_reconnect(self._reconnected)
-        self._link.on_refusal(self._refused)
+        self.metrics.follow(self.rule.kind, self.counters, self._in_flight)
+        self._connection.on_reconnect(self._reconnected)
+        self._connection.on_refusal(self._refused)
         await self._events.open()
         await self._subscribe()
         if self.error is not None:
@@ -140,21 +140,21 @@ class IngressRun(Run):
             await self._subscription.release()
         if self._delivery is not None:
             await self._delivery.stop()
-        self._link.forget(self._reconnected, self._refused)
+        self._connection.forget(self._reconnected, self._refused)
 
-    def _in_hand(self) -> int:
+    def _unfinished(self) -> int:
         held = self._held if self._delivery is not None and self._delivery.held else 0
         return held + sum(len(operations) for operations, _ in self._waiting)
 
     @property
     def ready(self) -> bool:
         """Whether publishers' messages reach the stream at this moment."""
-        return self.state == "ready" and self._subscription is not None and self._link.client.is_connected
+        return self.state == "ready" and self._subscription is not None and self._connection.client.is_connected
 
     @property
-    def links(self) -> tuple[Link, ...]:
+    def connections(self) -> tuple[Connection, ...]:
         """The connection of publishers and stream."""
-        return (self._link,)
+        return (self._connection,)
 
     def _waits_for(self) -> str | None:
         if self._paused_because:
@@ -181,7 +181,7 @@ class IngressRun(Run):
             self._take(batch)
 
     def _take(self, batch: list[Delivered]) -> None:
-        self.measures.took_published(batch)
+        self.metrics.took_published(batch)
         if self._waiting_bytes > _MOST_WAITING:
             self.counters.received += len(batch)
             self.counters.overloaded += len(batch)
@@ -191,13 +191,13 @@ class IngressRun(Run):
             return
         refused = self.counters.refused
         out: list[bytes] = []
-        self._loop.run(batch, out)
+        self._encoder.run(batch, out)
         if self.counters.refused != refused:
-            self._warn("rule.message_refused", reason=self._loop.last_refusal, so_far=self.counters.refused)
+            self._warn("rule.message_refused", reason=self._encoder.last_refusal, so_far=self.counters.refused)
         if out:
             self._write(out)
         else:
-            self.measures.progressed()
+            self.metrics.progressed()
 
     def _write(self, operations: list[bytes]) -> None:
         assert self._delivery is not None
@@ -234,10 +234,10 @@ class IngressRun(Run):
     # -- the subscription --------------------------------------------------------------------------------------------
 
     async def _subscribe(self) -> None:
-        self._subscription = await self._link.client.subscribe_batches(
+        self._subscription = await self._connection.client.subscribe_batches(
             self.rule.subject_transform.src, self._on_batch, queue=self._queue
         )
-        await self._link.flush()
+        await self._connection.flush()
 
     async def _unsubscribe(self) -> None:
         """Let the server send to others, and write all that it had sent to us by then."""
@@ -245,7 +245,7 @@ class IngressRun(Run):
         if subscription is None:
             return
         await subscription.unsubscribe()
-        await self._link.flush()  # after the last message that the server had for us
+        await self._connection.flush()  # after the last message that the server had for us
         self._subscription = None
         await subscription.release()
         while self._writer is not None:
@@ -256,10 +256,10 @@ class IngressRun(Run):
         patience = _LOOK
         while True:
             await self._events.next(patience)
-            await self._link.connected()
+            await self._connection.connected()
             patience = _LOOK
             try:
-                target = await look_at_stream(self.rule, self._transform, self._link)
+                target = await look_at_stream(self.rule, self._transform, self._connection)
             except NotPermittedError as error:
                 self._fail(error)
                 return
@@ -284,7 +284,7 @@ class IngressRun(Run):
     async def _go_on(self, target: IngressTarget) -> None:
         if target != self._target:
             self._target = target
-            self._loop.take(target.subjects)
+            self._encoder.take(target.subjects)
             self._say_own_transform()
         if self._subscription is None:
             await self._subscribe()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nats_bridge.bridge.consuming.counters import IntakeCounters
+from nats_bridge.bridge.consuming.counters import ReaderCounters
 
 __all__ = ["RuleCounters"]
 
 
 @dataclass(slots=True)
-class RuleCounters(IntakeCounters):
+class RuleCounters(ReaderCounters):
     """Counts of a republish rule since the process started, in messages unless the name says otherwise.
 
     Attributes:

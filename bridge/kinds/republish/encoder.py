@@ -24,7 +24,7 @@ from nats_bridge.transforms.republish import Republish
 from nats_bridge.transforms.subject import matches
 from nats_bridge.transforms.timestamp import rfc3339_nano
 
-__all__ = ["RepublishLoop", "Suspect"]
+__all__ = ["RepublishEncoder", "Suspect"]
 
 _HOT_SUBJECTS = 65_536
 _NONE = b"0"
@@ -40,7 +40,7 @@ class Suspect:
     sequence: int
 
 
-class RepublishLoop:
+class RepublishEncoder:
     """Turns delivered messages of one stream into `HPUB` operations.
 
     Args:

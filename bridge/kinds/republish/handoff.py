@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nats_bridge.bridge.client.account_identity import same_account
-from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
 from nats_bridge.bridge.consuming.rule_consumer import durable_name
@@ -21,23 +21,25 @@ from nats_bridge.bridge.settings import RepublishRule, Settings
 __all__ = ["republish_handoff", "take_over"]
 
 
-async def republish_handoff(rule: RepublishRule, settings: Settings, links: Mapping[str, Link], wish: Wish) -> Handoff:
+async def republish_handoff(
+    rule: RepublishRule, settings: Settings, connections: Mapping[str, Connection], wish: Wish
+) -> Handoff:
     """The configuration that takes over, or that takes back; see `RuleKind.handoff`.
 
     Raises:
         BridgeError: a server cannot be asked, or the stream does not exist.
     """
-    return await (_back if wish.back else _over)(rule, settings.name, links)
+    return await (_back if wish.back else _over)(rule, settings.name, connections)
 
 
 async def take_over(
-    rule: RepublishRule, settings: Settings, links: Mapping[str, Link], answer: Handoff, wish: Wish
+    rule: RepublishRule, settings: Settings, connections: Mapping[str, Connection], answer: Handoff, wish: Wish
 ) -> Handoff | None:
     """Republish up to the server's first message; see `RuleKind.take_over`."""
     if wish.back or not rule.durable or len(answer.steps) == 1:  # one step reports that it is done already
         return None
     assert answer.update is not None
-    end = await take_over_from_sidecar(rule, settings.name, settings.dialect_of(rule), links, answer.update)
+    end = await take_over_from_sidecar(rule, settings.name, settings.dialect_of(rule), connections, answer.update)
     return Handoff(
         answer.update,
         (
@@ -48,8 +50,8 @@ async def take_over(
     )
 
 
-async def _over(rule: RepublishRule, sidecar: str, links: Mapping[str, Link]) -> Handoff:
-    source, target = links[rule.source_connection], links[rule.target_connection]
+async def _over(rule: RepublishRule, sidecar: str, connections: Mapping[str, Connection]) -> Handoff:
+    source, target = connections[rule.source_connection], connections[rule.target_connection]
     info = await existing_stream(source, rule.name, rule.stream)
     config, place = info["config"], f"stream '{rule.stream}'"
     wanted: Json = {"src": rule.republish.src or ">", "dest": rule.republish.dest}
@@ -88,9 +90,9 @@ async def _over(rule: RepublishRule, sidecar: str, links: Mapping[str, Link]) ->
     return Handoff(body, (*await _steps(rule, sidecar, source), *(f"Warning: {w}." for w in verdict.warnings)))
 
 
-async def _back(rule: RepublishRule, sidecar: str, links: Mapping[str, Link]) -> Handoff:
+async def _back(rule: RepublishRule, sidecar: str, connections: Mapping[str, Connection]) -> Handoff:
     """The configuration without the native republish that the rule repeats."""
-    source = links[rule.source_connection]
+    source = connections[rule.source_connection]
     info = await existing_stream(source, rule.name, rule.stream)
     config, place = info["config"], f"stream '{rule.stream}'"
     present = config.get("republish")
@@ -139,9 +141,10 @@ def _same(one: Json, other: Json) -> bool:
     return all((one.get(name) or "") == (other.get(name) or "") for name in ("src", "dest", "headers_only"))
 
 
-async def _steps(rule: RepublishRule, sidecar: str, link: Link) -> list[str]:
+async def _steps(rule: RepublishRule, sidecar: str, connection: Connection) -> list[str]:
     begun = (
-        f"Send the update to $JS.API.STREAM.UPDATE.{rule.stream}: server {link.server_version} republishes what is"
+        f"Send the update to $JS.API.STREAM.UPDATE.{rule.stream}: server {connection.server_version} republishes what"
+        " is"
         " stored from then on, and nothing that is there already."
     )
     other_way = (
@@ -154,7 +157,7 @@ async def _steps(rule: RepublishRule, sidecar: str, link: Link) -> list[str]:
             " is not republished.",
             begun,
         ]
-    state = (await link.api.stream_info(rule.stream))["state"]
+    state = (await connection.api.stream_info(rule.stream))["state"]
     return [
         "Stop the publishers for a moment; native republish has no position, so exactly one of the two must be there"
         " for every message.",

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from nats_bridge.bridge.client.audit_advisories import Deleted, Purged
-    from nats_bridge.bridge.client.connection import Link
+    from nats_bridge.bridge.client.connection import Connection
     from nats_bridge.bridge.kinds.republish.counters import RuleCounters
-    from nats_bridge.bridge.kinds.republish.encoder import RepublishLoop, Suspect
+    from nats_bridge.bridge.kinds.republish.encoder import RepublishEncoder, Suspect
 
 __all__ = ["Predecessors"]
 
@@ -44,12 +44,12 @@ class _Left(NamedTuple):
 
 
 class Predecessors:
-    """Requests what removals have left of one stream, and resolves the loop's suspects.
+    """Requests what removals have left of one stream, and resolves the encoder's suspects.
 
     Args:
-        link: the connection that holds the stream.
+        connection: the connection that holds the stream.
         stream: its name.
-        loop: has the model of the stream.
+        encoder: has the model of the stream.
         counters: the rule's counters.
         taken: returns the sequence of the last message that the loop was given, and when the stream stored it.
         log: the rule's.
@@ -57,16 +57,16 @@ class Predecessors:
 
     def __init__(
         self,
-        link: Link,
+        connection: Connection,
         stream: str,
-        loop: RepublishLoop,
+        encoder: RepublishEncoder,
         counters: RuleCounters,
         taken: Callable[[], tuple[int, int]],
         log: FilteringBoundLogger,
     ) -> None:
-        self._link = link
+        self._connection = connection
         self._stream = stream
-        self._loop = loop
+        self._encoder = encoder
         self._counters = counters
         self._taken = taken
         self._log = log
@@ -89,7 +89,7 @@ class Predecessors:
 
     def deleted(self, removal: Deleted) -> None:
         """A message was deleted."""
-        retention, sequence = self._loop.retention, removal.sequence
+        retention, sequence = self._encoder.retention, removal.sequence
         retention.after(removal.time_ns, lambda _: retention.removed(sequence))
         if not retention.asks_for_deleted:
             self._counters.removals += 1
@@ -102,7 +102,7 @@ class Predecessors:
     def purged(self, removal: Purged) -> None:
         """Messages were purged."""
         subject_filter = removal.subject_filter.encode()
-        retention, purge = self._loop.retention, Purge(subject_filter or _EVERYTHING)
+        retention, purge = self._encoder.retention, Purge(subject_filter or _EVERYTHING)
         if removal.keep and is_valid_literal(subject_filter) and not retention.limits.max_msgs:
             self._count()
             return  # the newest message of a subject is among those that are kept
@@ -127,7 +127,7 @@ class Predecessors:
     async def resolve(self, suspect: Suspect) -> None:
         """Give the loop what it waits for; then it has to be called again."""
         self._search()
-        retention = self._loop.retention
+        retention = self._encoder.retention
         purges = {purge for purge in retention.purges(suspect.subject, suspect.last) if not purge.answered}
         purges.update(retention.unanswered)
         if purges:
@@ -139,7 +139,7 @@ class Predecessors:
             left = _Left(await self._newest(suspect), in_time=False)
         if not left.in_time:
             self._counters.last_sequence_uncertain += 1
-        self._loop.answer(suspect, left.newest, may_be_gone=left.in_time)
+        self._encoder.answer(suspect, left.newest, may_be_gone=left.in_time)
 
     # -- deletions ---------------------------------------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ class Predecessors:
         self._coming.update(sequence for sequence in fresh if sequence > position)
         sequences = [sequence for sequence in (*fresh, *seen) if sequence <= position or sequence in self._left]
         found = {sequence: self._left[sequence] for sequence in sequences if sequence in self._left}
-        found |= self._loop.subjects_of(sequences[:_MOST_AT_ONCE])
+        found |= self._encoder.subjects_of(sequences[:_MOST_AT_ONCE])
         for sequence, subject in found.items():
             self._asked[sequence] = asyncio.create_task(self._ask(subject, sequence))
         for sequence, time_ns in fresh.items():
@@ -172,7 +172,7 @@ class Predecessors:
         self._counters.removals += 1
 
     async def _ask(self, subject: bytes, deleted: int) -> _Left | None:
-        api, stream = self._link.api, self._stream
+        api, stream = self._connection.api, self._stream
         try:
             name = subject.decode()
             found = await api.last_message(stream, name)
@@ -192,8 +192,8 @@ class Predecessors:
         return _Left(newest, in_time=True)
 
     async def _newest_below(self, subject: str, sequence: int) -> int:
-        floor = max(self._loop.retention.floor, 1)
-        return await self._link.api.newest_before(self._stream, subject, floor, sequence - 1)
+        floor = max(self._encoder.retention.floor, 1)
+        return await self._connection.api.newest_before(self._stream, subject, floor, sequence - 1)
 
     async def _newest(self, suspect: Suspect) -> int:
         try:
@@ -205,11 +205,11 @@ class Predecessors:
     # -- purges ------------------------------------------------------------------------------------------------------
 
     async def _look_what_is_left(self, purge: Purge, time_ns: int, handled: int) -> None:
-        retention, found = self._loop.retention, None
+        retention, found = self._encoder.retention, None
         state: Json = {"first_seq": 0, "last_seq": 0}
         subject_filter = purge.subject_filter.decode()
         try:
-            found = await self._patiently(lambda: self._link.api.next_message(self._stream, subject_filter, 1))
+            found = await self._patiently(lambda: self._connection.api.next_message(self._stream, subject_filter, 1))
             # Read after that: what is stored later has met what is left.
             state = await self._patiently(self._state) or state
         except ApiError as error:
@@ -228,14 +228,14 @@ class Predecessors:
         del self._purges[purge]
 
     async def _state(self) -> Json:
-        deleted = bool(self._loop.retention.limits.max_msgs)
-        state: Json = (await self._link.api.stream_info(self._stream, deleted=deleted))["state"]
+        deleted = bool(self._encoder.retention.limits.max_msgs)
+        state: Json = (await self._connection.api.stream_info(self._stream, deleted=deleted))["state"]
         return state
 
     async def _patiently(self, request: Callable[[], Awaitable[_Answer]]) -> _Answer | None:
         """The answer, however long it takes; None if the stream is deleted."""
         while True:
-            await self._link.connected()
+            await self._connection.connected()
             try:
                 return await request()
             except ApiError as error:

@@ -17,12 +17,12 @@ from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.lag import LagWatch
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
-from nats_bridge.bridge.consuming.ordered_reader import Intake
+from nats_bridge.bridge.consuming.ordered_reader import OrderedReader
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.consuming.rule_consumer import ConsumerPlan, RuleConsumer, consumer_owner, durable_name
 from nats_bridge.bridge.errors import ApiError, ConfigError, RuleRefusedError
 from nats_bridge.bridge.kinds.republish.counters import RuleCounters
-from nats_bridge.bridge.kinds.republish.encoder import RepublishLoop
+from nats_bridge.bridge.kinds.republish.encoder import RepublishEncoder
 from nats_bridge.bridge.kinds.republish.predecessors import Predecessors
 from nats_bridge.bridge.kinds.republish.retention import Retention, StreamLimits
 from nats_bridge.bridge.kinds.republish.seeding import Seeding
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
 
-    from nats_bridge.bridge.client.connection import Link
+    from nats_bridge.bridge.client.connection import Connection
     from nats_bridge.bridge.client.wire import Delivered
     from nats_bridge.bridge.rules.context import RuleContext
     from nats_bridge.bridge.settings import RepublishRule
@@ -55,9 +55,11 @@ _GAP_PAUSE = 0.1  # seconds between two requests for the stream's end, while seq
 _WARNING_PAUSE = 10.0  # seconds between two warnings of the same kind
 
 
-def make_run(rule: RepublishRule, settings: Settings, links: Mapping[str, Link], context: RuleContext) -> RepublishRun:
+def make_run(
+    rule: RepublishRule, settings: Settings, connections: Mapping[str, Connection], context: RuleContext
+) -> RepublishRun:
     """What runs a rule; see `RuleKind.run`."""
-    return RepublishRun(rule, links[rule.source_connection], links[rule.target_connection], context)
+    return RepublishRun(rule, connections[rule.source_connection], connections[rule.target_connection], context)
 
 
 class RepublishRun(Run):
@@ -70,7 +72,7 @@ class RepublishRun(Run):
         context: the rule's surroundings.
     """
 
-    def __init__(self, rule: RepublishRule, source: Link, target: Link, context: RuleContext) -> None:
+    def __init__(self, rule: RepublishRule, source: Connection, target: Connection, context: RuleContext) -> None:
         self.rule = rule
         self.counters = RuleCounters()
         self.state: RunState = "starting"
@@ -86,7 +88,7 @@ class RepublishRun(Run):
         self._looks: asyncio.Queue[int] = asyncio.Queue()  # times of removals that only `STREAM.INFO` shows
         self._gap = asyncio.Event()  # sequences never came, and may matter until the stream's end is known
         self._info: Json = {}
-        self._intake: Intake | None = None
+        self._reader: OrderedReader | None = None
         self._warned_too_large = 0
         self._newest = b""  # the reply subject of the last message of the last batch
         self._next_warning = 0.0
@@ -143,8 +145,10 @@ class RepublishRun(Run):
         """Find the starting point, learn the last sequences before it, begin to republish."""
         rule, config = self.rule, self._info["config"]
         retention = Retention(self._limits)
-        self._loop = self.loop(retention)
-        self._predecessors = Predecessors(self._source, rule.stream, self._loop, self.counters, self._taken, self._log)
+        self._encoder = self.encoder(retention)
+        self._predecessors = Predecessors(
+            self._source, rule.stream, self._encoder, self.counters, self._taken, self._log
+        )
         at_least_once = rule.delivery == "at_least_once"
         position: Literal["none", "sent", "confirmed"] = "none"
         if rule.durable:
@@ -160,13 +164,13 @@ class RepublishRun(Run):
             description=f" republish to {rule.republish.dest}",
             direct=config.get("retention") in CONSUMER_RETENTIONS and not rule.durable,
         )
-        gate = self._context.gate
-        consumer = RuleConsumer(self._source.api, plan, gate)
-        self._intake = Intake(self._source, consumer, self, self.counters, self._fail, gate)
+        fence = self._context.fence
+        consumer = RuleConsumer(self._source.api, plan, fence)
+        self._reader = OrderedReader(self._source, consumer, self, self.counters, self._fail, fence)
         acknowledge = self._acknowledge if at_least_once else None
-        delivery = self._delivery = Delivery(self._target, self.counters, acknowledge, self.measures, gate)
-        self.measures.follow(rule.kind, self.counters, lambda: delivery.in_flight)
-        self._backlog = self.measures.backlog()
+        delivery = self._delivery = Delivery(self._target, self.counters, acknowledge, self.metrics, fence)
+        self.metrics.follow(rule.kind, self.counters, lambda: delivery.in_flight)
+        self._backlog = self.metrics.backlog()
         self._delivery.start()
         self._source.on_reconnect(self._delivery.acknowledge_again)
         self._target.on_reconnect(self._target_is_back)
@@ -176,12 +180,12 @@ class RepublishRun(Run):
         await self._follow_removals(direct=plan.direct)
         resumed = await consumer.position()
         replay = Replay(self._source.api, rule.stream, plan.filters, headers_only=True, direct=plan.direct)
-        seeding = Seeding(self._source.api, replay, self._loop, self.counters)
+        seeding = Seeding(self._source.api, replay, self._encoder, self.counters)
         handled = await seeding.seed(self._info, rule.start, resumed)
         await self._learn_removed(handled)
-        await self._intake.open(handled, self._info["created"])
+        await self._reader.open(handled, self._info["created"])
         self._tasks.append(asyncio.create_task(self._look_behind_gaps()))
-        watch = LagWatch(rule.name, self._source, self._intake, self._backlog)
+        watch = LagWatch(rule.name, self._source, self._reader, self._backlog)
         self._tasks.append(asyncio.create_task(watch.run()))
         self._say_side_effects()
         if at_least_once and rule.durable and int(config.get("max_msgs_per_subject", -1)) > 0:
@@ -205,7 +209,7 @@ class RepublishRun(Run):
             "position": "resumed" if resumed is not None else rule.start.policy,
             "delivery": str(rule.delivery),
             "dialect": self._republish.dialect.name,
-            "known_subjects": len(self._loop.last_sequences),
+            "known_subjects": len(self._encoder.last_sequences),
         }
 
     @property
@@ -213,13 +217,13 @@ class RepublishRun(Run):
         """The compiled rule; after `check`."""
         return self._republish
 
-    def loop(self, retention: Retention) -> RepublishLoop:
+    def encoder(self, retention: Retention) -> RepublishEncoder:
         """What makes the rule's messages, before it has seen any; after `check`.
 
         Args:
             retention: the model of what the stream removes.
         """
-        return RepublishLoop(
+        return RepublishEncoder(
             self._republish,
             retention,
             self.counters,
@@ -229,31 +233,31 @@ class RepublishRun(Run):
         )
 
     async def _drain(self, *, failed: bool) -> None:
-        if self._intake is None:
+        if self._reader is None:
             return
         await end_tasks(*self._tasks)
         await self._unsubscribe()
         if failed:
-            await self._intake.abandon(held=self._delivery.held)
+            await self._reader.abandon(held=self._delivery.held)
         else:
-            await self._intake.close()
+            await self._reader.close()
             await self._delivery.settled()
-            if self._delivery.acknowledged and self._context.gate.is_open:
+            if self._delivery.acknowledged and self._context.fence.is_open:
                 # Acknowledgements have no answer of their own; the next start must not find an older position.
                 await self._source.api.acknowledge(self._delivery.acknowledged)
         await self._source.flush()
 
     async def _leave(self) -> None:
-        if self._intake is not None:
-            await self._intake.abandon(held=self._delivery.held)
+        if self._reader is not None:
+            await self._reader.abandon(held=self._delivery.held)
             await self._source.flush()
 
     async def _cut(self) -> None:
-        if self._intake is not None:
-            self._delivery.give_up(await self._intake.end_at_once())
+        if self._reader is not None:
+            self._delivery.give_up(await self._reader.end_at_once())
 
     async def _close(self) -> None:
-        if self._intake is None:
+        if self._reader is None:
             return
         await self._delivery.stop()
         await self._predecessors.end()
@@ -277,25 +281,25 @@ class RepublishRun(Run):
     @property
     def ready(self) -> bool:
         """Whether the rule has its starting point, its consumer, and a server to publish to, at this moment."""
-        attached = self._intake is not None and self._intake.attached
+        attached = self._reader is not None and self._reader.attached
         return self.state == "ready" and attached and self._target.client.is_connected
 
     @property
-    def links(self) -> tuple[Link, ...]:
+    def connections(self) -> tuple[Connection, ...]:
         """The connections of stream and target."""
         return (self._source,) if self._target is self._source else (self._source, self._target)
 
     def _waits_for(self) -> str | None:
-        if self._intake is None:
+        if self._reader is None:
             return f"its starting point in stream '{self.rule.stream}'"
-        if not self._intake.attached or self._intake.waits_for:
-            return self._intake.waits_for or f"its consumer on stream '{self.rule.stream}'"
+        if not self._reader.attached or self._reader.waits_for:
+            return self._reader.waits_for or f"its consumer on stream '{self.rule.stream}'"
         return self._delivery.waiting_for
 
     @property
     def has_work(self) -> bool:
         """Whether messages are in flight; see `RuleRun`."""
-        return self._intake is not None and (self._intake.has_work or self._delivery.has_work)
+        return self._reader is not None and (self._reader.has_work or self._delivery.has_work)
 
     def status(self) -> dict[str, Any]:
         """The stream, and the sequence of the last message taken; see `RuleRun`."""
@@ -304,7 +308,7 @@ class RepublishRun(Run):
     @property
     def position(self) -> int:
         """Stream sequence of the last message taken."""
-        return self._intake.handled if self._intake is not None else 0
+        return self._reader.handled if self._reader is not None else 0
 
     # -- batches (BatchSink) -----------------------------------------------------------------------------------------
 
@@ -318,10 +322,10 @@ class RepublishRun(Run):
         return self._accept(batch)
 
     def _accept(self, batch: list[Delivered]) -> Awaitable[None] | None:
-        oldest_ns = self.measures.took(batch, self._backlog)
+        oldest_ns = self.metrics.took(batch, self._backlog)
         self._newest = batch[-1][1]
         out: list[bytes] = []
-        done = self._loop.run(batch, out)
+        done = self._encoder.run(batch, out)
         if self.counters.too_large != self._warned_too_large:
             self._warn_too_large()
         if done < len(batch):
@@ -339,7 +343,7 @@ class RepublishRun(Run):
         for _, reply, _, _ in batch:
             sequence = AckReply.parse(reply).stream_sequence
             if sequence > seen + 1:
-                self._loop.retention.skip(seen + 1, sequence - 1)
+                self._encoder.retention.skip(seen + 1, sequence - 1)
             seen = sequence
         self._gap.set()
 
@@ -358,14 +362,14 @@ class RepublishRun(Run):
     async def stream_recreated(self, info: Json) -> None:
         """Forget the old stream; see `BatchSink`."""
         self._info = info
-        self._loop.forget()
+        self._encoder.forget()
         self._predecessors.forget()
         self._limits = StreamLimits.of(info["config"])
         state = info["state"]
-        self._loop.retention = Retention(
+        self._encoder.retention = Retention(
             self._limits, floor=int(state["first_seq"] or 1), followed_from=int(state["last_seq"])
         )
-        self._loop.own_subjects = self._own_subjects(info["config"])
+        self._encoder.own_subjects = self._own_subjects(info["config"])
 
     def _warn_too_large(self) -> None:
         self._warned_too_large = self.counters.too_large
@@ -375,20 +379,20 @@ class RepublishRun(Run):
         self._next_warning = now + _WARNING_PAUSE
         self._log.warning(
             "rule.message_too_large",
-            max_payload=self._loop.max_payload,
+            max_payload=self._encoder.max_payload,
             so_far=self.counters.too_large,
             meaning="with the republish headers it exceeds what the target accepts, so it was not republished",
         )
 
     def _target_is_back(self) -> None:
-        self._loop.max_payload = self._target.client.max_payload
+        self._encoder.max_payload = self._target.client.max_payload
 
     async def _resolve(self, rest: list[Delivered], out: list[bytes], reply: bytes, oldest_ns: int) -> None:
         while True:
-            suspect = self._loop.suspect
+            suspect = self._encoder.suspect
             assert suspect is not None
             await self._predecessors.resolve(suspect)
-            done = self._loop.run(rest, out)
+            done = self._encoder.run(rest, out)
             rest = rest[done:]
             if not rest:
                 break
@@ -397,14 +401,14 @@ class RepublishRun(Run):
             await waiting
 
     def _acknowledge(self, reply: bytes) -> None:
-        if self._source.client.is_connected and self._context.gate.is_open:
-            self._source.client.write_raw(b"PUB %b 4\r\n+ACK\r\n" % reply, self._context.gate)
+        if self._source.client.is_connected and self._context.fence.is_open:
+            self._source.client.write_raw(b"PUB %b 4\r\n+ACK\r\n" % reply, self._context.fence)
 
     # -- the starting point ------------------------------------------------------------------------------------------
 
     async def _learn_removed(self, handled: int) -> None:
         """Start the model of removals from the stream's present state."""
-        retention = self._loop.retention
+        retention = self._encoder.retention
         state = (await self._source.api.stream_info(self.rule.stream, deleted=bool(self._limits.max_msgs)))["state"]
         retention.begin(min(int(state["first_seq"]), handled + 1))
         retention.followed_from = int(state["last_seq"])
@@ -415,7 +419,7 @@ class RepublishRun(Run):
     # -- removals ----------------------------------------------------------------------------------------------------
 
     async def _follow_removals(self, *, direct: bool) -> None:
-        self._tasks.append(asyncio.create_task(self._look_where_told()))
+        self._tasks.append(asyncio.create_task(self._poll_reported()))
         await self._source.removals.follow(self.rule.stream, self._on_removal)
         if direct:
             gone = f"$JS.EVENT.ADVISORY.CONSUMER.DELETED.{self.rule.stream}.*"
@@ -432,7 +436,7 @@ class RepublishRun(Run):
             case Changed():
                 self._looks.put_nowait(removal.time_ns)
 
-    async def _look_where_told(self) -> None:
+    async def _poll_reported(self) -> None:
         while True:
             await self._look_at_stream(await self._looks.get())
             self.counters.removals += 1
@@ -445,7 +449,7 @@ class RepublishRun(Run):
         except ApiError as error:
             self._log.warning("rule.stream_not_seen", reason=str(error))
             return
-        retention = self._loop.retention
+        retention = self._encoder.retention
         first, deleted = int(info["state"]["first_seq"]), info["state"].get("deleted") or ()
 
         if time_ns:
@@ -457,17 +461,17 @@ class RepublishRun(Run):
             limits = StreamLimits.of(info["config"])
             if limits != self._limits:
                 self._limits = limits
-                self._loop.retention = Retention(limits, floor=first)
+                self._encoder.retention = Retention(limits, floor=first)
                 self._log.warning("rule.limits_changed", uncertain=", ".join(limits.uncertain) or "nothing")
-            self._loop.own_subjects = self._own_subjects(info["config"])
-            self._loop.forget_destinations()
+            self._encoder.own_subjects = self._own_subjects(info["config"])
+            self._encoder.forget_destinations()
 
     async def _look_behind_gaps(self) -> None:
         """Request the stream's end once sequences were missing: after it, they are no predecessors."""
         while True:
             await self._gap.wait()
             self._gap.clear()
-            retention = self._loop.retention
+            retention = self._encoder.retention
             newest = retention.skipped[-1][1] if retention.skipped else 0
             try:
                 state = (await self._source.api.stream_info(self.rule.stream))["state"]
@@ -522,7 +526,7 @@ class RepublishRun(Run):
             )
         elif refused_subscription(text) == AUDIT_SUBJECT.lower().encode():
             self._log.warning(
-                "rule.removals_not_heard",
+                "rule.removals_not_received",
                 reason=text,
                 meaning="Nats-Last-Sequence may name messages that were deleted or purged",
             )

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from nats_bridge.bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.kinds.republish.counters import RuleCounters
-from nats_bridge.bridge.kinds.republish.encoder import RepublishLoop
+from nats_bridge.bridge.kinds.republish.encoder import RepublishEncoder
 from nats_bridge.bridge.settings import Start
 from nats_bridge.transforms import header_block
 
@@ -36,13 +36,13 @@ class Seeding:
     Attributes:
         api: the API of the connection that holds the stream.
         replay: how the rule reads its stream; only headers are wanted.
-        loop: what is filled.
+        encoder: what is filled.
         counters: where subjects without a certain predecessor are counted.
     """
 
     api: JetStreamApi
     replay: Replay
-    loop: RepublishLoop
+    encoder: RepublishEncoder
     counters: RuleCounters
 
     async def seed(self, info: Json, start: Start, resumed: int | None) -> int:
@@ -55,14 +55,14 @@ class Seeding:
         """
         last = int(info["state"]["last_seq"])
         first = max(int(info["state"]["first_seq"]), 1)
-        if self.loop.retention.history is not None:
+        if self.encoder.retention.history is not None:
             handled = last if resumed is None and start.policy == "new" else await self._position(start, resumed)
             await self._replay_with_history(first, handled)
             return handled
         if resumed is None and start.policy == "new":
             handled, delivered = last, 0
             async for subject, sequence in self._last_per_subject():
-                self.loop.seed(subject, sequence)
+                self.encoder.seed(subject, sequence)
                 handled = int(sequence)
                 delivered += 1
             if await self._incomplete(delivered):
@@ -82,8 +82,8 @@ class Seeding:
         for subject in touched:
             newest = await self.api.newest_before(self.replay.stream, subject.decode(), first, handled)
             if newest:
-                self.loop.seed(subject, b"%d" % newest)
-            elif self.loop.retention.limits.max_msgs_per_subject:
+                self.encoder.seed(subject, b"%d" % newest)
+            elif self.encoder.retention.limits.max_msgs_per_subject:
                 # It is a new subject, or its predecessor was evicted during the downtime: unknown now.
                 self.counters.last_sequence_uncertain += 1
         return handled
@@ -91,7 +91,7 @@ class Seeding:
     async def _seed_all(self, first: int, handled: int) -> None:
         async for batch in self.replay.between(first, handled):
             for subject, reply, _, _ in batch:
-                self.loop.seed(subject, _sequence(reply))
+                self.encoder.seed(subject, _sequence(reply))
 
     async def _incomplete(self, delivered: int) -> bool:
         """Whether a last-per-subject consumer left subjects out: 2.9 does, after the deletion of a last message."""
@@ -115,7 +115,7 @@ class Seeding:
             if int(sequence) > handled:
                 touched.add(subject)
             else:
-                self.loop.seed(subject, sequence)
+                self.encoder.seed(subject, sequence)
         return touched, delivered
 
     async def _last_per_subject(self) -> AsyncIterator[tuple[bytes, bytes]]:
@@ -129,7 +129,7 @@ class Seeding:
 
     async def _replay_with_history(self, first: int, handled: int) -> None:
         """Read every message up to `handled` into the model of removals as well."""
-        retention = self.loop.retention
+        retention = self.encoder.retention
         retention.begin(min(first, handled + 1))
         following = retention.floor
         async for batch in self.replay.between(first, handled):
@@ -143,7 +143,7 @@ class Seeding:
                 following = number + 1
                 rollup = header_block.read(block, b"Nats-Rollup") if b"Nats-Rollup" in block else None
                 retention.stored(subject, number, 0, rollup)
-                self.loop.seed(subject, text)
+                self.encoder.seed(subject, text)
 
     async def _position(self, start: Start, resumed: int | None) -> int:
         if resumed is not None:

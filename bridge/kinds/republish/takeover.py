@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Mapping
 
-from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.consuming.ack_reply import AckReply
@@ -68,7 +68,7 @@ class _HoldingRun(RepublishRun):
 
 
 async def take_over_from_sidecar(
-    rule: RepublishRule, sidecar: str, dialect_text: str, links: Mapping[str, Link], update: Json
+    rule: RepublishRule, sidecar: str, dialect_text: str, connections: Mapping[str, Connection], update: Json
 ) -> int:
     """Send the update; the last stream sequence that was not the server's to republish.
 
@@ -76,14 +76,14 @@ async def take_over_from_sidecar(
         rule: a durable rule whose sidecar is stopped.
         sidecar: the sidecar's name.
         dialect_text: the dialect that the rule runs with, or `native`.
-        links: the open connections by name.
+        connections: the open connections by name.
         update: the body of the `STREAM.UPDATE`.
 
     Raises:
         RuleRefusedError: the sidecar still runs.
         BridgeError: a server refuses, or cannot be asked.
     """
-    source, target = links[rule.source_connection], links[rule.target_connection]
+    source, target = connections[rule.source_connection], connections[rule.target_connection]
     api, consumer = source.api, durable_name(sidecar, rule.name)
     run = _HoldingRun(rule, source, target, RuleContext(sidecar, dialect_text, lambda _: None))
     await run.check()
@@ -141,18 +141,20 @@ class _First:
             pass
 
 
-async def _last(link: Link, stream: str) -> int:
-    return int((await link.api.stream_info(stream))["state"]["last_seq"])
+async def _last(connection: Connection, stream: str) -> int:
+    return int((await connection.api.stream_info(stream))["state"]["last_seq"])
 
 
-async def _delivered(link: Link, stream: str, consumer: str, sequence: int) -> None:
+async def _delivered(connection: Connection, stream: str, consumer: str, sequence: int) -> None:
     """Wait until a consumer has sent everything up to a sequence that it has to send.
 
     `num_pending` does not show it: servers count a message as pending a moment after the answer to its publisher.
     """
-    while info := await link.api.consumer_info(stream, consumer):
+    while info := await connection.api.consumer_info(stream, consumer):
         delivered = int(info["delivered"]["stream_seq"])
-        following = await link.api.next_message(stream, info["config"].get("filter_subject") or ">", delivered + 1)
+        following = await connection.api.next_message(
+            stream, info["config"].get("filter_subject") or ">", delivered + 1
+        )
         if following is None or following[0] > sequence:
             return
         await asyncio.sleep(_POLL)

@@ -103,12 +103,12 @@ def probe_answer(request: web.Request, checks: Sequence[Check]) -> web.Response:
     good = all(check.is_good for check in checks)
     status = 200 if good else 503
     if "application/json" in request.headers.get("Accept", ""):
-        told = {
+        reported = {
             "ok": good,
             "checks": {check.name: check.is_good for check in checks},
             "reasons": {check.name: check.reason for check in checks if check.reason is not None},
         }
-        return web.Response(text=json.dumps(told), content_type="application/json", status=status)
+        return web.Response(text=json.dumps(reported), content_type="application/json", status=status)
     if good and "verbose" not in request.query:
         return web.Response(text="ok\n")
     lines = [_line(check) for check in checks]

@@ -19,8 +19,8 @@ from nats_bridge.bridge.observability.recent_errors import last_errors
 
 if TYPE_CHECKING:
     from nats_bridge.bridge.app.sidecar import Sidecar
-    from nats_bridge.bridge.client.connection import Link
-    from nats_bridge.bridge.rules.supervisor import RuleSeat
+    from nats_bridge.bridge.client.connection import Connection
+    from nats_bridge.bridge.rules.supervisor import RuleSupervisor
 
 __all__ = ["Check", "OwnState"]
 
@@ -63,7 +63,7 @@ class OwnState:
     exposition: Callable[[str], tuple[bytes, str]]
 
     def __init__(self, sidecar: Sidecar, wedged_after: float) -> None:
-        self.watch = ProgressWatch(lambda: sidecar.seats, wedged_after)
+        self.watch = ProgressWatch(lambda: sidecar.supervisors, wedged_after)
         self._sidecar = sidecar
         self._rendering = asyncio.Lock()
         self._began, self._began_at = datetime.now(UTC), time.monotonic()
@@ -83,8 +83,10 @@ class OwnState:
             *self.startup(),
             Check("not draining", "it finishes what is in flight and ends" if self._sidecar.draining else None),
             *(
-                _wedged_check(seat.rule.name, wedged[seat.rule.name]) if seat.rule.name in wedged else _rule_check(seat)
-                for seat in self._sidecar.seats
+                _wedged_check(supervisor.rule.name, wedged[supervisor.rule.name])
+                if supervisor.rule.name in wedged
+                else _rule_check(supervisor)
+                for supervisor in self._sidecar.supervisors
             ),
         ]
 
@@ -110,8 +112,11 @@ class OwnState:
                 "loaded_at": _as_time(reloader.loaded_at),
                 "last_reload": reloader.last.as_dict() if reloader.last is not None else None,
             },
-            "connections": [_connection(link) for link in sidecar.links.values()],
-            "rules": [_rule(seat, wedged.get(seat.rule.name), history=history) for seat in sidecar.seats],
+            "connections": [_connection(connection) for connection in sidecar.connections.values()],
+            "rules": [
+                _rule(supervisor, wedged.get(supervisor.rule.name), history=history)
+                for supervisor in sidecar.supervisors
+            ],
         }
 
     async def metrics(self, accept: str) -> tuple[bytes, str]:
@@ -127,62 +132,62 @@ def _wedged_check(name: str, seconds: float) -> Check:
     )
 
 
-def _rule_check(seat: RuleSeat) -> Check:
-    name = f"rule {seat.rule.name}"
-    if seat.ready:
-        return Check(name, note="stands by, another replica leads it" if seat.state == "standby" else "")
-    if seat.error is not None:
-        return Check(name, f"failed: {_without_name(seat, str(seat.error))}")
-    if (waiting := _waiting_for(seat)) is not None:
+def _rule_check(supervisor: RuleSupervisor) -> Check:
+    name = f"rule {supervisor.rule.name}"
+    if supervisor.ready:
+        return Check(name, note="stands by, another replica leads it" if supervisor.state == "standby" else "")
+    if supervisor.error is not None:
+        return Check(name, f"failed: {_without_name(supervisor, str(supervisor.error))}")
+    if (waiting := _waiting_for(supervisor)) is not None:
         return Check(name, f"waiting: {waiting}")
-    return Check(name, _WORDS.get(seat.state, f"{seat.state}, but not running"))
+    return Check(name, _WORDS.get(supervisor.state, f"{supervisor.state}, but not running"))
 
 
-def _waiting_for(seat: RuleSeat) -> str | None:
-    """What a rule waits for, in words: its seat (a stream, the lead) or its run (anything else)."""
-    if seat.waiting_for is not None:
-        return _without_name(seat, seat.waiting_for)
-    at_work = seat.run is not None and seat.state in ("ready", "waiting")
-    return seat.run.waiting_for if seat.run is not None and at_work else None
+def _waiting_for(supervisor: RuleSupervisor) -> str | None:
+    """What a rule waits for, in words: its supervisor (a stream, the lead) or its run (anything else)."""
+    if supervisor.waiting_for is not None:
+        return _without_name(supervisor, supervisor.waiting_for)
+    at_work = supervisor.run is not None and supervisor.state in ("ready", "waiting")
+    return supervisor.run.waiting_for if supervisor.run is not None and at_work else None
 
 
-def _without_name(seat: RuleSeat, text: str) -> str:
+def _without_name(supervisor: RuleSupervisor, text: str) -> str:
     """Return a text without the rule's name at its start."""
-    return text.removeprefix(f"rule '{seat.rule.name}': ")
+    return text.removeprefix(f"rule '{supervisor.rule.name}': ")
 
 
-def _connection(link: Link) -> dict[str, Any]:
-    connected = link.client.is_connected
-    at, error = link.last_error or (None, None)
+def _connection(connection: Connection) -> dict[str, Any]:
+    connected = connection.client.is_connected
+    at, error = connection.last_error or (None, None)
     return {
-        "name": link.name,
+        "name": connection.name,
         "connected": connected,
-        "server_version": link.server_version if connected else None,
-        "servers": list(link.servers),
-        "reconnects": link.reconnects,
+        "server_version": connection.server_version if connected else None,
+        "servers": list(connection.servers),
+        "reconnects": connection.reconnects,
         "last_error": error,
         "last_error_at": _as_time(at) if at is not None else None,
     }
 
 
-def _rule(seat: RuleSeat, wedged: float | None, *, history: bool) -> dict[str, Any]:
+def _rule(supervisor: RuleSupervisor, wedged: float | None, *, history: bool) -> dict[str, Any]:
     # One word for people: `ready` only if the rule runs at this moment.
-    condition = "waiting" if seat.state == "ready" and not seat.ready else seat.state
+    condition = "waiting" if supervisor.state == "ready" and not supervisor.ready else supervisor.state
     return {
-        "name": seat.rule.name,
-        "kind": seat.rule.kind,
-        "reads_stream": kind_of(seat.rule).reads_stream,
-        "state": seat.state,
-        "ready": seat.ready and wedged is None,
+        "name": supervisor.rule.name,
+        "kind": supervisor.rule.kind,
+        "reads_stream": kind_of(supervisor.rule).reads_stream,
+        "state": supervisor.state,
+        "ready": supervisor.ready and wedged is None,
         "condition": condition if wedged is None else "wedged",
-        "leader": seat.leader,
-        "waiting_for": _waiting_for(seat),
+        "leader": supervisor.leader,
+        "waiting_for": _waiting_for(supervisor),
         "wedged_s": wedged,
-        "error": _without_name(seat, str(seat.error)) if seat.error is not None else None,
-        **seat.status(),
-        "counters": seat.counters(),
-        "measures": seat.measures.as_dict(history=history),
-        "last_errors": last_errors(seat.rule.name),
+        "error": _without_name(supervisor, str(supervisor.error)) if supervisor.error is not None else None,
+        **supervisor.status(),
+        "counters": supervisor.counters(),
+        "measures": supervisor.metrics.as_dict(history=history),
+        "last_errors": last_errors(supervisor.rule.name),
     }
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
-from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.rules.run import RuleRun
 
@@ -57,23 +57,23 @@ class _Look:
     run: RuleRun
     counted: Mapping[str, int]
     still: int = 0  # checks without progress that count
-    pings: dict[Link, asyncio.Task[bool]] = field(default_factory=dict)
+    pings: dict[Connection, asyncio.Task[bool]] = field(default_factory=dict)
 
 
 class ProgressWatch:
     """Checks the rules once a second.
 
     Args:
-        seats: returns the supervisors of the rules.
+        supervisors: returns the supervisors of the rules.
         patience: seconds without progress until a rule counts as wedged.
 
     Attributes:
         looks: the number of checks so far.
     """
 
-    def __init__(self, seats: Callable[[], Iterable[WatchedSeat]], patience: float) -> None:
+    def __init__(self, supervisors: Callable[[], Iterable[WatchedSeat]], patience: float) -> None:
         self.looks = 0
-        self._seats = seats
+        self._supervisors = supervisors
         self._patience = patience
         self._looks: dict[str, _Look] = {}
         self._delays: deque[float] = deque(maxlen=_REMEMBERED)
@@ -113,7 +113,7 @@ class ProgressWatch:
     def look(self) -> None:
         """Check every rule once."""
         self.looks += 1
-        rules = {seat.rule.name: seat.run for seat in self._seats()}
+        rules = {supervisor.rule.name: supervisor.run for supervisor in self._supervisors()}
         for name in self._looks.keys() - rules.keys():
             self._forget(name)
         for name, run in rules.items():
@@ -129,12 +129,12 @@ class ProgressWatch:
             self._forget(name)
             self._looks[name] = _Look(run, counted)
             return
-        links, pings = set(run.links), look.pings
+        connections, pings = set(run.connections), look.pings
         if pings and not all(ping.done() for ping in pings.values()):
             return  # a server that does not answer: no fault of the rule
-        if pings.keys() == links and all(not ping.cancelled() and ping.result() for ping in pings.values()):
+        if pings.keys() == connections and all(not ping.cancelled() and ping.result() for ping in pings.values()):
             look.still += 1
-        look.pings = {link: asyncio.create_task(_answers(link)) for link in links}
+        look.pings = {connection: asyncio.create_task(_answers(connection)) for connection in connections}
 
     def _forget(self, name: str) -> None:
         look = self._looks.pop(name, None)
@@ -143,8 +143,8 @@ class ProgressWatch:
                 ping.cancel()
 
 
-async def _answers(link: Link) -> bool:
+async def _answers(connection: Connection) -> bool:
     try:
-        return await link.flush()
+        return await connection.flush()
     except (OSError, ConnectionError):
         return False

@@ -14,11 +14,11 @@ from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.observability.latency import Latencies
 from nats_bridge.bridge.observability.telemetry import names
 from nats_bridge.bridge.observability.telemetry.names import Metric
-from nats_bridge.bridge.rules.supervisor import SeatState
+from nats_bridge.bridge.rules.supervisor import SupervisorState
 
 if TYPE_CHECKING:
     from nats_bridge.bridge.app.sidecar import Sidecar
-    from nats_bridge.bridge.rules.supervisor import RuleSeat
+    from nats_bridge.bridge.rules.supervisor import RuleSupervisor
 
 __all__ = ["VERSION", "Reading", "readings"]
 
@@ -32,26 +32,34 @@ Reading: TypeAlias = tuple[Metric, tuple[str, ...], float | Latencies]
 
 def readings(sidecar: Sidecar) -> Iterator[Reading]:
     """Every metric that has a value; may be called in another thread than the sidecar's."""
-    seats = tuple(sidecar.seats)
-    yield names.READY, (), int(sidecar.started and not sidecar.draining and all(seat.ready for seat in seats))
+    supervisors = tuple(sidecar.supervisors)
+    yield (
+        names.READY,
+        (),
+        int(sidecar.started and not sidecar.draining and all(supervisor.ready for supervisor in supervisors)),
+    )
     yield names.START_TIME, (), sidecar.began
     yield names.BUILD_INFO, (VERSION,), 1
-    for name, link in tuple(sidecar.links.items()):
-        yield names.CONNECTION_UP, (name,), int(link.client.is_connected)
-        yield names.CONNECTION_RECONNECTS, (name,), link.reconnects
+    for name, connection in tuple(sidecar.connections.items()):
+        yield names.CONNECTION_UP, (name,), int(connection.client.is_connected)
+        yield names.CONNECTION_RECONNECTS, (name,), connection.reconnects
     # From the first moment on, so that a rate sees the first one.
     for result, count in {**dict.fromkeys(_RESULTS, 0), **sidecar.reloads}.items():
         yield names.RELOADS, (result,), count
-    for seat in seats:
-        yield from _counted(seat)
-        yield from _measured(seat, sidecar.began)
+    for supervisor in supervisors:
+        yield from _counted(supervisor)
+        yield from _measured(supervisor, sidecar.began)
 
 
-def _counted(seat: RuleSeat) -> Iterator[Reading]:
-    labels, meanings, totals = (seat.rule.name, seat.rule.kind), kind_of(seat.rule).meanings, seat.measures.totals()
+def _counted(supervisor: RuleSupervisor) -> Iterator[Reading]:
+    labels, meanings, totals = (
+        (supervisor.rule.name, supervisor.rule.kind),
+        kind_of(supervisor.rule).meanings,
+        supervisor.metrics.totals(),
+    )
     yield names.RECEIVED_MESSAGES, labels, totals.get(RECEIVED, 0)
     yield names.SENT_MESSAGES, labels, totals.get(meanings.sent, 0)
-    yield names.RECEIVED_BYTES, labels, seat.measures.bytes_in
+    yield names.RECEIVED_BYTES, labels, supervisor.metrics.bytes_in
     yield names.SENT_BYTES, labels, totals.get("bytes_out", 0)
     for counter, reason in meanings.dropped.items():
         yield names.DROPPED, (*labels, reason), totals.get(counter, 0)
@@ -61,22 +69,22 @@ def _counted(seat: RuleSeat) -> Iterator[Reading]:
         yield names.EVENTS, (*labels, counter), totals.get(counter, 0)
 
 
-def _measured(seat: RuleSeat, started_at: float) -> Iterator[Reading]:
-    labels, measures, now = (seat.rule.name, seat.rule.kind), seat.measures, seat.state
-    lag_messages, lag_seconds = measures.lag_messages(), measures.lag_seconds()
+def _measured(supervisor: RuleSupervisor, started_at: float) -> Iterator[Reading]:
+    labels, metrics, now = (supervisor.rule.name, supervisor.rule.kind), supervisor.metrics, supervisor.state
+    lag_messages, lag_seconds = metrics.lag_messages(), metrics.lag_seconds()
     if lag_messages is not None:
         yield names.LAG_MESSAGES, labels, lag_messages
     if lag_seconds is not None:
         yield names.LAG_SECONDS, labels, lag_seconds
-    if (headroom := measures.headroom()) is not None:
+    if (headroom := metrics.headroom()) is not None:
         yield names.HEADROOM, labels, headroom
     # From the first moment on, or a rule that stalls at once would stay unseen.
-    yield names.PROGRESS, labels, measures.progress_ns / 1e9 or started_at
-    yield names.IN_FLIGHT, labels, measures.in_flight()
-    yield names.RULE_READY, labels, int(seat.ready)
-    for state in get_args(SeatState):
+    yield names.PROGRESS, labels, metrics.progress_ns / 1e9 or started_at
+    yield names.IN_FLIGHT, labels, metrics.in_flight()
+    yield names.RULE_READY, labels, int(supervisor.ready)
+    for state in get_args(SupervisorState):
         yield names.RULE_STATE, (*labels, state), int(state == now)
-    if (leads := seat.leader) is not None:
+    if (leads := supervisor.leader) is not None:
         yield names.LEADER, labels, int(leads)
-    yield names.PUBLISH, labels, measures.publish
-    yield names.END_TO_END, labels, measures.end_to_end
+    yield names.PUBLISH, labels, metrics.publish
+    yield names.END_TO_END, labels, metrics.end_to_end

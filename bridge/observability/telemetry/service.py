@@ -130,5 +130,5 @@ class Telemetry:
     async def _sample(self) -> None:
         while True:
             await asyncio.sleep(SAMPLE_INTERVAL)
-            for seat in self._sidecar.seats:
-                seat.measures.sample()
+            for supervisor in self._sidecar.supervisors:
+                supervisor.metrics.sample()

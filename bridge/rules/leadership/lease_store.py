@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias
 import structlog
 from tenacity import AsyncRetrying, retry_if_result, wait_fixed
 
-from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, Json
 from nats_bridge.bridge.client.permission_violations import refused_publication, refused_subscription
 from nats_bridge.bridge.client.raw_requests import RawRequests, publication
@@ -109,7 +109,7 @@ class LeaseStore:
     """The leases of one sidecar's rules.
 
     Args:
-        link: a connection of its own, so that nothing else delays it.
+        connection: a connection of its own, so that nothing else delays it.
         sidecar: the sidecar's name.
         bucket: where the leases are.
         timing: the time limits for answers.
@@ -119,20 +119,20 @@ class LeaseStore:
 
     def __init__(
         self,
-        link: Link,
+        connection: Connection,
         sidecar: str,
         bucket: Bucket,
         timing: Timing,
         hint: Hint,
         heard: Callable[[Announcement], None],
     ) -> None:
-        self._link = link
+        self._connection = connection
         self._sidecar = sidecar
         self._bucket = bucket
         self._timing = timing
         self._hint = hint
         self._heard = heard
-        self._requests = RawRequests(link)
+        self._requests = RawRequests(connection)
         self._subscription: BatchSubscription | None = None
         self._refusal = ""
         self._refused = asyncio.Event()
@@ -147,14 +147,14 @@ class LeaseStore:
             NotPermittedError: the user may not use it.
             ApiError: the server cannot be asked.
         """
-        self._link.on_refusal(self._on_refusal)
+        self._connection.on_refusal(self._on_refusal)
         await self._requests.open()
         await AsyncRetrying(retry=retry_if_result(lambda there: not there), wait=wait_fixed(_ASK_AGAIN))(
             self._ensure, check=True
         )
         subject = lease_subject(self._bucket.name, self._sidecar, "*")
-        self._subscription = await self._link.client.subscribe_batches(subject, self._on_batch, lambda *_: None)
-        await self._link.flush()
+        self._subscription = await self._connection.client.subscribe_batches(subject, self._on_batch, lambda *_: None)
+        await self._connection.flush()
         if refused_subscription(self._refusal):
             _log.warning("leadership.no_hints", reason=self._refusal, meaning="a clean stop is noticed a little later")
         self._refusal = ""
@@ -163,7 +163,7 @@ class LeaseStore:
 
     async def close(self) -> None:
         """Unsubscribe."""
-        self._link.forget(self._on_refusal)
+        self._connection.forget(self._on_refusal)
         await self._requests.close()
         if self._subscription is not None:
             await self._subscription.release()
@@ -184,7 +184,7 @@ class LeaseStore:
         if error.get("err_code") == MESSAGE_NOT_FOUND:
             return Sighting(0, None)
         if error.get("err_code") == STREAM_NOT_FOUND and self._bucket.create:
-            _log.warning("leadership.bucket_gone", bucket=self._bucket.name, meaning="it is recreated")
+            _log.warning("leadership.bucket_deleted", bucket=self._bucket.name, meaning="it is recreated")
             await self._ensure(check=False)
         return None
 
@@ -208,15 +208,15 @@ class LeaseStore:
         It takes the subjects of leases, for which replicas have permissions, and expects a sequence that no stream
         reaches: subscribers receive it, and the bucket does not store it.
         """
-        if self._link.client.is_connected:
+        if self._connection.client.is_connected:
             payload = json.dumps({"replica": announcement.replica, "leads": announcement.leads}).encode()
             subject = lease_subject(self._bucket.name, self._sidecar, _REPLICAS).encode()
-            self._link.client.write_raw(publication(subject, b"", _expecting(_BEYOND), payload))
+            self._connection.client.write_raw(publication(subject, b"", _expecting(_BEYOND), payload))
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
     async def _ask(self, subject: bytes, block: bytes, payload: bytes) -> Json | None:
-        if not self._link.client.is_connected:
+        if not self._connection.client.is_connected:
             return None
         answer = self._requests.send(subject, block, payload)
         await asyncio.wait([answer], timeout=self._timing.answer_within)
@@ -240,7 +240,7 @@ class LeaseStore:
         subject = refused_publication(self._refusal).decode()
         await end_tasks(asked, refused)
         if subject:
-            raise NotPermittedError(f"leadership: connection '{self._link.name}'", self._in_its_case(subject))
+            raise NotPermittedError(f"leadership: connection '{self._connection.name}'", self._in_its_case(subject))
 
     async def _read_and_write(self, rule: str) -> None:
         await self.read(rule)
@@ -253,7 +253,7 @@ class LeaseStore:
 
     async def _ensure(self, *, check: bool) -> bool:
         """Create the bucket if it does not exist; return False if that should be retried."""
-        api, bucket = self._link.api, self._bucket
+        api, bucket = self._connection.api, self._bucket
         try:
             info = await api.stream_info(bucket.stream)
         except ApiError as error:
@@ -261,7 +261,7 @@ class LeaseStore:
                 raise
             if not bucket.create:
                 raise ConfigError(
-                    f"leadership: there is no bucket '{bucket.name}' on connection '{self._link.name}':"
+                    f"leadership: there is no bucket '{bucket.name}' on connection '{self._connection.name}':"
                     " make it, or set leadership.create: true"
                 ) from None
             return await self._create()
@@ -290,12 +290,12 @@ class LeaseStore:
 
     async def _request(self, replicas: int) -> None:
         try:
-            await self._link.api.request(f"STREAM.CREATE.{self._bucket.stream}", self._bucket.config(replicas))
+            await self._connection.api.request(f"STREAM.CREATE.{self._bucket.stream}", self._bucket.config(replicas))
         except ApiError as error:
             if error.err_code != _NAME_IN_USE:  # then another replica was faster, with another number of servers
                 raise
         else:
-            _log.info("leadership.bucket_made", bucket=self._bucket.name)
+            _log.info("leadership.bucket_created", bucket=self._bucket.name)
 
     def _gathering(self) -> bool:
         """Whether the cluster may be one whose servers have not all met yet."""

@@ -1,8 +1,8 @@
 """The leadership of replicas: one lease per rule, all in one bucket, over one connection of its own.
 
-A rule whose seat wants to lead it has a holding: a task that asks its `Lease` for the next step, takes it, and
-gives the lease the result. While the seat has a term, the same task renews the lease. Holdings of different rules do
-not wait for each other.
+A rule whose supervisor wants to lead it has a holding: a task that asks its `Lease` for the next step, takes it, and
+gives the lease the result. While the supervisor has a term, the same task renews the lease. Holdings of different rules
+do not wait for each other.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from nats_bridge.bridge.client.connection import Link, open_link
+from nats_bridge.bridge.client.connection import Connection, open_connection
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.errors import ApiError
 from nats_bridge.bridge.kinds.registry import kind_of
@@ -30,7 +30,7 @@ from nats_bridge.bridge.rules.leadership.timing import Timing
 from nats_bridge.bridge.settings.connect_options import connect_options
 
 if TYPE_CHECKING:
-    from nats_bridge.bridge.client.write_fence import Gate
+    from nats_bridge.bridge.client.write_fence import WriteFence
     from nats_bridge.bridge.settings import LeadershipSettings, Rule, Settings
 
 __all__ = ["Leases", "open_leases", "replica_name"]
@@ -52,9 +52,9 @@ async def open_leases(settings: Settings, wanted: LeadershipSettings) -> Leases:
     """
     options = connect_options(settings.connections[wanted.connection], wanted.connection)
     # One of its own: messages of rules must not delay renewals.
-    link = await open_link(wanted.connection, options, client_name=settings.name)
+    connection = await open_connection(wanted.connection, options, client_name=settings.name)
     bucket = Bucket(wanted.bucket, wanted.create, wanted.replicas)
-    leases = Leases(link, settings.name, bucket, wanted.ttl, share=wanted.share)
+    leases = Leases(connection, settings.name, bucket, wanted.ttl, share=wanted.share)
     try:
         await leases.open(settings.rules[0].name)
     except BaseException:
@@ -72,7 +72,7 @@ class Leases:
     """The leaders of rules, decided by leases (see `bridge.rules.leadership.term.Leadership`).
 
     Args:
-        link: a connection for leases alone; closed by `close`.
+        connection: a connection for leases alone; closed by `close`.
         sidecar: the sidecar's name, the same in all replicas.
         bucket: where the leases are.
         ttl: seconds without a renewal after which another replica takes over.
@@ -81,12 +81,14 @@ class Leases:
 
     shared = True
 
-    def __init__(self, link: Link, sidecar: str, bucket: Bucket, ttl: float, *, share: bool = False) -> None:
+    def __init__(
+        self, connection: Connection, sidecar: str, bucket: Bucket, ttl: float, *, share: bool = False
+    ) -> None:
         self.me = replica_name()
-        self._link = link
+        self._connection = connection
         self._timing = Timing(ttl)
         self._share = Share(self.me, self._timing.silent_for) if share else None
-        self._store = LeaseStore(link, sidecar, bucket, self._timing, self._hinted, self._heard)
+        self._store = LeaseStore(connection, sidecar, bucket, self._timing, self._hinted, self._heard)
         self._holdings: dict[str, _Holding] = {}
         self._sharing: asyncio.Task[None] | None = None
         self._replicas_changed = asyncio.Event()
@@ -112,7 +114,7 @@ class Leases:
 
     def on_end(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with the reason when the connection of the leases is closed permanently, and not by us."""
-        self._link.on_end(listener)
+        self._connection.on_end(listener)
 
     def holder(self, rule: str) -> str:
         """The replica that leads the rule, if this one knows it; else empty."""
@@ -128,7 +130,7 @@ class Leases:
         await self._store.close()
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(self._timing.ttl):
-                await self._link.close()
+                await self._connection.close()
 
     def _hinted(self, rule: str, released: bool) -> None:
         if (holding := self._holdings.get(rule)) is not None:
@@ -159,7 +161,7 @@ class Leases:
                     await self._replicas_changed.wait()
 
 
-class _HeldGate:
+class _HeldFence:
     """Open while no other replica can hold the lease."""
 
     def __init__(self, lease: Lease, unsent_for: float) -> None:
@@ -190,10 +192,10 @@ class _HeldGate:
 class _HeldTerm:
     """A term of one rule (see `bridge.rules.leadership.term.Term`)."""
 
-    gate: Gate
+    fence: WriteFence
 
     def __init__(self, lease: Lease, unsent_for: float, end: Callable[[], Awaitable[None]]) -> None:
-        self.gate = self.held_gate = _HeldGate(lease, unsent_for)
+        self.fence = self.held_fence = _HeldFence(lease, unsent_for)
         self.number = lease.term
         self.lost = asyncio.Event()
         self.surplus = asyncio.Event()
@@ -201,8 +203,8 @@ class _HeldTerm:
 
     async def end(self, *, finished: bool = True) -> None:
         """Release it; see `Term`."""
-        self.held_gate.over = True
-        self.held_gate.finished = finished
+        self.held_fence.over = True
+        self.held_fence.finished = finished
         if not self.lost.is_set():
             await self._end()
 
@@ -352,14 +354,14 @@ class _Holding:
 
     async def _give_back(self) -> None:
         write = self.lease.give_back()
-        unfinished = self._term is not None and self._term.held_gate.over and not self._term.held_gate.finished
+        unfinished = self._term is not None and self._term.held_fence.over and not self._term.held_fence.finished
         if write is None or unfinished:
             return
         outcome = await self._store.write(self._rule, write)
-        self._log.info("leadership.given_back", term=write.record.term, stored=outcome.kind == "stored")
+        self._log.info("leadership.released", term=write.record.term, stored=outcome.kind == "stored")
 
     def _tell(self) -> None:
-        """Report the state of the lease to the seat."""
+        """Report the state of the lease to the supervisor."""
         lease, term = self.lease, self._term
         if term is None:
             if lease.is_open(clock.now()) and self._won is not None and not self._won.done():
@@ -367,11 +369,11 @@ class _Holding:
                 self._log.info("leadership.leads", term=lease.term)
                 self._won.set_result(self._term)
         elif not lease.held:
-            term.held_gate.over = True
+            term.held_fence.over = True
             term.lost.set()
             self._log.warning("leadership.lost", term=term.number, meaning="another replica may lead the rule by now")
-        elif term.gate.is_open:
-            term.held_gate.renewed()
+        elif term.fence.is_open:
+            term.held_fence.renewed()
 
     def _warn(self, event: str, reason: str) -> None:
         if self._pace.due():

@@ -1,11 +1,11 @@
-"""The lead of a rule, for a term, which a seat needs to run it. A sidecar without replicas always leads."""
+"""The lead of a rule, for a term, which a supervisor needs to run it. A sidecar without replicas always leads."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Protocol
 
-from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, Gate
+from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 
 if TYPE_CHECKING:
     from nats_bridge.bridge.settings import Rule
@@ -17,12 +17,12 @@ class Term(Protocol):
     """A time for which this sidecar leads one rule.
 
     Attributes:
-        gate: checked before anything is written for the rule.
+        fence: checked before anything is written for the rule.
         lost: set when the term is over, and not by us: the run stops at once and sends nothing to any server.
         surplus: set when another replica should lead the rule: the run drains, and the term ends.
     """
 
-    gate: Gate
+    fence: WriteFence
     lost: asyncio.Event
     surplus: asyncio.Event
 
@@ -39,7 +39,7 @@ class Leadership(Protocol):
     """Decides who leads.
 
     Attributes:
-        shared: whether there may be other replicas at all; seats go on standby only if so.
+        shared: whether there may be other replicas at all; supervisors go on standby only if so.
     """
 
     shared: bool
@@ -51,13 +51,13 @@ class Leadership(Protocol):
         """
 
     async def close(self) -> None:
-        """Release what is left, when no seat runs any more."""
+        """Release what is left, when no supervisor runs any more."""
 
 
 class _Always:
     """The term of a sidecar that is alone: it never ends."""
 
-    gate: Gate = ALWAYS_OPEN
+    fence: WriteFence = ALWAYS_OPEN
 
     def __init__(self) -> None:
         self.lost = asyncio.Event()

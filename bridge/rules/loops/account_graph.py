@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from nats_bridge.bridge.client.account_identity import Pair, SharedAccounts
-from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import NOT_ENABLED, Json
 from nats_bridge.bridge.errors import ApiError, NotPermittedError
 from nats_bridge.bridge.rules.loops.moves import Reach
@@ -50,7 +50,7 @@ class AccountGraph:
 
     Args:
         settings: the configuration.
-        links: its open connections by name.
+        connections: its open connections by name.
         earlier: the graph of another configuration; what it knows about connections that both use still holds.
         patiently: wait for late answers about accounts, see `SharedAccounts.ask`.
     """
@@ -58,29 +58,32 @@ class AccountGraph:
     def __init__(
         self,
         settings: Settings,
-        links: Mapping[str, Link],
+        connections: Mapping[str, Connection],
         earlier: AccountGraph | None = None,
         *,
         patiently: bool = False,
     ) -> None:
         self._settings = settings
-        self._links = links
+        self._connections = connections
         self._patiently = patiently
         self.shared: SharedAccounts = SharedAccounts() if earlier is None else earlier.shared
         self._forbidden: dict[str, str] = {}
         if earlier is not None:
-            kept = {name for name, link in links.items() if earlier._links.get(name) is link}
+            kept = {name for name, connection in connections.items() if earlier._connections.get(name) is connection}
             self._forbidden = {name: reason for name, reason in earlier._forbidden.items() if name in kept}
 
     async def look(self) -> Outlook:
         """Read all streams and search for loops; create and change nothing on a server."""
         listed: dict[str, list[Json]] = {}
         unseen: list[str] = []
-        for name, link in self._links.items():
-            listed[name], reasons = await self._streams(link)
+        for name, connection in self._connections.items():
+            listed[name], reasons = await self._streams(connection)
             unseen += reasons
         spaces, undecided = await self._find_spaces(listed)
-        reaches = {name: Reach(spaces[name], listed[name], _dialect_of(link)) for name, link in self._links.items()}
+        reaches = {
+            name: Reach(spaces[name], listed[name], _dialect_of(connection))
+            for name, connection in self._connections.items()
+        }
         # Rules may be running, and an account may have thousands of streams.
         loops = await asyncio.to_thread(find_loops, self._settings, reaches)
         return Outlook(tuple(loops), (*unseen, *undecided))
@@ -89,7 +92,7 @@ class AccountGraph:
         """By connection, the first one that reaches the same subjects; and what could not be found out."""
         # The same name proves nothing; created at the same nanosecond, it is the same stream.
         streams = {
-            self._links[name]: {(info["config"]["name"], info["created"]) for info in infos}
+            self._connections[name]: {(info["config"]["name"], info["created"]) for info in infos}
             for name, infos in listed.items()
         }
         pairs: dict[Pair, bool] = {
@@ -99,10 +102,10 @@ class AccountGraph:
         await self.shared.ask((pair for pair, alike in pairs.items() if not alike), patiently=self._patiently)
         spaces: dict[str, str] = {}
         undecided: list[str] = []
-        for name, link in self._links.items():
+        for name, connection in self._connections.items():
             spaces[name] = name
             for first in sorted(set(spaces.values()) - {name}):
-                pair = frozenset((self._links[first], link))
+                pair = frozenset((self._connections[first], connection))
                 same = pairs[pair] or self.shared.answer(pair)
                 if same is None:
                     undecided.append(
@@ -114,14 +117,14 @@ class AccountGraph:
                     break
         return spaces, undecided
 
-    async def _streams(self, link: Link) -> tuple[list[Json], list[str]]:
+    async def _streams(self, connection: Connection) -> tuple[list[Json], list[str]]:
         """The streams of a connection's account, and what could not be seen of them."""
-        place = f"connection '{link.name}'"
-        if link.name not in self._forbidden:
+        place = f"connection '{connection.name}'"
+        if connection.name not in self._forbidden:
             try:
-                streams, silent = await link.api.streams()
+                streams, silent = await connection.api.streams()
             except NotPermittedError as error:
-                self._forbidden[link.name] = f"{error}; loops through streams that no rule names are not found"
+                self._forbidden[connection.name] = f"{error}; loops through streams that no rule names are not found"
             except ApiError as error:
                 if error.err_code == NOT_ENABLED:
                     return [], []  # nothing is stored there
@@ -129,22 +132,22 @@ class AccountGraph:
             else:
                 names = ", ".join(sorted(silent))
                 return streams, [f"{place}: no answer from {names}: loops through them are not found"] if silent else []
-        return await self._named_streams(link), [self._forbidden[link.name]]
+        return await self._named_streams(connection), [self._forbidden[connection.name]]
 
-    async def _named_streams(self, link: Link) -> list[Json]:
+    async def _named_streams(self, connection: Connection) -> list[Json]:
         found = []
-        named = {stream for rule in self._settings.rules for where, stream in rule.streams if where == link.name}
+        named = {stream for rule in self._settings.rules for where, stream in rule.streams if where == connection.name}
         for stream in sorted(named):
             try:
-                found.append(await link.api.stream_info(stream))
+                found.append(await connection.api.stream_info(stream))
             except ApiError:
                 continue  # the rule's own check reports the mistake
         return found
 
 
-def _dialect_of(link: Link) -> Dialect:
+def _dialect_of(connection: Connection) -> Dialect:
     """How a connection's server reads its configurations."""
     try:
-        return dialect(link.server_version)
+        return dialect(connection.server_version)
     except UnknownDialectError:
         return NEWEST  # a newer one; what its streams hold that is not known stands for anything

@@ -7,7 +7,7 @@ from typing import Self
 
 import structlog
 
-from nats_bridge.bridge.client.connection import Link
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.errors import RuleRefusedError
 from nats_bridge.bridge.rules.loops.account_graph import AccountGraph
 from nats_bridge.bridge.settings import Settings
@@ -22,12 +22,14 @@ class LoopCheck:
 
     Args:
         settings: the configuration.
-        links: its open connections by name.
+        connections: its open connections by name.
         earlier: the check of another configuration.
     """
 
-    def __init__(self, settings: Settings, links: Mapping[str, Link], earlier: AccountGraph | None = None) -> None:
-        self._accounts = AccountGraph(settings, links, earlier)
+    def __init__(
+        self, settings: Settings, connections: Mapping[str, Connection], earlier: AccountGraph | None = None
+    ) -> None:
+        self._accounts = AccountGraph(settings, connections, earlier)
 
     async def refuse(self, rules: Set[str]) -> None:
         """Check now.
@@ -44,9 +46,9 @@ class LoopCheck:
             if loop.rule in rules:
                 raise RuleRefusedError(str(loop))
 
-    def following(self, settings: Settings, links: Mapping[str, Link]) -> Self:
+    def following(self, settings: Settings, connections: Mapping[str, Connection]) -> Self:
         """The same for another configuration; what is known of connections that are used on still holds."""
-        return type(self)(settings, links, self._accounts)
+        return type(self)(settings, connections, self._accounts)
 
     def on_change(self, listener: Callable[[], Awaitable[None]]) -> None:
         """Await `listener` when connections turn out to reach one account after a check: repeat it then."""

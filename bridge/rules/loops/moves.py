@@ -174,11 +174,11 @@ class Landscape:
         if config.get("mirror"):
             entries.append(("mirror", config["mirror"]))
         for what, entry in entries:
-            for origin in self._native_origins(reach, entry):
+            for source_place in self._native_sources(reach, entry):
                 for part in parts(entry, (), reach.dialect, _native):
-                    yield Move(f"native {what} {part.text}", None, origin, door, *part.how)
+                    yield Move(f"native {what} {part.text}", None, source_place, door, *part.how)
 
-    def _native_origins(self, reach: Reach, entry: Json) -> Iterable[Place]:
+    def _native_sources(self, reach: Reach, entry: Json) -> Iterable[Place]:
         """Yield the stores that a native source or mirror reads, where they are visible."""
         if not entry.get("external"):
             return self._named(reach, entry.get("name"))

@@ -59,10 +59,10 @@ def find_loops(settings: Settings, reaches: Mapping[str, Reach]) -> list[Loop]:
         if turn:
             found.append(Loop(rule.name, tell.path(turn)))
     native = _steps([move for move in moves if move.rule is None])
-    told: set[Move] = set()
+    reported: set[Move] = set()
     for step in native:
-        if step.move not in told and (turn := _shortest_turn([step], native)):
-            told |= {each.move for each in turn}
+        if step.move not in reported and (turn := _shortest_turn([step], native)):
+            reported |= {each.move for each in turn}
             found.append(Loop(None, tell.path(turn)))
     return found
 

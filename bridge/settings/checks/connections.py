@@ -64,7 +64,7 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "advisories": ("from", "to"),
     }
 )
-"""The keys by which a rule of a kind names connections; the origins of a copying rule have `from` in addition."""
+"""The keys by which a rule of a kind names connections; the sources of a copying rule have `from` in addition."""
 
 
 def reference_problems(rules: Any, connections: Iterable[str]) -> Iterator[Problem]:

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nats_bridge.bridge.settings.checks.decision import decision_problems
-from nats_bridge.bridge.settings.checks.origins import CopyingRules, Origin, identity_problems, key_problems, origins_of
 from nats_bridge.bridge.settings.checks.patterns import exclusion_problems, has_white_space, in_bytes, reserved_prefix
+from nats_bridge.bridge.settings.checks.written_sources import (
+    CopyingRules,
+    WrittenSource,
+    identity_problems,
+    key_problems,
+    written_sources,
+)
 from nats_bridge.bridge.settings.problems import Problem
 from nats_bridge.bridge.settings.rules import OBJECT_STREAM, MirrorRule
 from nats_bridge.marked_yaml import Path
@@ -23,22 +29,22 @@ def copying_problems(rule: CopyingRules, at: Path, version: str) -> Iterator[Pro
         at: where it stands.
         version: its dialect.
     """
-    origins = origins_of(rule, at)
-    for origin in origins:
-        noun = "key" if origin.holds_keys else "subject"
-        yield from exclusion_problems(origin.exclude, origin.selected, (*origin.at, "exclude"), "copied", noun)
-        if origin.source.rename_objects:
-            yield from _object_problems(rule, origin)
-        if origin.source.acknowledge:
-            yield from _acknowledging_problems(rule, origin)
+    sources = written_sources(rule, at)
+    for written in sources:
+        noun = "key" if written.holds_keys else "subject"
+        yield from exclusion_problems(written.exclude, written.selected, (*written.at, "exclude"), "copied", noun)
+        if written.source.rename_objects:
+            yield from _object_problems(rule, written)
+        if written.source.acknowledge:
+            yield from _acknowledging_problems(rule, written)
     if isinstance(rule, MirrorRule):
         yield from _sequence_problems(rule, at)
     # Each of these takes for granted that those before found nothing.
     for problems in (
-        identity_problems(rule, origins, version),
-        (problem for origin in origins for problem in key_problems(origin)),
-        decision_problems(rule, origins, version),
-        (problem for origin in origins for problem in _destination_problems(origin)),
+        identity_problems(rule, sources, version),
+        (problem for written in sources for problem in key_problems(written)),
+        decision_problems(rule, sources, version),
+        (problem for written in sources for problem in _destination_problems(written)),
     ):
         found = list(problems)
         if found:
@@ -46,18 +52,18 @@ def copying_problems(rule: CopyingRules, at: Path, version: str) -> Iterator[Pro
             return
 
 
-def _destination_problems(origin: Origin) -> Iterator[Problem]:
+def _destination_problems(written: WrittenSource) -> Iterator[Problem]:
     """Copies that no client could publish, or must not."""
-    if origin.holds_keys:
+    if written.holds_keys:
         return  # all of them are below the bucket's own subject
-    if not origin.transforms and (space := reserved_prefix(origin.source.filter_subject)):
+    if not written.transforms and (space := reserved_prefix(written.source.filter_subject)):
         yield Problem(
-            (*origin.at, "filter_subject"),
+            (*written.at, "filter_subject"),
             f"copies would keep their subjects under '{space}', which belongs to servers and replies;"
             " use subject_transforms with a dest",
         )
-    for number, transform in enumerate(origin.transforms):
-        place = (*origin.at, origin.transforms_key, number)
+    for number, transform in enumerate(written.transforms):
+        place = (*written.at, written.transforms_key, number)
         if has_white_space(transform.dest):
             yield Problem((*place, "dest"), f"'{transform.dest}' holds white space; no message can be published there")
         elif space := reserved_prefix(transform.dest or transform.src):
@@ -67,17 +73,17 @@ def _destination_problems(origin: Origin) -> Iterator[Problem]:
             )
 
 
-def _object_problems(rule: CopyingRules, origin: Origin) -> Iterator[Problem]:
-    for name in (origin.source.name, rule.target_stream):
+def _object_problems(rule: CopyingRules, written: WrittenSource) -> Iterator[Problem]:
+    for name in (written.source.name, rule.target_stream):
         if not name.startswith(OBJECT_STREAM):
             yield Problem(
-                (*origin.at, "rename_objects"),
+                (*written.at, "rename_objects"),
                 f"'{name}' is not the stream of an object store, whose name begins with '{OBJECT_STREAM}'; remove this",
             )
 
 
-def _acknowledging_problems(rule: CopyingRules, origin: Origin) -> Iterator[Problem]:
-    source, place = origin.source, (*origin.at, "acknowledge")
+def _acknowledging_problems(rule: CopyingRules, written: WrittenSource) -> Iterator[Problem]:
+    source, place = written.source, (*written.at, "acknowledge")
     if source.opt_start_seq is not None or source.opt_start_time is not None:
         yield Problem(
             place,

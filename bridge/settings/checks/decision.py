@@ -1,7 +1,7 @@
-"""What a server says to the origins of a rule, as `sources` or `mirror` of a stream of its own.
+"""What a server says to the sources of a rule, as `sources` or `mirror` of a stream of its own.
 
-Theory of operation: the server's answer names no place. So the origins are asked about one by one, and then the first
-of them, the first two, and so on: the one that makes the server refuse is the one to blame. Within an origin its
+Theory of operation: the server's answer names no place. So the sources are asked about one by one, and then the first
+of them, the first two, and so on: the one that makes the server refuse is the one to blame. Within a source its
 transforms are found the same way, and the answer's number says which field of it is meant.
 """
 
@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, Final
 
-from nats_bridge.bridge.settings.checks.origins import CopyingRules, Origin
 from nats_bridge.bridge.settings.checks.patterns import in_bytes, overlap
 from nats_bridge.bridge.settings.checks.transforming import (
     between,
@@ -21,6 +20,7 @@ from nats_bridge.bridge.settings.checks.transforming import (
     remedy,
     with_transforms,
 )
+from nats_bridge.bridge.settings.checks.written_sources import CopyingRules, WrittenSource
 from nats_bridge.bridge.settings.problems import Problem
 from nats_bridge.bridge.settings.rules import MirrorRule, SubjectTransform
 from nats_bridge.marked_yaml import Path
@@ -36,27 +36,27 @@ _SUBJECT: Final = "tokens between dots, '>' only as the last, no white space"
 _OVERLAPS: Final = frozenset({10147, 10152})
 
 
-def decision_problems(rule: CopyingRules, origins: Sequence[Origin], version: str) -> Iterator[Problem]:
+def decision_problems(rule: CopyingRules, sources: Sequence[WrittenSource], version: str) -> Iterator[Problem]:
     """Why the servers of the dialect would not copy so; with the native dialect only if none of them would.
 
     Args:
         rule: well formed.
-        origins: its origins, none of which is the stream that receives.
+        sources: its sources, none of which is the stream that receives.
         version: the rule's dialect.
     """
     deciders = [_Decider(candidate, mirrors=isinstance(rule, MirrorRule)) for candidate in candidates(version)]
-    single = [problem for origin in origins if (problem := _of_all(deciders, (origin,))) is not None]
+    single = [problem for written in sources if (problem := _of_all(deciders, (written,))) is not None]
     if single:
         yield from single
-    elif (problem := _of_all(deciders, origins)) is not None:
+    elif (problem := _of_all(deciders, sources)) is not None:
         yield problem
 
 
-def _of_all(deciders: Sequence[_Decider], origins: Sequence[Origin]) -> Problem | None:
+def _of_all(deciders: Sequence[_Decider], sources: Sequence[WrittenSource]) -> Problem | None:
     """The newest server's refusal, if every server refuses."""
     problem = None
     for decider in deciders:
-        problem = decider.problem(origins)
+        problem = decider.problem(sources)
         if problem is None:
             return None
     return problem
@@ -75,25 +75,25 @@ class _Decider:
         self._dialect = with_transforms(dialect)
         self._mirrors = mirrors
 
-    def problem(self, origins: Sequence[Origin]) -> Problem | None:
-        """Why it refuses a stream with these origins, or None."""
-        entries = [origin.source.native() for origin in origins]
-        for number, origin in enumerate(origins):
+    def problem(self, sources: Sequence[WrittenSource]) -> Problem | None:
+        """Why it refuses a stream with these sources, or None."""
+        entries = [written.source.native() for written in sources]
+        for number, written in enumerate(sources):
             error = self._refusal(entries[: number + 1])
             if error is not None:
-                return self._told(error, origin, entries[number], origins[:number])
-            for position, transform in enumerate(origin.source.subject_transforms):
-                reason = self._unusable(transform, _written(origin, position))
+                return self._reported(error, written, entries[number], sources[:number])
+            for position, transform in enumerate(written.source.subject_transforms):
+                reason = self._unusable(transform, _written(written, position))
                 if reason is not None:
-                    return Problem((*origin.at, origin.transforms_key, position, "dest"), reason)
+                    return Problem((*written.at, written.transforms_key, position, "dest"), reason)
         return None
 
     def _refusal(self, entries: Sequence[Mapping[str, Any]]) -> StreamConfigError | None:
-        # Another name than the origins', of which one may have that of the rule's stream on another connection.
+        # Another name than the sources', of which one may have that of the rule's stream on another connection.
         name = next(name for name in map(str, count()) if all(name != entry["name"] for entry in entries))
-        origins = {"mirror": entries[0]} if self._mirrors else {"sources": list(entries)}
+        sources = {"mirror": entries[0]} if self._mirrors else {"sources": list(entries)}
         try:
-            validate({"name": name, **origins}, self._dialect)
+            validate({"name": name, **sources}, self._dialect)
         except StreamConfigError as error:
             return error
         return None
@@ -109,22 +109,26 @@ class _Decider:
             return "a dialect before 2.10 needs both src and dest; write the same into both for subjects that stay"
         return crash(compiled, self._own)
 
-    def _told(
-        self, error: StreamConfigError, origin: Origin, entry: Mapping[str, Any], before: Sequence[Origin]
+    def _reported(
+        self,
+        error: StreamConfigError,
+        written: WrittenSource,
+        entry: Mapping[str, Any],
+        before: Sequence[WrittenSource],
     ) -> Problem:
         """The refusal at the field that it is about, with what to do."""
         answer = f"{error.description} ({error.err_code})"
-        whole = _about_the_entry(error, answer, origin, before)
+        whole = _about_the_entry(error, answer, written, before)
         if whole is not None:
             return whole
         position = self._culprit(entry)
         if position is None:
-            return Problem(origin.at, answer)
-        place: Path = (*origin.at, origin.transforms_key, position)
-        source, destination = _written(origin, position)
-        noun = "key" if origin.holds_keys else "subject"
+            return Problem(written.at, answer)
+        place: Path = (*written.at, written.transforms_key, position)
+        source, destination = _written(written, position)
+        noun = "key" if written.holds_keys else "subject"
         if error.err_code in _OVERLAPS:
-            before_it = [_written(origin, other)[0] for other in range(position)]
+            before_it = [_written(written, other)[0] for other in range(position)]
             others = [other for other in before_it if overlap(other, source)] or before_it
             shown = ", ".join(f"'{other}'" for other in others)
             return Problem(
@@ -146,40 +150,42 @@ class _Decider:
         return None
 
 
-def _about_the_entry(error: StreamConfigError, answer: str, origin: Origin, before: Sequence[Origin]) -> Problem | None:
+def _about_the_entry(
+    error: StreamConfigError, answer: str, written: WrittenSource, before: Sequence[WrittenSource]
+) -> Problem | None:
     """A refusal that is about something else than the entry's transforms."""
-    wanted = origin.source.filter_subject
+    wanted = written.source.filter_subject
     match error.err_code:
         case 10144 | 10150:
             return Problem(
-                (*origin.at, "filter_subject"),
+                (*written.at, "filter_subject"),
                 f"'{wanted}' beside subject_transforms: {answer}; make it the src of a transform",
             )
         case 10140:
-            twin = next(other.shown for other in before if other.identity == origin.identity)
+            twin = next(other.shown for other in before if other.identity == written.identity)
             return Problem(
-                origin.at,
-                f"the same {origin.name_key} and filters as in {twin}: {answer}; keep one, or let filters or"
+                written.at,
+                f"the same {written.name_key} and filters as in {twin}: {answer}; keep one, or let filters or"
                 " destinations differ",
             )
         case 10021:
             return Problem(
-                (*origin.at, "external", "api"),
+                (*written.at, "external", "api"),
                 f"{answer}; write the prefix under which the other account's API is imported, or leave external out",
             )
         case 10024:
-            return Problem((*origin.at, "external", "deliver"), f"{answer}; write a subject such as 'deliver.west'")
-        case 10052 if origin.source.external is not None:
-            return Problem((*origin.at, "external", "api"), f"{answer}; write it like $JS.west.API")
-        case 10049 if wanted and not origin.source.subject_transforms:
-            return Problem((*origin.at, "filter_subject"), f"'{wanted}': {answer}; {_SUBJECT}")
+            return Problem((*written.at, "external", "deliver"), f"{answer}; write a subject such as 'deliver.west'")
+        case 10052 if written.source.external is not None:
+            return Problem((*written.at, "external", "api"), f"{answer}; write it like $JS.west.API")
+        case 10049 if wanted and not written.source.subject_transforms:
+            return Problem((*written.at, "filter_subject"), f"'{wanted}': {answer}; {_SUBJECT}")
         case _:
             return None
 
 
-def _written(origin: Origin, position: int) -> tuple[str, str]:
+def _written(written: WrittenSource, position: int) -> tuple[str, str]:
     """A transform's texts as people wrote them, with what an empty one means."""
-    if not origin.transforms:
+    if not written.transforms:
         return ">", ">"
-    transform = origin.transforms[position]
+    transform = written.transforms[position]
     return transform.src or ">", transform.dest or transform.src or ">"

@@ -80,13 +80,13 @@ def _source_problem(source: str, destination: str, version: str, reserved: tuple
 
 def _built(source: str, destination: str, version: str) -> Transform | str:
     """The transform, or why servers refuse it; with the native dialect only if all do."""
-    told = ""
+    reported = ""
     for candidate in dict.fromkeys(map(with_transforms, candidates(version))):
         built = _built_as(source, destination, candidate)
         if isinstance(built, Transform):
             return built
-        told = built
-    return told
+        reported = built
+    return reported
 
 
 def _built_as(source: str, destination: str, dialect: Dialect) -> Transform | str:

@@ -52,17 +52,17 @@ _FUNCTIONS = tuple(kind.value for kind in Kind if kind not in (Kind.LITERAL, Kin
 
 def refusal(source: str, destination: str, versions: Iterable[Dialect]) -> str | None:
     """The server's reason against a republish's transform and a remedy; of several versions only if all refuse."""
-    told = None
+    reported = None
     for version in versions:
         try:
             transform = compile_transform(in_bytes(source), in_bytes(destination), version)
         except TransformError as error:
-            told = f"{between(source, destination, error.reason)}{remedy(error.code, source, destination)}"
+            reported = f"{between(source, destination, error.reason)}{remedy(error.code, source, destination)}"
         else:
-            told = crash(transform, version)
-            if told is None:
+            reported = crash(transform, version)
+            if reported is None:
                 return None
-    return told
+    return reported
 
 
 def between(source: str, destination: str, reason: str) -> str:
@@ -88,8 +88,8 @@ def remedy(
         destination: the same.
         build: makes the transform as the newest server does.
     """
-    told = _remedy(code, source, destination, build)
-    return f"; {told}" if told else ""
+    reported = _remedy(code, source, destination, build)
+    return f"; {reported}" if reported else ""
 
 
 def mapping_code(source: str, destination: str, version: Dialect) -> str:

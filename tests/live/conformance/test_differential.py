@@ -26,15 +26,15 @@ async def run(version: str, directory: Path, **options: Any) -> DifferentialResu
 
 @pytest.mark.parametrize("comparisons", [200, pytest.param(1000, marks=pytest.mark.exhaustive)])
 async def test_engine_and_server_agree(comparisons: int, twin_version: str, tmp_path: Path) -> None:
-    told: list[tuple[str, int, int]] = []
+    reported: list[tuple[str, int, int]] = []
     result = await run(
-        twin_version, tmp_path, seed=11, comparisons=comparisons, progress=lambda *each: told.append(each)
+        twin_version, tmp_path, seed=11, comparisons=comparisons, progress=lambda *each: reported.append(each)
     )
     assert result.is_good, report.text(result)
     assert result.total >= comparisons
     missing = {"2.9.10": {Kind.INGRESS, Kind.RANDOM}, "2.10.27": {Kind.RANDOM}}.get(twin_version, set())
     assert {kind for kind, count in result.comparisons.items() if count} == {kind.value for kind in ALL - missing}
-    assert told[-1] == (twin_version, result.total, comparisons)
+    assert reported[-1] == (twin_version, result.total, comparisons)
 
 
 @pytest.mark.exhaustive

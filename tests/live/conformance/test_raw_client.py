@@ -84,10 +84,10 @@ async def test_ways_to_be_let_in(native_server: Servers, config: str, at: str, c
 
 async def test_who_is_not_let_in_hears_why_and_no_secret_is_told(native_server: Servers) -> None:
     async with native_server("2.15.1", config="authorization {user: me, password: right}") as server:
-        with pytest.raises(SubjectError) as told:
+        with pytest.raises(SubjectError) as reported:
             await RawClient.connect(server.url.replace("//", "//me:secret-wrong@"))
-        assert "Authorization Violation" in str(told.value)
-        assert "secret-wrong" not in str(told.value)
+        assert "Authorization Violation" in str(reported.value)
+        assert "secret-wrong" not in str(reported.value)
 
 
 async def test_nobody_there(native_server: Servers) -> None:

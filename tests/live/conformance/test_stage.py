@@ -102,7 +102,7 @@ async def names(client: RawClient) -> list[str]:
 
 
 def without_times(observation: Observation) -> object:
-    """All that two plays of one case have in common; each play's origin has an identity of its own."""
+    """All that two plays of one case have in common; each play's source has an identity of its own."""
     stored = {
         stream: [
             (

@@ -149,8 +149,8 @@ async def test_a_server_that_one_task_cannot_reach_is_one_clear_error(
     (tmp_path / "gone").touch()
 
     assert await asyncio.to_thread(job.ended) == 3, job.text[-5000:]
-    told = (tmp_path / "error").read_text()
-    assert url.removeprefix("nats://") in told
-    assert told.count("\n") <= 1
-    assert "Traceback" not in told
-    assert "Exception" not in told
+    reported = (tmp_path / "error").read_text()
+    assert url.removeprefix("nats://") in reported
+    assert reported.count("\n") <= 1
+    assert "Traceback" not in reported
+    assert "Exception" not in reported

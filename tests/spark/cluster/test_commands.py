@@ -42,8 +42,8 @@ def submit(cluster: StandaloneCluster, shipped: Path, tmp_path: Path) -> Submit:
 
 def answers(folder: Path) -> list[dict[str, Any]]:
     """What each command has ended with, and printed."""
-    told: list[dict[str, Any]] = json.loads((folder / "answers.json").read_text())
-    return told
+    reported: list[dict[str, Any]] = json.loads((folder / "answers.json").read_text())
+    return reported
 
 
 def configured(folder: Path, connections: dict[str, str], *rules: dict[str, Any]) -> str:
@@ -82,9 +82,9 @@ async def test_capture_backfill_and_diff(
         ["diff", copies.target, parallel, "--server", url, "--by", "provenance", "--json", "--quiet"],
     )
     assert await asyncio.to_thread(job.ended) == 0, job.text[-5000:]
-    told = answers(tmp_path)
-    assert [each["code"] for each in told] == [0, 0, 0, 0, 0, 1], (told, job.text[-5000:])
-    captured, backfilled, shared, *diffs = (json.loads(each["printed"]) for each in told)
+    reported = answers(tmp_path)
+    assert [each["code"] for each in reported] == [0, 0, 0, 0, 0, 1], (reported, job.text[-5000:])
+    captured, backfilled, shared, *diffs = (json.loads(each["printed"]) for each in reported)
     assert (captured["messages"], captured["next_sequence"]) == (messages, messages + 1)
     for (summary,) in (backfilled["sources"], shared["sources"]):
         assert (summary["read"], summary["copied"], summary["next_sequence"]) == (messages, messages, messages + 1)
@@ -120,9 +120,9 @@ async def test_a_backfill_whose_executors_are_killed_goes_on(
         wire.cut()
         wire.speak_again()
         assert await ended == 0, job.text[-5000:]
-    (told,) = answers(tmp_path)
-    assert told["code"] == 0, job.text[-5000:]
-    (summary,) = json.loads(told["printed"])["sources"]
+    (reported,) = answers(tmp_path)
+    assert reported["code"] == 0, job.text[-5000:]
+    (summary,) = json.loads(reported["printed"])["sources"]
     assert summary["next_sequence"] == messages + 1
     assert 0 < summary["copied"] < messages
     assert "Lost executor" in job.text

@@ -94,8 +94,8 @@ def _fine() -> list[Event]:
             heard = {"event": "heard", "name": name, "rows": [_republished(name, number)]}
             events.append({"t": number + 0.6, **heard})
     for number in range(1, COUNT + 1):
-        told = {"id": f"id{number}", "stream": "JOBS", "stream_seq": number}
-        row = ["$JS.EVENT", "", 0, "", json.dumps(told)]
+        reported = {"id": f"id{number}", "stream": "JOBS", "stream_seq": number}
+        row = ["$JS.EVENT", "", 0, "", json.dumps(reported)]
         events.append({"t": number + 0.7, "event": "heard", "name": "advisories", "rows": [row]})
     events.append({"t": 99.0, "event": "settled", "waiting": []})
     events += [
@@ -272,8 +272,10 @@ def test_a_twin_at_another_number_is_seen() -> None:
 
 def test_answers_out_of_order_are_seen() -> None:
     events = _fine()
-    told = {event["rows"][0][0]: event for event in events if event["event"] == "stored" and event["to"] == "events"}
-    told[5]["rows"], told[6]["rows"] = [[5, 6]], [[6, 5]]
+    reported = {
+        event["rows"][0][0]: event for event in events if event["event"] == "stored" and event["to"] == "events"
+    }
+    reported[5]["rows"], reported[6]["rows"] = [[5, 6]], [[6, 5]]
     rows = _rows(events, "EVENTS")
     rows[4][0], rows[5][0] = rows[5][0], rows[4][0]
     assert _found(events, "events") == {"reordered (violation)": 1}
@@ -281,8 +283,8 @@ def test_answers_out_of_order_are_seen() -> None:
 
 def test_an_answer_with_another_number_is_seen() -> None:
     events = _fine()
-    told = [event for event in events if event["event"] == "stored" and event["to"] == "events"]
-    told[4]["rows"] = [[5, 7]]
+    reported = [event for event in events if event["event"] == "stored" and event["to"] == "events"]
+    reported[4]["rows"] = [[5, 7]]
     assert _found(events, "events") == {"lost (violation)": 1, "reordered (violation)": 1}
 
 

@@ -60,7 +60,7 @@ def test_a_good_file_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "instead", "told"),
+    ("written", "instead", "reported"),
     [
         ("level: must", "levl: must", ["cases.yaml:5: cases.0.levl: unknown key; did you mean 'level'?", "is missing"]),
         ("level: must", "level: must\n    zzzz: 1", ["cases.yaml:6: cases.0.zzzz: unknown key; there are: id, title,"]),
@@ -84,14 +84,14 @@ def test_a_good_file_is_read() -> None:
         ("{config: {name: S}}", "{config: {name: S}", ["cases.yaml:8: a ',' or '}' is missing"]),
     ],
 )
-def test_wrong_fields(written: str, instead: str, told: list[str]) -> None:
+def test_wrong_fields(written: str, instead: str, reported: list[str]) -> None:
     assert written in GOOD
     error = error_of(GOOD.replace(written, instead))
-    assert [each for each in told if each not in error] == [], error
+    assert [each for each in reported if each not in error] == [], error
 
 
 @pytest.mark.parametrize(
-    ("written", "told"),
+    ("written", "reported"),
     [
         ('since: "2.10.x"', 'cases.yaml:6: cases.0.since: a version is such as "2.10" or "2.10.27", in quotes'),
         (
@@ -104,12 +104,12 @@ def test_wrong_fields(written: str, instead: str, told: list[str]) -> None:
         ('harms: {since: "2.13"}', "cases.yaml:6: adr28/topic/thing/1: harms.since: unknown dialect '2.13'"),
     ],
 )
-def test_wrong_versions(written: str, told: str) -> None:
-    assert told in error_of(GOOD.replace("level: must\n", f"level: must\n    {written}\n"))
+def test_wrong_versions(written: str, reported: str) -> None:
+    assert reported in error_of(GOOD.replace("level: must\n", f"level: must\n    {written}\n"))
 
 
 @pytest.mark.parametrize(
-    ("steps", "told"),
+    ("steps", "reported"),
     [
         (
             "steps:\n      - {create: {name: S}, drop: S}",
@@ -152,8 +152,8 @@ def test_wrong_versions(written: str, told: str) -> None:
         ),
     ],
 )
-def test_wrong_steps(steps: str, told: str) -> None:
-    assert told in error_of(GOOD.replace(CREATE, f"    {steps}\n"))
+def test_wrong_steps(steps: str, reported: str) -> None:
+    assert reported in error_of(GOOD.replace(CREATE, f"    {steps}\n"))
 
 
 def test_results_are_those_of_a_transform() -> None:
@@ -173,7 +173,7 @@ def test_every_subject_of_a_transform_has_a_result() -> None:
 
 
 @pytest.mark.parametrize(
-    ("difference", "told"),
+    ("difference", "reported"),
     [
         ("reason: it was so, expect: {received: []}", "cases.0.differences.0: a difference needs since or until"),
         ('until: "2.10", expect: {received: []}', "cases.0.differences.0.reason: this key is missing"),
@@ -191,12 +191,12 @@ def test_every_subject_of_a_transform_has_a_result() -> None:
         ('until: "2.13", reason: it was so, expect: {received: []}', "differences.0.until: unknown dialect '2.13'"),
     ],
 )
-def test_wrong_differences(difference: str, told: str) -> None:
+def test_wrong_differences(difference: str, reported: str) -> None:
     error = error_of(
         GOOD.replace(CREATE, "").replace(EXPECT, RECEIVED) + f"    differences:\n      - {{{difference}}}\n"
     )
     assert error.startswith("cases.yaml:12: ")
-    assert told in error
+    assert reported in error
 
 
 def test_a_difference_without_a_header_expects_the_other_lines() -> None:
@@ -213,7 +213,7 @@ def test_a_difference_without_a_header_expects_the_other_lines() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("", "cases.yaml: the file: expected a mapping; its keys are: clause, cases"),
         ("# nothing yet\n", "cases.yaml: the file: expected a mapping; its keys are: clause, cases"),
@@ -224,8 +224,8 @@ def test_a_difference_without_a_header_expects_the_other_lines() -> None:
         ("clause: x\ncases: [&a [*a]]\n", "cases.yaml:2: an alias refers to the mapping or list it stands in"),
     ],
 )
-def test_no_case_file(text: str, told: str) -> None:
-    assert told in error_of(text)
+def test_no_case_file(text: str, reported: str) -> None:
+    assert reported in error_of(text)
 
 
 def test_everything_that_is_wrong_is_told_at_once() -> None:

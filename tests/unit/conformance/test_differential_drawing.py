@@ -87,8 +87,8 @@ def own(config: dict[str, Any], *subjects: bytes) -> Trial:
 
 def copying(entry: dict[str, Any], *messages: Message, mirrors: bool = False) -> Trial:
     members = {"mirror": {"name": "O", **entry}} if mirrors else {"sources": [{"name": "O", **entry}]}
-    origin = {"name": "O", "subjects": ["s.>"], "storage": "memory"}
-    return Trial(Kind.MIRROR if mirrors else Kind.SOURCE, {"name": "S", **members}, messages, (origin,))
+    source = {"name": "O", "subjects": ["s.>"], "storage": "memory"}
+    return Trial(Kind.MIRROR if mirrors else Kind.SOURCE, {"name": "S", **members}, messages, (source,))
 
 
 ZERO = {"republish": {"src": "s.*", "dest": "d.{{partition(0,1)}}"}}

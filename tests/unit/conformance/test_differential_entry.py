@@ -28,7 +28,7 @@ RULE = {
     "storage": "memory",
     "republish": {"src": "s.>", "dest": "d.{{split(1, -)}}\x0c"},
 }
-ORIGIN = {"name": "O", "subjects": ["s.>"], "storage": "memory"}
+SOURCE = {"name": "O", "subjects": ["s.>"], "storage": "memory"}
 
 
 def read_back(
@@ -79,11 +79,11 @@ def test_messages_come_back_byte_for_byte(block: bytes) -> None:
 
 def test_copies_come_behind_their_origin() -> None:
     config = {"name": "S", "storage": "memory", "sources": [{"name": "O", "filter_subject": "s.*"}]}
-    trial = Trial(Kind.SOURCE, config, (Message(b"s.a"),), (ORIGIN,))
+    trial = Trial(Kind.SOURCE, config, (Message(b"s.a"),), (SOURCE,))
     block = b"NATS/1.0\r\nNats-Stream-Source: O 1 s.* > s.a dIAxtmQ4\r\n\r\n"
     native = Observation((Decision(config=config),), stored={"S": (Stored(Message(b"s.a", block), 1, 5),)})
     case = read_back(trial, native, "stored")
-    assert case.streams == (ORIGIN,)
+    assert case.streams == (SOURCE,)
     assert case.steps == (Publish(Message(b"s.a")), Create(config))
     (stored,) = (case.expectation.stored or {})["S"]
     assert stored.header_block == b"NATS/1.0\r\nNats-Stream-Source: O 1 s.* > s.a <identity>\r\n\r\n"
@@ -92,7 +92,7 @@ def test_copies_come_behind_their_origin() -> None:
 def test_a_mirror_keeps_its_sequences() -> None:
     config = {"name": "S", "storage": "memory", "mirror": {"name": "O"}}
     native = Observation((Decision(config=config),), stored={"S": (Stored(Message(b"s.a"), 4, 5),)})
-    trial = Trial(Kind.MIRROR, config, (Message(b"s.a"),), (ORIGIN,))
+    trial = Trial(Kind.MIRROR, config, (Message(b"s.a"),), (SOURCE,))
     (stored,) = (read_back(trial, native, "stored", version="2.10.27").expectation.stored or {})["S"]
     assert stored.sequence == 4
 
@@ -108,10 +108,10 @@ def test_a_mirror_keeps_its_sequences() -> None:
 )
 def test_decisions(decision: Decision, where: str, expected: Any) -> None:
     previous = {"name": "S", "subjects": ["s"]}
-    trial = Trial(Kind.UPDATE, {"name": "S", "max_msgs": 7, "é\x7f": [None, 1.5]}, others=(ORIGIN,), previous=previous)
+    trial = Trial(Kind.UPDATE, {"name": "S", "max_msgs": 7, "é\x7f": [None, 1.5]}, others=(SOURCE,), previous=previous)
     native = Observation((Decision(config=previous), decision))
     case = read_back(trial, Observation((decision,)), where.partition(".")[0], where)
-    assert case.streams == (ORIGIN, previous)
+    assert case.streams == (SOURCE, previous)
     assert case.steps == (Update(trial.config),)
     assert expected in (case.expectation.refusal, case.expectation.config)
     assert native.decisions[-1] == decision

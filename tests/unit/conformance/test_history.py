@@ -94,10 +94,10 @@ def test_what_is_missing_makes_it_incomplete(tmp_path: Path) -> None:
 def test_damage_is_told_with_its_place(tmp_path: Path, change: object, place: str, reason: str) -> None:
     file = write(tmp_path / "h.jsonl")
     file.write_text("\n".join(change(file.read_text().splitlines())) + "\n")  # type: ignore[operator]
-    with pytest.raises(HistoryError) as told:
+    with pytest.raises(HistoryError) as reported:
         read_history(file)
-    assert f"{file}{place}" in str(told.value)
-    assert reason in str(told.value)
+    assert f"{file}{place}" in str(reported.value)
+    assert reason in str(reported.value)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

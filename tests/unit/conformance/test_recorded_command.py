@@ -10,7 +10,7 @@ from nats_bridge.conformance.raw_client import RawClient, shown_address
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "reported"),
     [
         (["--server", "nats://me:se@cret@h:4222"], ["--server", "nats://h:4222"]),
         (["--server=nats://token@h"], ["--server=nats://h"]),
@@ -20,8 +20,8 @@ from nats_bridge.conformance.raw_client import RawClient, shown_address
         (["--cases", "mine@home", "--server", "h"], ["--cases", "mine@home", "--server", "h"]),
     ],
 )
-def test_no_credentials_are_recorded(given: list[str], told: list[str]) -> None:
-    assert _without_secrets(given) == told
+def test_no_credentials_are_recorded(given: list[str], reported: list[str]) -> None:
+    assert _without_secrets(given) == reported
 
 
 def test_an_address_is_shown_without_credentials() -> None:

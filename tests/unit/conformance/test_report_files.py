@@ -99,7 +99,7 @@ def test_junit_of_a_partial_run_has_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "told"),
+    ("start", "reported"),
     [
         ({}, "7 cases, suite 0.1.0"),
         ({"selection": [], "level": "observed"}, "7 cases, suite 0.1.0"),
@@ -107,11 +107,11 @@ def test_junit_of_a_partial_run_has_an_error() -> None:
         ({"selection": ["a", "b", "c", "d"]}, "7 cases, selected by a, b, c, …, suite"),
     ],
 )
-def test_reports_say_that_a_part_of_the_cases_was_asked_for(start: dict[str, Any], told: str) -> None:
+def test_reports_say_that_a_part_of_the_cases_was_asked_for(start: dict[str, Any], reported: str) -> None:
     result = judged(sample_runs.run(**start), CASES)
-    assert f"\n{told}" in markdown(result)
+    assert f"\n{reported}" in markdown(result)
     assert page_data(result)["choice"] == result.choice
-    assert result.choice in told
+    assert result.choice in reported
 
 
 def test_markdown_tells_result_failures_differences_and_matrix() -> None:

@@ -217,10 +217,10 @@ def test_what_is_written_is_read_again(record: SourceRecord) -> None:
     for version in ("2.9.10", "2.10.27", "2.12.15"):
         read = SourceRecord.parse(record.value(dialect(version)))
         assert read is not None
-        assert (read.origin, read.sequence) == (record.origin, record.sequence)
+        assert (read.source, read.sequence) == (record.source, record.sequence)
         assert record.filters is not None
         assert record.destinations is not None
-        assert read.is_of(record.origin, record.filters, record.destinations)
+        assert read.is_of(record.source, record.filters, record.destinations)
 
 
 @given(RECORDS, st.sampled_from([HEADER, TWIN_HEADER]))

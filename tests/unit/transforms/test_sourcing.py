@@ -115,7 +115,7 @@ def test_what_is_copied_or_not_selected_has_no_refusal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given_entry", "origin", "filters", "destinations"),
+    ("given_entry", "source", "filters", "destinations"),
     [
         (PLAIN, b"S", (b">",), (b">",)),
         ({**PLAIN, "filter_subject": "a.*"}, b"S", (b"a.*",), (b">",)),
@@ -135,10 +135,10 @@ def test_what_is_copied_or_not_selected_has_no_refusal() -> None:
     ],
 )
 def test_the_record_names_what_is_configured(
-    given_entry: dict[str, Any], origin: bytes, filters: tuple[bytes, ...], destinations: tuple[bytes, ...]
+    given_entry: dict[str, Any], source: bytes, filters: tuple[bytes, ...], destinations: tuple[bytes, ...]
 ) -> None:
     sourcing = compile_sourcing(given_entry)
-    assert (sourcing.origin, sourcing.record_filters, sourcing.record_destinations) == (origin, filters, destinations)
+    assert (sourcing.source, sourcing.record_filters, sourcing.record_destinations) == (source, filters, destinations)
     record = first_record(append(b"", [(HEADER, sourcing.record(3, b"x"))]))
     assert record is not None
     assert sourcing.is_own(record)

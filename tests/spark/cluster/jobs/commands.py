@@ -18,7 +18,7 @@ from nats_bridge.pipeline.session import spark_session
 def main(commands: str, answers: str) -> None:
     """The job."""
     spark = spark_session("commands")
-    told = []
+    reported = []
     for words in json.loads(Path(commands).read_text("utf-8")):
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
@@ -27,8 +27,8 @@ def main(commands: str, answers: str) -> None:
                 code = 0
             except SystemExit as end:
                 code = end.code
-        told.append({"code": code, "printed": printed.getvalue()})
-    Path(answers).write_text(json.dumps(told), "utf-8")
+        reported.append({"code": code, "printed": printed.getvalue()})
+    Path(answers).write_text(json.dumps(reported), "utf-8")
     spark.stop()
 
 

@@ -10,7 +10,7 @@ import pytest
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.kinds.republish.counters import RuleCounters
 from nats_bridge.bridge.observability.latency import BOUNDS, Latencies, quantile
-from nats_bridge.bridge.observability.rule_metrics import Backlog, InFlight, Measures
+from nats_bridge.bridge.observability.rule_metrics import Backlog, InFlight, RuleMetrics
 
 SECOND = 1_000_000_000
 
@@ -24,33 +24,33 @@ def delivered(sequence: int, time_ns: int, pending: int, *, domain: bool = False
 
 @pytest.mark.parametrize("domain", [False, True])
 def test_a_batch_tells_its_bytes_and_what_is_behind_it(domain: bool) -> None:
-    measures = Measures()
-    measures.follow("republish", RuleCounters())
-    backlog = measures.backlog()
-    assert (measures.lag_messages(), measures.lag_seconds()) == (None, None)
-    oldest = measures.took([delivered(n, n * SECOND, 9 - n, domain=domain) for n in (1, 2, 3)], backlog)
+    metrics = RuleMetrics()
+    metrics.follow("republish", RuleCounters())
+    backlog = metrics.backlog()
+    assert (metrics.lag_messages(), metrics.lag_seconds()) == (None, None)
+    oldest = metrics.took([delivered(n, n * SECOND, 9 - n, domain=domain) for n in (1, 2, 3)], backlog)
     assert oldest == SECOND
-    assert measures.bytes_in == 3 * (12 + 7)
+    assert metrics.bytes_in == 3 * (12 + 7)
     assert backlog == Backlog(6, 3 * SECOND, 1)
-    assert measures.lag_messages() == 6
-    assert measures.took([delivered(9, time.time_ns(), 0, domain=domain)], backlog) == backlog.since_ns
-    assert (measures.lag_messages(), measures.lag_seconds()) == (0, 0.0)
+    assert metrics.lag_messages() == 6
+    assert metrics.took([delivered(9, time.time_ns(), 0, domain=domain)], backlog) == backlog.since_ns
+    assert (metrics.lag_messages(), metrics.lag_seconds()) == (0, 0.0)
 
 
 def test_lag_is_that_of_all_streams_and_of_what_is_in_hand() -> None:
-    measures, in_hand = Measures(), InFlight(0)
-    measures.follow("sources", RuleCounters(), lambda: in_hand)
-    first, second = measures.backlog(), measures.backlog()
+    metrics, in_hand = RuleMetrics(), InFlight(0)
+    metrics.follow("sources", RuleCounters(), lambda: in_hand)
+    first, second = metrics.backlog(), metrics.backlog()
     now = time.time_ns()
     first.messages, first.since_ns = 3, now - 20 * SECOND
     second.messages, second.since_ns = 4, now - 10 * SECOND
-    assert measures.lag_messages() == 7
-    assert measures.lag_seconds() == pytest.approx(20, abs=5)
+    assert metrics.lag_messages() == 7
+    assert metrics.lag_seconds() == pytest.approx(20, abs=5)
     in_hand = InFlight(5, now - 100 * SECOND)
-    assert measures.in_flight() == 5
-    assert measures.lag_seconds() == pytest.approx(100, abs=5)
-    measures.ended()
-    assert (measures.in_flight(), measures.lag_messages(), measures.lag_seconds()) == (0, None, None)
+    assert metrics.in_flight() == 5
+    assert metrics.lag_seconds() == pytest.approx(100, abs=5)
+    metrics.ended()
+    assert (metrics.in_flight(), metrics.lag_messages(), metrics.lag_seconds()) == (0, None, None)
 
 
 def test_a_clock_that_is_behind_makes_no_negative_lag() -> None:
@@ -61,23 +61,23 @@ def test_a_clock_that_is_behind_makes_no_negative_lag() -> None:
 
 
 def test_totals_go_on_when_a_run_is_replaced() -> None:
-    measures = Measures()
-    measures.follow("republish", before := RuleCounters(received=10, lost=1))
+    metrics = RuleMetrics()
+    metrics.follow("republish", before := RuleCounters(received=10, lost=1))
     before.received += 1
-    measures.follow("republish", after := RuleCounters())
-    assert measures.totals()["received"] == 11
+    metrics.follow("republish", after := RuleCounters())
+    assert metrics.totals()["received"] == 11
     after.received += 5
-    measures.follow("republish", after)
-    assert measures.totals()["received"] == 16
-    assert measures.totals()["lost"] == 1
-    assert measures.as_dict()["messages_in"] == 16
+    metrics.follow("republish", after)
+    assert metrics.totals()["received"] == 16
+    assert metrics.totals()["lost"] == 1
+    assert metrics.as_dict()["messages_in"] == 16
     # A rule of the same name that does something else counts anew.
-    measures.follow("mirror", RuleCounters(received=2))
-    assert measures.totals()["received"] == 2
+    metrics.follow("mirror", RuleCounters(received=2))
+    assert metrics.totals()["received"] == 2
 
 
 def test_before_anything_happens_nothing_is_claimed() -> None:
-    assert Measures().as_dict() == {
+    assert RuleMetrics().as_dict() == {
         "messages_in": 0,
         "messages_out": 0,
         "bytes_in": 0,
@@ -97,19 +97,19 @@ def test_before_anything_happens_nothing_is_claimed() -> None:
 def test_rates_and_history_come_from_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: clock)
-    measures = Measures()
-    measures.follow("republish", counters := RuleCounters())
-    backlog = measures.backlog()
+    metrics = RuleMetrics()
+    metrics.follow("republish", counters := RuleCounters())
+    backlog = metrics.backlog()
     for second in range(1, 5):
         clock = 100.0 + 2 * second
         counters.received += 100
         counters.republished += 50
         backlog.messages = second
-        measures.end_to_end.record(0.004 * second)
-        measures.sample()
+        metrics.end_to_end.record(0.004 * second)
+        metrics.sample()
     clock += 1
-    told = measures.as_dict()
-    assert told["history"] == {
+    reported = metrics.as_dict()
+    assert reported["history"] == {
         "interval_s": 2.0,
         "rate_in": [50.0] * 3,
         "rate_out": [25.0] * 3,
@@ -117,22 +117,22 @@ def test_rates_and_history_come_from_samples(monkeypatch: pytest.MonkeyPatch) ->
         "end_to_end_ms": [9.95, 24.85, 24.85],
     }
     # The last three intervals and the second since.
-    assert (told["rate_in"], told["rate_out"]) == (40.0, 20.0)
-    assert told["end_to_end_ms"] is not None
+    assert (reported["rate_in"], reported["rate_out"]) == (40.0, 20.0)
+    assert reported["end_to_end_ms"] is not None
     for _ in range(1000):
-        measures.sample()
-    assert len(measures.as_dict()["history"]["rate_in"]) == 150
-    assert "history" not in measures.as_dict(history=False)
+        metrics.sample()
+    assert len(metrics.as_dict()["history"]["rate_in"]) == 150
+    assert "history" not in metrics.as_dict(history=False)
 
 
 def test_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = 5.0
     monkeypatch.setattr(time, "monotonic", lambda: clock)
-    measures = Measures()
-    measures.progressed()
+    metrics = RuleMetrics()
+    metrics.progressed()
     clock = 7.5
-    assert measures.seconds_since_progress() == 2.5
-    assert measures.progress_ns > 0
+    assert metrics.seconds_since_progress() == 2.5
+    assert metrics.progress_ns > 0
 
 
 def test_latencies_fall_into_buckets_that_hold_their_bound() -> None:

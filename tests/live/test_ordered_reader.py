@@ -22,14 +22,14 @@ Payloads = Callable[[bytes], bool]
 
 
 class _Way:
-    """The way from the wire to the first rule's intake: some deliveries, or all heartbeats, are lost on it; or all
+    """The way from the wire to the first rule's reader: some deliveries, or all heartbeats, are lost on it; or all
     deliveries come twice.
     """
 
     def __init__(
         self, bridge: Sidecar, *, loses: Payloads = lambda _: False, loses_beats: bool = False, doubles: bool = False
     ) -> None:
-        subscription = bridge.runs[0]._intake._subscription  # type: ignore[attr-defined]
+        subscription = bridge.runs[0]._reader._subscription  # type: ignore[attr-defined]
         routes = subscription.client._batches.routes
         self._loses = loses
         self._loses_beats = loses_beats
@@ -94,7 +94,7 @@ async def test_a_last_delivery_that_is_missing_is_missed_at_the_next_heartbeat(
         way = _Way(bridge, loses=lambda payload: payload == b"3")
         await _stored(here, b"1", b"2", b"3")
         await until(lambda: 3 in way.beats)
-        await bridge.runs[0]._intake.idle()  # type: ignore[attr-defined]
+        await bridge.runs[0]._reader.idle()  # type: ignore[attr-defined]
         assert _counted(bridge, "received", "recovered", "lost") == [3, 1, 0]
         await here.bridged.until_sequence(3)
     assert here.bridged.sequences == [1, 2, 3]

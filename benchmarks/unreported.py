@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nats_bridge.bridge.observability.latency import Latencies
-from nats_bridge.bridge.observability.rule_metrics import Measures
+from nats_bridge.bridge.observability.rule_metrics import RuleMetrics
 
 __all__ = ["main"]
 
@@ -17,7 +17,7 @@ def main() -> None:
         return 0
 
     for owner, names in (
-        (Measures, ("took", "took_published", "arrived", "progressed", "sample")),
+        (RuleMetrics, ("took", "took_published", "arrived", "progressed", "sample")),
         (Latencies, ("record",)),
     ):
         for name in names:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.kinds.copying import encoder as copy_loop
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.bridge.kinds.copying.encoder import CopyLoop, Operation, Special, message_sequence
+from nats_bridge.bridge.kinds.copying.encoder import CopyEncoder, Operation, Special, message_sequence
 from nats_bridge.bridge.kinds.copying.message_ids import without_earlier
 from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.transforms import header_block
@@ -84,7 +84,7 @@ def test_equals_the_pure_function(
     target = target_of(server, **config)
     counters = CopyCounters()
     max_payload = 1500
-    loop = CopyLoop(sourcing, KEY, target, counters, max_payload=max_payload)
+    loop = CopyEncoder(sourcing, KEY, target, counters, max_payload=max_payload)
     loop.there = set(there)
     messages = stored(made)
     batch = [delivered(message, prefix) for message in messages]
@@ -131,7 +131,7 @@ def test_equals_the_pure_function(
 def test_without_records_earlier_ones_stay_as_they_are(server: str, made: list[Any]) -> None:
     sourcing = compile_sourcing({"name": "S"})
     target = target_of(server)
-    loop = CopyLoop(sourcing, KEY, target, CopyCounters(), max_payload=1 << 20, records=False)
+    loop = CopyEncoder(sourcing, KEY, target, CopyCounters(), max_payload=1 << 20, records=False)
     messages = [message for message in stored(made) if message.subject != b"elsewhere.x"]
     results = [
         each.operation if isinstance(each, Special) else each
@@ -156,14 +156,14 @@ def one(block: bytes = b"", subject: bytes = b"a.x", sequence: int = 7, payload:
     return delivered(StoredMessage(subject, block, payload, sequence, 10**18), PREFIXES[0])
 
 
-def loop_of(entry: dict[str, Any] | None = None, *, target: Target | None = None, **more: Any) -> CopyLoop:
+def encoder_of(entry: dict[str, Any] | None = None, *, target: Target | None = None, **more: Any) -> CopyEncoder:
     sourcing = compile_sourcing({"name": "S", **(entry or {})})
-    return CopyLoop(sourcing, KEY, target or target_of("2.10.27"), CopyCounters(), max_payload=1 << 20, **more)
+    return CopyEncoder(sourcing, KEY, target or target_of("2.10.27"), CopyCounters(), max_payload=1 << 20, **more)
 
 
 def test_a_copy_to_the_byte() -> None:
     out: list[Operation] = []
-    loop_of().run([one(b"NATS/1.0\r\nA: 1\r\n\r\n")], out)
+    encoder_of().run([one(b"NATS/1.0\r\nA: 1\r\n\r\n")], out)
     block = (
         b"NATS/1.0\r\nA: 1\r\nNats-Msg-Id: bridge-0123456789ab-7-1000000000000000000\r\n"
         b"Nats-Stream-Source: S 7 > > a.x\r\n\r\n"
@@ -174,7 +174,7 @@ def test_a_copy_to_the_byte() -> None:
 def test_in_a_chain_of_copies_the_last_id_takes_the_place_of_the_one_before() -> None:
     out: list[Operation] = []
     block = b"NATS/1.0\r\nA: 1\r\n" + EARLIER + b"\r\nNats-Stream-Source: A 3 > > a.x\r\n\r\n"
-    loop_of().run([one(block)], out)
+    encoder_of().run([one(block)], out)
     assert b"\r\nNATS/1.0\r\nA: 1\r\nNats-Msg-Id: bridge-0123456789ab-7-" in out[0][1]
     assert out[0][1].count(b"Nats-Msg-Id:") == 1
 
@@ -182,7 +182,7 @@ def test_in_a_chain_of_copies_the_last_id_takes_the_place_of_the_one_before() ->
 def test_the_record_stands_under_the_name_that_the_target_takes() -> None:
     for version, header in (("2.14.5", HEADER), ("2.15.1", TWIN_HEADER), ("2.99.0", TWIN_HEADER)):
         out: list[Operation] = []
-        loop_of(target=target_of(version)).run([one()], out)
+        encoder_of(target=target_of(version)).run([one()], out)
         record = first_record(out[0][1], header)
         assert record is not None
         assert record.sequence == 7
@@ -191,7 +191,7 @@ def test_the_record_stands_under_the_name_that_the_target_takes() -> None:
 def test_destinations_made_at_random_are_made_for_each_message() -> None:
     out: list[Operation] = []
     entry = {"subject_transforms": [{"src": "a.*", "dest": "t.{{random(1000000000)}}"}]}
-    loop = loop_of(entry)
+    loop = encoder_of(entry)
     loop.run([one(sequence=n) for n in range(1, 41)], out)
     subjects = {sent.split(b" ")[1] for _, sent in out}
     # Of forty out of a thousand million, two are the same once in a million runs; three never.
@@ -201,7 +201,7 @@ def test_destinations_made_at_random_are_made_for_each_message() -> None:
 
 def test_specials_come_where_they_stand_and_the_rest_goes_on_behind_them() -> None:
     rollup = b"NATS/1.0\r\nNats-Rollup: sub\r\n\r\n"
-    loop = loop_of(target=target_of("2.10.27", allow_rollup_hdrs=True))
+    loop = encoder_of(target=target_of("2.10.27", allow_rollup_hdrs=True))
     batch = [one(sequence=1), one(rollup, sequence=2), one(rollup, sequence=3), one(sequence=4)]
     out: list[Operation] = []
     done, special = loop.run(batch, out)
@@ -217,7 +217,7 @@ def test_specials_come_where_they_stand_and_the_rest_goes_on_behind_them() -> No
 
 
 def test_a_special_at_the_end_and_an_empty_rest() -> None:
-    loop = loop_of()
+    loop = encoder_of()
     batch = [one(subject=b"elsewhere.x")]
     out: list[Operation] = []
     done, special = loop.run(batch, out)
@@ -231,7 +231,7 @@ def test_a_special_at_the_end_and_an_empty_rest() -> None:
 def test_headers_that_the_target_refuses_do_not_make_a_message_special() -> None:
     counters = CopyCounters()
     sourcing = compile_sourcing({"name": "S"})
-    loop = CopyLoop(sourcing, KEY, target_of("2.15.1"), counters, max_payload=1 << 20)
+    loop = CopyEncoder(sourcing, KEY, target_of("2.15.1"), counters, max_payload=1 << 20)
     out: list[Operation] = []
     lines = b"Nats-Rollup: all\r\nNats-TTL: 1s\r\nNats-Expected-Stream: S\r\nNats-Batch-Id: 1\r\n"
     assert loop.run([one(b"NATS/1.0\r\nA: 1\r\n" + lines + b"B: 2\r\n\r\n")], out) == (1, None)
@@ -242,7 +242,7 @@ def test_headers_that_the_target_refuses_do_not_make_a_message_special() -> None
 @pytest.mark.parametrize(("server", "ours"), [("2.11.17", b""), ("2.12.15", b"Bridge-"), ("2.15.1", b"Bridge-")])
 def test_headers_that_would_act_have_names_of_ours_since_they_act(server: str, ours: bytes) -> None:
     counters = CopyCounters()
-    loop = CopyLoop(compile_sourcing({"name": "S"}), KEY, target_of(server), counters, max_payload=1 << 20)
+    loop = CopyEncoder(compile_sourcing({"name": "S"}), KEY, target_of(server), counters, max_payload=1 << 20)
     lines = [b"Incr: +1", b"Schedule: @every 1s", b"Schedule-Target: a.y", b"Scheduler: a.z", b"Increments: 1"]
     block = b"NATS/1.0\r\n" + b"".join(b"Nats-%b\r\n" % line for line in lines) + b"\r\n"
     out: list[Operation] = []
@@ -256,7 +256,7 @@ def test_headers_that_would_act_have_names_of_ours_since_they_act(server: str, o
 
 
 def test_what_is_no_counters_is_special_where_the_target_counts() -> None:
-    loop = loop_of(target=target_of("2.15.1", allow_msg_counter=True))
+    loop = encoder_of(target=target_of("2.15.1", allow_msg_counter=True))
     counted = [b"NATS/1.0\r\nNats-Incr: 1\r\n\r\n", b"NATS/1.0\r\nNats-Bridge-Incr: 1\r\n\r\n"]
     out: list[Operation] = []
     assert loop.run([one(block) for block in counted], out) == (2, None)
@@ -272,19 +272,19 @@ def test_what_is_no_counters_is_special_where_the_target_counts() -> None:
 def test_the_limit_of_size_counts_the_added_headers() -> None:
     sourcing = compile_sourcing({"name": "S"})
     out: list[Operation] = []
-    loop_of().run([one()], out)
+    encoder_of().run([one()], out)
     total = int(out[0][1].split(b"\r\n")[0].split(b" ")[-1])
     for limit, fits in ((total, True), (total - 1, False)):
-        loop = CopyLoop(sourcing, KEY, target_of("2.10.27"), CopyCounters(), max_payload=limit)
+        loop = CopyEncoder(sourcing, KEY, target_of("2.10.27"), CopyCounters(), max_payload=limit)
         _, special = loop.run([one()], [])
         assert (special is None) is fits
         small = target_of("2.10.27", max_msg_size=limit)
-        _, special = CopyLoop(sourcing, KEY, small, CopyCounters(), max_payload=1 << 20).run([one()], [])
+        _, special = CopyEncoder(sourcing, KEY, small, CopyCounters(), max_payload=1 << 20).run([one()], [])
         assert (special is None) is fits
 
 
 def test_what_is_there_is_skipped_once() -> None:
-    loop = loop_of()
+    loop = encoder_of()
     loop.there = {2, 3, 9}
     out: list[Operation] = []
     loop.run([one(sequence=n) for n in range(1, 5)], out)
@@ -293,7 +293,7 @@ def test_what_is_there_is_skipped_once() -> None:
 
 
 def test_a_changed_target_is_taken_into_account_at_once() -> None:
-    loop = loop_of(target=target_of("2.10.27", subjects=["b.>"]))
+    loop = encoder_of(target=target_of("2.10.27", subjects=["b.>"]))
     out: list[Operation] = []
     assert loop.run([one()], out)[1] is not None
     loop.retarget(target_of("2.15.1"))

@@ -1,4 +1,4 @@
-"""The origins of a copying rule: each as the server takes it, and as people wrote it."""
+"""The sources of a copying rule: each as the server takes it, and as people wrote it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from nats_bridge.bridge.settings.problems import Problem
 from nats_bridge.bridge.settings.rules import KvSourcesRule, MirrorRule, Source, SourcesRule, SubjectTransform
 from nats_bridge.marked_yaml import Path
 
-__all__ = ["CopyingRules", "Origin", "identity_problems", "key_problems", "origins_of"]
+__all__ = ["CopyingRules", "WrittenSource", "identity_problems", "key_problems", "written_sources"]
 
 CopyingRules = SourcesRule | MirrorRule | KvSourcesRule
 """The kinds of rules that store copies in a stream."""
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class WrittenSource:
     """Something that is copied from.
 
     Attributes:
@@ -61,8 +61,8 @@ class Origin:
         return self.source.name, self.source.external.api if self.source.external else ""
 
 
-def origins_of(rule: CopyingRules, at: Path) -> tuple[Origin, ...]:
-    """The origins of a rule that stands at `at`."""
+def written_sources(rule: CopyingRules, at: Path) -> tuple[WrittenSource, ...]:
+    """The sources of a rule that stands at `at`."""
     match rule:
         case SourcesRule():
             return tuple(
@@ -73,7 +73,7 @@ def origins_of(rule: CopyingRules, at: Path) -> tuple[Origin, ...]:
             return (_stream(rule.mirror, (*at, "mirror"), "mirror"),)
         case KvSourcesRule():
             return tuple(
-                Origin(
+                WrittenSource(
                     at=(*at, "sources", number),
                     shown=f"sources[{number}]",
                     source=source.entry(rule.bucket),
@@ -87,52 +87,52 @@ def origins_of(rule: CopyingRules, at: Path) -> tuple[Origin, ...]:
             )
 
 
-def _stream(source: Source, at: Path, shown: str) -> Origin:
-    return Origin(
+def _stream(source: Source, at: Path, shown: str) -> WrittenSource:
+    return WrittenSource(
         at, shown, source, source.name, "name", source.subject_transforms, "subject_transforms", source.exclude
     )
 
 
-def identity_problems(rule: CopyingRules, origins: Sequence[Origin], version: str) -> Iterator[Problem]:
-    """What is wrong with the names, connections and prefixes of a rule's origins.
+def identity_problems(rule: CopyingRules, sources: Sequence[WrittenSource], version: str) -> Iterator[Problem]:
+    """What is wrong with the names, connections and prefixes of a rule's sources.
 
     Args:
         rule: well formed.
-        origins: its origins.
+        sources: its sources.
         version: its dialect.
     """
     # With a dialect that is not known yet, the servers that can run everything decide.
     names_filters = any(candidate.source_record_names_filters for candidate in candidates(version))
-    for number, origin in enumerate(origins):
-        if origin.source.name == rule.target_stream and origin.source.connection == rule.target_connection:
-            thing = "bucket" if origin.holds_keys else "stream"
+    for number, source in enumerate(sources):
+        if source.source.name == rule.target_stream and source.source.connection == rule.target_connection:
+            thing = "bucket" if source.holds_keys else "stream"
             yield Problem(
-                (*origin.at, origin.name_key),
-                f"'{origin.name}' is the {thing} that receives: detected cycle (10052); copy into another {thing}",
+                (*source.at, source.name_key),
+                f"'{source.name}' is the {thing} that receives: detected cycle (10052); copy into another {thing}",
             )
             continue
-        twin = next((before for before in origins[:number] if before.identity == origin.identity), None)
+        twin = next((before for before in sources[:number] if before.identity == source.identity), None)
         if twin is None:
             continue
-        if twin.source.connection != origin.source.connection:
-            yield Problem((*origin.at, "external"), _cannot_be_told_apart(origin, twin))
+        if twin.source.connection != source.source.connection:
+            yield Problem((*source.at, "external"), _ambiguous(source, twin))
         elif not names_filters:
             yield Problem(
-                (*origin.at, origin.name_key),
-                f"'{origin.name}' is in {twin.shown} already, and servers before 2.10 keep one position for both;"
-                f" make it one entry with several {origin.transforms_key}, or use dialect 2.10 or newer",
+                (*source.at, source.name_key),
+                f"'{source.name}' is in {twin.shown} already, and servers before 2.10 keep one position for both;"
+                f" make it one entry with several {source.transforms_key}, or use dialect 2.10 or newer",
             )
 
 
-def _cannot_be_told_apart(origin: Origin, twin: Origin) -> str:
-    own = f"$JS.{origin.source.connection}.API"
+def _ambiguous(source: WrittenSource, twin: WrittenSource) -> str:
+    own = f"$JS.{source.source.connection}.API"
     do = (
         f"give one of them an external: {{api: {own}}} of its own"
-        if origin.source.external is None
-        else f"'{origin.source.external.api}' is the external.api of both, let them differ"
+        if source.source.external is None
+        else f"'{source.source.external.api}' is the external.api of both, let them differ"
     )
     return (
-        f"'{origin.name}' comes from {origin.source.connection} here and from {twin.source.connection} in"
+        f"'{source.name}' comes from {source.source.connection} here and from {twin.source.connection} in"
         f" {twin.shown}, and source records would not tell which; {do}"
     )
 
@@ -143,15 +143,15 @@ _LITERAL: Final = re.compile(r"[-/_=A-Za-z0-9]+")
 _COMPUTED: Final = re.compile(r"\$[0-9]+|\{\{.+\}\}")
 
 
-def key_problems(origin: Origin) -> Iterator[Problem]:
+def key_problems(source: WrittenSource) -> Iterator[Problem]:
     """What is wrong with the transforms and exclusions of a bucket; nothing for a stream."""
-    if not origin.holds_keys:
+    if not source.holds_keys:
         return
-    for number, pattern in enumerate(origin.exclude):
+    for number, pattern in enumerate(source.exclude):
         if reason := _not_a_key(pattern):
-            yield Problem((*origin.at, "exclude", number), reason)
-    for number, transform in enumerate(origin.transforms):
-        place = (*origin.at, origin.transforms_key, number)
+            yield Problem((*source.at, "exclude", number), reason)
+    for number, transform in enumerate(source.transforms):
+        place = (*source.at, source.transforms_key, number)
         if reason := _not_a_key(transform.src) or (transform.src and filter_problem(transform.src, "key")):
             yield Problem((*place, "src"), reason)
         elif reason := _not_a_key(transform.dest) or _unusable(transform.dest):

@@ -1,4 +1,4 @@
-"""Mirrors and sources: what the server checks of them, of their origins, and of cycles between streams."""
+"""Mirrors and sources: what the server checks of them, of their sources, and of cycles between streams."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nats_bridge.transforms.stream_config.texts import (
 )
 from nats_bridge.transforms.transform import compile_mapping, compile_transform
 
-__all__ = ["Streams", "check_cycles", "check_filters_of_origins", "check_mirror", "check_prefixes", "check_sources"]
+__all__ = ["Streams", "check_cycles", "check_filters_of_sources", "check_mirror", "check_prefixes", "check_sources"]
 
 Streams = Mapping[str, Mapping[str, Any]]
 """Other streams of the account by name, decoded as requests are."""
@@ -28,7 +28,7 @@ Streams = Mapping[str, Mapping[str, Any]]
 
 @dataclass(slots=True)
 class Prefixes:
-    """What the origins contribute to the check of external prefixes."""
+    """What the sources contribute to the check of external prefixes."""
 
     subjects: list[str]
     deliver: list[str]
@@ -36,7 +36,7 @@ class Prefixes:
 
 
 def check_mirror(config: dict[str, Any], dialect: Dialect, streams: Streams, prefixes: Prefixes) -> None:
-    """Checks of ``mirror``; fills in ``mirror_direct`` as the origin has it."""
+    """Checks of ``mirror``; fills in ``mirror_direct`` as the source has it."""
     mirror: dict[str, Any] | None = config["mirror"]
     if mirror is None:
         return
@@ -53,21 +53,21 @@ def check_mirror(config: dict[str, Any], dialect: Dialect, streams: Streams, pre
     _check_mirror_transforms(transforms, dialect)
     if mirror["external"] is not None:
         _add_prefixes(mirror["external"], prefixes)
-        if not dialect.external_origins_are_looked_up:
+        if not dialect.external_sources_are_looked_up:
             return
     if dialect.source_names_are_checked and not is_valid_name(mirror["name"], dialect):
         raise refusal("mirror_name")
-    origin = streams.get(mirror["name"])
-    if origin is None:
+    stream = streams.get(mirror["name"])
+    if stream is None:
         return
-    prefixes.subjects += origin["subjects"]
-    if 0 < config["max_msg_size"] < origin["max_msg_size"]:
+    prefixes.subjects += stream["subjects"]
+    if 0 < config["max_msg_size"] < stream["max_msg_size"]:
         raise refusal("mirror_message_size")
-    if dialect.filters_must_overlap_origin:
-        _check_overlap("mirror", mirror, origin["subjects"])
-    if config.get("pedantic") and config["mirror_direct"] != origin["allow_direct"]:
+    if dialect.filters_must_overlap_source:
+        _check_overlap("mirror", mirror, stream["subjects"])
+    if config.get("pedantic") and config["mirror_direct"] != stream["allow_direct"]:
         raise pedantic("origin stream has direct get set, mirror has it disabled")
-    config["mirror_direct"] = origin["allow_direct"]
+    config["mirror_direct"] = stream["allow_direct"]
 
 
 _NOT_BESIDE_A_MIRROR = (
@@ -120,25 +120,25 @@ def check_sources(config: dict[str, Any], dialect: Dialect, streams: Streams, pr
             _check_source_transforms(source, dialect)
         _check_source_consumer(source, consumers)
         external = source["external"]
-        if external is None or dialect.external_origins_are_looked_up:
-            _check_source_origin(config, source, dialect, streams, prefixes)
+        if external is None or dialect.external_sources_are_looked_up:
+            _check_source_source(config, source, dialect, streams, prefixes)
         if external is not None:
             _add_prefixes(external, prefixes)
         elif not dialect.external_sources_are_checked:
             _check_source_transforms(source, dialect)
 
 
-def _check_source_origin(
+def _check_source_source(
     config: dict[str, Any], source: dict[str, Any], dialect: Dialect, streams: Streams, prefixes: Prefixes
 ) -> None:
-    origin = streams.get(source["name"])
-    if origin is None:
+    stream = streams.get(source["name"])
+    if stream is None:
         return
-    prefixes.subjects += origin["subjects"]
-    if 0 < config["max_msg_size"] < origin["max_msg_size"]:
+    prefixes.subjects += stream["subjects"]
+    if 0 < config["max_msg_size"] < stream["max_msg_size"]:
         raise refusal("source_message_size")
-    if dialect.filters_must_overlap_origin:
-        # The server compares with the subjects of all origins up to this one.
+    if dialect.filters_must_overlap_source:
+        # The server compares with the subjects of all sources up to this one.
         _check_overlap("source", source, prefixes.subjects)
 
 
@@ -171,7 +171,7 @@ def _check_source_consumer(source: dict[str, Any], consumers: set[tuple[object, 
         return
     if not _is_durable_consumer(source):
         raise refusal("source_consumer")
-    consumer = (_origin(source), source["consumer"]["name"])
+    consumer = (_source_name(source), source["consumer"]["name"])
     if consumer in consumers:
         raise refusal("source_consumer_duplicate")
     consumers.add(consumer)
@@ -202,7 +202,7 @@ def transform_error(transform: Mapping[str, str], dialect: Dialect) -> str:
     return ""
 
 
-def _origin(source: Mapping[str, Any]) -> tuple[object, ...]:
+def _source_name(source: Mapping[str, Any]) -> tuple[object, ...]:
     external = source["external"]
     return (source["name"], None if external is None else external["api"])
 
@@ -215,7 +215,7 @@ def identity(source: Mapping[str, Any]) -> tuple[object, ...]:
         what = (tuple(one["src"] or ">" for one in transforms), tuple(one["dest"] or ">" for one in transforms))
     else:
         what = ((source["filter_subject"] or ">",), (">",))
-    return (*_origin(source), None if consumer is None else consumer["name"], what)
+    return (*_source_name(source), None if consumer is None else consumer["name"], what)
 
 
 def _add_prefixes(external: Mapping[str, str], prefixes: Prefixes) -> None:
@@ -234,7 +234,7 @@ def _check_overlap(kind: str, source: Mapping[str, Any], subjects: Sequence[str]
 
 
 def check_prefixes(prefixes: Prefixes) -> None:
-    """Delivery and API prefixes of external origins."""
+    """Delivery and API prefixes of external sources."""
     for prefix in prefixes.deliver:
         if not is_publish_subject(prefix):
             raise refusal("external_delivery", prefix=prefix)
@@ -249,7 +249,7 @@ def check_prefixes(prefixes: Prefixes) -> None:
 
 
 def check_cycles(config: Mapping[str, Any], dialect: Dialect, streams: Streams) -> None:
-    """Whether the stream, through its origins and theirs, comes back to itself."""
+    """Whether the stream, through its sources and theirs, comes back to itself."""
     to_visit: list[Mapping[str, Any]] = [config]
     visited: set[str] = set()
     while to_visit:
@@ -276,7 +276,7 @@ def _may_come_back(subjects: Sequence[str], source: Mapping[str, Any]) -> bool:
     return not wanted or any(collide(subject, wanted) for subject in subjects)
 
 
-def check_filters_of_origins(config: Mapping[str, Any], dialect: Dialect) -> None:
+def check_filters_of_sources(config: Mapping[str, Any], dialect: Dialect) -> None:
     """What the server finds only while it builds the stream (2.10 and newer): filters and transforms."""
     if not dialect.stream_fields_of_2_10:
         return

@@ -8,21 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nats_bridge.bridge.kinds.copying.pub_ack import SOURCE_RECORD_REFUSED, Verdict
+from nats_bridge.bridge.kinds.copying.pub_ack import SOURCE_RECORD_REFUSED, PubAck
 
 
 @pytest.mark.parametrize(
     ("payload", "expected"),
     [
-        (b'{"stream":"T", "seq":8}', Verdict("stored", "T", 8)),
-        (b'{"stream":"T", "domain":"hub", "seq":8}', Verdict("stored", "T", 8)),
-        (b'{"stream":"T","seq":8,"batch":"b","count":2}', Verdict("stored", "T", 8)),
-        (b'{"stream":"T","seq":8,"duplicate": true}', Verdict("duplicate", "T", 8)),
-        (b'{"stream":"T","seq":8,"duplicate":false}', Verdict("stored", "T", 8)),
+        (b'{"stream":"T", "seq":8}', PubAck("stored", "T", 8)),
+        (b'{"stream":"T", "domain":"hub", "seq":8}', PubAck("stored", "T", 8)),
+        (b'{"stream":"T","seq":8,"batch":"b","count":2}', PubAck("stored", "T", 8)),
+        (b'{"stream":"T","seq":8,"duplicate": true}', PubAck("duplicate", "T", 8)),
+        (b'{"stream":"T","seq":8,"duplicate":false}', PubAck("stored", "T", 8)),
     ],
 )
-def test_what_is_in_the_stream(payload: bytes, expected: Verdict) -> None:
-    assert Verdict.parse(b"", payload) == expected
+def test_what_is_in_the_stream(payload: bytes, expected: PubAck) -> None:
+    assert PubAck.parse(b"", payload) == expected
 
 
 @pytest.mark.parametrize(
@@ -40,8 +40,8 @@ def test_what_is_in_the_stream(payload: bytes, expected: Verdict) -> None:
 )
 def test_what_may_help_to_try_again(code: int, err_code: int, description: str) -> None:
     error = {"code": code, "err_code": err_code, "description": description}
-    verdict = Verdict.parse(b"", json.dumps({"error": error, "stream": "F", "seq": 0}).encode())
-    assert verdict == Verdict("later", "F", 0, err_code, description)
+    pub_ack = PubAck.parse(b"", json.dumps({"error": error, "stream": "F", "seq": 0}).encode())
+    assert pub_ack == PubAck("later", "F", 0, err_code, description)
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_what_may_help_to_try_again(code: int, err_code: int, description: str) 
 )
 def test_what_is_refused_for_good(code: int, err_code: int, description: str) -> None:
     error = {"code": code, "err_code": err_code, "description": description}
-    verdict = Verdict.parse(b"", json.dumps({"error": error, "stream": "F", "seq": 0}).encode())
-    assert verdict == Verdict("refused", "F", 0, err_code, description)
+    pub_ack = PubAck.parse(b"", json.dumps({"error": error, "stream": "F", "seq": 0}).encode())
+    assert pub_ack == PubAck("refused", "F", 0, err_code, description)
 
 
 @pytest.mark.parametrize(
@@ -72,12 +72,12 @@ def test_what_is_refused_for_good(code: int, err_code: int, description: str) ->
     ],
 )
 def test_nobody_there_is_a_matter_of_time(block: bytes, description: str) -> None:
-    assert Verdict.parse(block, b"") == Verdict("later", description=description)
+    assert PubAck.parse(block, b"") == PubAck("later", description=description)
 
 
 def test_an_id_that_was_only_taken_note_of_is_not_stored_yet() -> None:
-    verdict = Verdict.parse(b"", b'{"stream":"T","seq":0,"duplicate":true}')
-    assert (verdict.kind, verdict.sequence) == ("later", 0)
+    pub_ack = PubAck.parse(b"", b'{"stream":"T","seq":0,"duplicate":true}')
+    assert (pub_ack.kind, pub_ack.sequence) == ("later", 0)
 
 
 @pytest.mark.parametrize(
@@ -99,13 +99,13 @@ def test_an_id_that_was_only_taken_note_of_is_not_stored_yet() -> None:
     ],
 )
 def test_what_is_no_streams_answer_is_never_taken_for_stored(payload: bytes) -> None:
-    verdict = Verdict.parse(b"", payload)
-    assert verdict.kind == "refused"
-    assert verdict.description.startswith("not a stream's answer: ")
+    pub_ack = PubAck.parse(b"", payload)
+    assert pub_ack.kind == "refused"
+    assert pub_ack.description.startswith("not a stream's answer: ")
 
 
 def test_a_very_long_wrong_answer_is_not_shown_whole() -> None:
-    assert len(Verdict.parse(b"", b"x" * 10_000).description) < 200
+    assert len(PubAck.parse(b"", b"x" * 10_000).description) < 200
 
 
 @pytest.mark.parametrize(
@@ -120,13 +120,13 @@ def test_a_very_long_wrong_answer_is_not_shown_whole() -> None:
 )
 def test_a_wrong_expectation_tells_the_last_sequence(err_code: int, description: str, expected: int | None) -> None:
     error = {"code": 400, "err_code": err_code, "description": description}
-    verdict = Verdict.parse(b"", json.dumps({"error": error, "stream": "T", "seq": 0}).encode())
-    assert verdict.last_sequence == expected
+    pub_ack = PubAck.parse(b"", json.dumps({"error": error, "stream": "T", "seq": 0}).encode())
+    assert pub_ack.last_sequence == expected
 
 
 @given(st.binary(max_size=30), st.binary(max_size=60))
-def test_any_bytes_get_a_verdict(block: bytes, payload: bytes) -> None:
-    assert Verdict.parse(block, payload).kind in ("later", "refused")
+def test_any_bytes_get_a_pub_ack(block: bytes, payload: bytes) -> None:
+    assert PubAck.parse(block, payload).kind in ("later", "refused")
 
 
 JSON = st.recursive(
@@ -142,8 +142,8 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_any_json_gets_a_verdict_and_only_a_stream_with_a_sequence_stores(answer: object) -> None:
-    verdict = Verdict.parse(b"", json.dumps(answer).encode())
-    if verdict.kind in ("stored", "duplicate"):
-        assert verdict.stream
-        assert verdict.sequence > 0
+def test_any_json_gets_a_pub_ack_and_only_a_stream_with_a_sequence_stores(answer: object) -> None:
+    pub_ack = PubAck.parse(b"", json.dumps(answer).encode())
+    if pub_ack.kind in ("stored", "duplicate"):
+        assert pub_ack.stream
+        assert pub_ack.sequence > 0
