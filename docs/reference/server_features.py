@@ -283,13 +283,13 @@ FEATURES: Final[tuple[Feature, ...]] = (
             Row("republish", "`Nats-Sequence` begins there", _SAME, ("adr28/headers/sequence/4",)),
             Row(
                 "sources",
-                "the record has the origin's numbers",
+                "the record has the source's numbers",
                 _SAME,
                 ("native/first-sequence/copies/1", "native/first-sequence/target/1"),
             ),
             Row(
                 "mirror",
-                "begins where its origin does",
+                "begins where its source does",
                 "with `keep_sequence`",
                 ("adr36/mirror/first-seq/1",),
                 ("kd/copy/time-and-sequence",),
@@ -305,7 +305,7 @@ FEATURES: Final[tuple[Feature, ...]] = (
             Row(
                 "republish",
                 "no consumer, so nothing to pause",
-                "waits while somebody pauses the rule's consumer",
+                "waits while a client pauses the rule's consumer",
                 ("native/consumers/pause/1",),
                 ("kd/messages/paused",),
             ),
@@ -320,7 +320,7 @@ FEATURES: Final[tuple[Feature, ...]] = (
             Row(
                 "republish",
                 "no consumer",
-                "a watching consumer is accepted beside a group; on a work queue it needs `allow_side_effects`",
+                "a watching consumer is accepted next to a group; on a work queue it needs `allow_side_effects`",
                 ("native/consumers/priority/2",),
                 ("kd/refused/side-effects",),
             ),
@@ -344,18 +344,18 @@ FEATURES: Final[tuple[Feature, ...]] = (
         "Identity of sources",
         "2.15",
         ("Nats-Stream-Source",),
-        ("native/record", "adr36/source-record/client"),
+        ("native/record",),
         (
             Row(
                 "sources",
-                "the record names the origin by an identity, too",
+                "the record names the source by an identity, too",
                 "under `Nats-Bridge-Source`, without it",
                 ("adr36/source-record/plain/1", "native/record/identity/1"),
                 ("kd/copy/record-name", "kd/copy/identity"),
             ),
             Row(
                 "sources",
-                "a recreated origin is copied from its beginning",
+                "a recreated source is copied from its beginning",
                 "the rule stops, or begins again: `on_recreated`",
                 ("adr36/restart/recreated-origin/1",),
                 ("kd/copy/recreated",),
