@@ -9,10 +9,11 @@ from __future__ import annotations
 
 __all__ = ["DeliveryLimit"]
 
-_SOON = 10.0  # seconds; a connection that lives longer has not ended because of what it asked for first
+_SOON = 2.0  # seconds; a connection that lives longer has not ended because of what was sent ahead
+_RELAPSE = 60.0  # seconds from a growth of the limit, in which a loss is taken for its consequence
 _FIRST = 1024  # messages, after the first time
 _SHRINK = 4
-_CALM, _LONGEST_CALM = 10.0, 3600.0  # seconds without a loss until twice as much is asked for
+_CALM, _LONGEST_CALM = 2.0, 3600.0  # seconds without a loss until twice as much is sent ahead
 
 
 class DeliveryLimit:
@@ -24,29 +25,30 @@ class DeliveryLimit:
 
     def __init__(self) -> None:
         self.messages: int | None = None
-        self._since: float | None = None  # when the connection was established
+        self._is_up = False
         self._calm = _CALM
         self._grown = False  # since the last loss
-        self._changed = 0.0
+        self._changed = 0.0  # when it was established, or the limit grew
         self._possible = True
 
     def established(self, now: float) -> None:
         """The connection is there."""
-        self._since = self._changed = now
+        self._is_up, self._changed = True, now
 
     def lost(self, now: float) -> bool:
-        """The connection has ended; whether less is to be asked for from now on."""
-        since, self._since = self._since, None
-        if since is None or not self._possible or (now - since >= _SOON and not self._grown):
+        """The connection has ended; return whether the limit is lower from now on."""
+        was_up, self._is_up = self._is_up, False
+        grown, self._grown = self._grown, False
+        if not was_up or not self._possible or now - self._changed >= (_RELAPSE if grown else _SOON):
             return False
-        if self._grown:
-            self._calm, self._grown = min(2 * self._calm, _LONGEST_CALM), False
+        if grown:
+            self._calm = min(2 * self._calm, _LONGEST_CALM)
         self.messages = _FIRST if self.messages is None else max(self.messages // _SHRINK, 1)
         return True
 
     def look(self, now: float) -> None:
         """Ask for more, where the connection has lasted."""
-        if self.messages is None or self._since is None or now - self._changed < self._calm:
+        if self.messages is None or not self._is_up or now - self._changed < self._calm:
             return
         self.messages = 2 * self.messages if self.messages < _FIRST else None
         self._changed, self._grown = now, True

@@ -482,9 +482,10 @@ class OrderedReader:
             self._next = int(state["consumer_seq"]) + 1
             delivered = info["delivered"]
         else:
+            # Before the consumer exists: its first messages can arrive with the answer, and it waits for their arrival.
             self._newest = b""
+            self._tells_arrival = self.plan.position == "none" and self.consumer.is_limited
             await self.consumer.create(self.handled)
-            self._tells_arrival = self.plan.position == "none" and self.consumer.limit is not None
             self._next = 1
             delivered = {"consumer_seq": 0, "stream_seq": 0}
         self._heard = asyncio.get_running_loop().time()

@@ -146,6 +146,11 @@ class RuleConsumer:
         return self.limit == self._limit_of_connection
 
     @property
+    def is_limited(self) -> bool:
+        """Whether its connection limits what it sends ahead."""
+        return self._limit_of_connection is not None
+
+    @property
     def _limit_of_connection(self) -> int | None:
         if self.plan.position == "sent" or self.plan.direct:
             return None  # the position of the one is what was sent; the other knows no acknowledgements

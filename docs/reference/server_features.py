@@ -32,7 +32,7 @@ yours.
 |---|---|
 | `explain` | no feature changes what a subject becomes |
 | `validate` | accepts, refuses and completes a configuration as servers of the dialect do, also `--previous` |
-| `check --server` | prints a remark for a rule whose copies differ from native ones; the rule runs |
+| `check --server` | prints a remark for counters, schedules and object stores, whose copies differ; the rule runs |
 | advisories | a rule takes new ones as well; headers that would act in a dead letter have names of ours |
 | Spark, read | a row for each stored message, markers and schedules included, headers as stored |
 | Spark, write | a row is published; the stream decides, as for any publisher, and a refusal fails the job |
@@ -335,7 +335,7 @@ FEATURES: Final[tuple[Feature, ...]] = (
             Row(
                 "sources",
                 "before 2.14 a lost message is gone; then a durable consumer",
-                "see [copying](copying.md)",
+                "with `acknowledge`, nothing is lost: [work queues](work-queues.md)",
                 ("adr36/copies/work-queue/1", "adr36/copies/interest/1", "adr60/consumer/visible/1"),
             ),
         ),

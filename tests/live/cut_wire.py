@@ -12,6 +12,8 @@ from nats_bridge.bridge.client.tasks import end_tasks
 
 __all__ = ["CutWire", "cut_wire"]
 
+_TURNS = 4  # of the event loop, from accepting a connection to the first step of its task
+
 
 class CutWire:
     """Passes bytes on, both ways, until it is cut; new connections work at once, save while they are held back."""
@@ -72,6 +74,8 @@ class CutWire:
         """Cut, and take no more connections."""
         assert self._listener is not None
         self._listener.close()
+        for _ in range(_TURNS):  # in which a connection that the loop has just accepted gets its task
+            await asyncio.sleep(0)
         # What is held back, or just on its way to the server, would be left to the garbage collector.
         await end_tasks(*self._accepting)
         self.speak_again()

@@ -204,3 +204,16 @@ async def test_a_mirror_may_begin_later(
         await reaches(here, 12, 10)
     await delete(here, 1, 2)
     await are_equal(here)
+
+
+@pytest.mark.parametrize("feeding", ["sources", "subject_delete_marker_ttl"])
+async def test_a_target_in_which_its_server_stores_messages_is_refused(
+    feeding: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    url = await servers.url("2.15.1")
+    peer, name = await raw_peer(url), unique_name("feeds")
+    await peer.create_stream(name=f"O{name}", subjects=[f"O{name}"])
+    feeds = {"sources": [{"name": f"O{name}"}], "subject_delete_marker_ttl": 60_000_000_000}
+    here = await Copies.make(peer, name, target={feeding: feeds[feeding], "allow_rollup_hdrs": True})
+    said = str(await failure_of(settings_for(url, mirror(here))))
+    assert f"stream '{here.target}' has {feeding}: its server stores messages there" in said

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 from structlog.testing import capture_logs
 
+from nats_bridge.bridge.client import delivery_limit
 from nats_bridge.bridge.kinds.copying import publisher
 from nats_bridge.native_servers import NativeServer, SharedServers
 from tests.live.copies import Copies, record_of
@@ -200,3 +201,29 @@ async def _reload(server: NativeServer, config: str, raw_peer: OpenPeer) -> None
         return (await raw_peer(server.url)).client.max_payload == MAX_PAYLOAD
 
     await until(reported)
+
+
+async def test_a_limited_consumer_is_acknowledged_from_its_first_message(
+    newest_version: str,
+    servers: SharedServers,
+    unique_name: Callable[[str], str],
+    raw_peer: OpenPeer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its first messages can arrive together with the answer to its creation, and it sends no others before."""
+    url = await servers.url(newest_version)
+    here = await Copies.make(await raw_peer(url), unique_name("limited"))
+    for number in range(200):
+        await here.peer.store(f"{here.name}.a".encode(), b"%d" % number)
+    monkeypatch.setattr(delivery_limit, "_CALM", 3600.0)
+    begun = delivery_limit.DeliveryLimit.__init__
+
+    def limited(self: delivery_limit.DeliveryLimit) -> None:
+        begun(self)
+        self.messages = 2
+
+    monkeypatch.setattr(delivery_limit.DeliveryLimit, "__init__", limited)
+    async with running(settings_for(url, here.rule())) as bridge:
+        await here.holds(200)
+        assert bridge.runs[0].counters.as_dict()["recreated_consumers"] == 0
+    await here.are_exact()

@@ -32,10 +32,10 @@ def test_a_connection_that_lasts_asks_for_more_until_there_is_no_limit() -> None
     assert lost_soon(limit, 0)
     assert lost_soon(limit, 2)
     limit.established(10)
-    limit.look(19)
+    limit.look(11)
     assert limit.messages == 256
     seen = []
-    for now in (20, 21, 30, 40):
+    for now in (12, 13, 14, 16):
         limit.look(now)
         seen.append(limit.messages)
     assert seen == [512, 512, 1024, None]
@@ -45,14 +45,23 @@ def test_after_a_recovery_that_failed_the_next_one_is_slower() -> None:
     limit = DeliveryLimit()
     assert lost_soon(limit, 0)
     limit.established(10)
-    limit.look(20)
+    limit.look(12)
     assert limit.messages is None
-    assert limit.lost(50), "it asked for more, however long the connection had lasted"
+    assert limit.lost(50), "it asked for more"
     assert limit.messages == 1024
     limit.established(51)
-    limit.look(65)
+    limit.look(54)
     assert limit.messages == 1024
-    limit.look(71)
+    limit.look(55)
+    assert limit.messages is None
+
+
+def test_a_loss_long_after_a_recovery_is_none_of_its() -> None:
+    limit = DeliveryLimit()
+    assert lost_soon(limit, 0)
+    limit.established(10)
+    limit.look(12)
+    assert not limit.lost(3600)
     assert limit.messages is None
 
 

@@ -362,12 +362,16 @@ class CopyRun(Run):
                 f"{place}: stream '{rule.stream}' is a counter stream, which takes neither fillers nor payloads, and"
                 " copies there need a source record: leave out keep_sequence"
             )
-        if config.get("sources"):
-            raise RuleRefusedError(f"{place}: stream '{rule.stream}' has native sources, which take sequences, too")
+        for member in ("sources", "subject_delete_marker_ttl"):
+            if config.get(member):
+                raise RuleRefusedError(
+                    f"{place}: stream '{rule.stream}' has {member}: its server stores messages there, which take"
+                    " sequences, too; remove it, or leave out keep_sequence"
+                )
         have, first = int(target["state"]["last_seq"]), int(source_stream["state"]["first_seq"])
         if first - have - 1 > _MOST_FIRST_FILLERS:
             raise RuleRefusedError(
-                f"{place} begins at sequence {first}, '{rule.stream}' would continue at {have + 1}: create it anew with"
+                f"{place} begins at sequence {first}, '{rule.stream}' would continue at {have + 1}: recreate it with"
                 f" first_seq {first} (servers from 2.10 on)"
             )
 
