@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow.parquet
 import pytest
@@ -34,7 +35,7 @@ class Running:
         self.kept = kept
         self.progress = Progress(f"capture {stream}")
         self.said: list[str] = []
-        self.progress._say = self.said.append
+        self.progress._screen = cast(Any, SimpleNamespace(say=self.said.append, restart=lambda: None))
         wanted = Wanted(Connection(servers=(url,)), stream, str(kept), continuous=True, interval=0.1)
         self.task: asyncio.Task[Result] = asyncio.create_task(asyncio.to_thread(capture, spark, wanted, self.progress))
 
