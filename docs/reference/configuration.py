@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from docs.reference.markdown import code, fenced, table
-from nats_bridge.bridge.settings import Settings
 from nats_bridge.bridge.settings.schema import configuration_schema
 
 __all__ = ["page"]
@@ -170,8 +169,7 @@ def _rows(model: dict[str, Any], models: dict[str, Any]) -> list[tuple[str, str,
 
 def _default(field: dict[str, Any]) -> str:
     if "default" not in field:
-        made = {name: list(one.servers) for name, one in Settings().connections.items()}
-        return code(json.dumps(made)[1:-1])
+        return "none"
     value = field["default"]
     if value is None or value == []:
         return "none"
