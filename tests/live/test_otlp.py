@@ -14,6 +14,7 @@ from nats_bridge.bridge.observability.latency import BOUNDS
 from nats_bridge.bridge.observability.telemetry import service
 from nats_bridge.bridge.observability.telemetry.names import (
     ATTRIBUTES,
+    HEADROOM,
     LAG_MESSAGES,
     LAG_SECONDS,
     LEADER,
@@ -32,7 +33,7 @@ Name = Callable[[str], str]
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 MESSAGES = 12
-WHILE_AT_WORK = {LEADER, LAG_MESSAGES, LAG_SECONDS}
+WHILE_AT_WORK = {LEADER, LAG_MESSAGES, LAG_SECONDS, HEADROOM}
 
 
 def traced(number: int, flags: str = "01") -> bytes:
