@@ -89,16 +89,13 @@ class AcknowledgingIntake(OrderedReader):
         following, newest = self._next, self.handled
         for message in batch:
             ack = AckReply.parse(message[1])
-            if ack.stream_sequence <= self._began_behind:
-                self._lost()  # the consumer had unacknowledged messages that its info did not show
+            if ack.consumer_sequence != following or ack.stream_sequence <= self._began_behind:
+                self._lost()  # one is missing, or was unacknowledged when the round began, and its info did not show it
                 break
             if ack.stream_sequence <= newest:
                 self._counters.repeated += 1
                 if ack.stream_sequence <= self._acknowledged:
                     again.append(message[1])  # else it is acknowledged when it is done
-            elif ack.consumer_sequence != following:
-                self._lost()
-                break
             else:
                 run.append(message)
                 newest = ack.stream_sequence
@@ -141,3 +138,5 @@ class AcknowledgingIntake(OrderedReader):
             self._broken("the consumer of the source takes nobody to listen")
         else:
             self._heard = asyncio.get_running_loop().time()
+            if not self.consumer.is_within_limit:
+                await self.consumer.keep_limit(info)

@@ -183,7 +183,9 @@ class OrderedReader:
         self._closing = True
         self.connection.forget(self._disconnected, self._reconnected, self._refused)
         await end_tasks(self._watcher)
-        if self._subscription is None:
+        if self._subscription is None:  # the limit changed with the last connection: the worker would create a consumer
+            await end_tasks(self._worker)
+            self._queue.clear()
             return
         if self.connection.client.is_connected:
             if self.plan.position == "none":
@@ -510,7 +512,7 @@ class OrderedReader:
         subject = refused_publication(text)
         prefixes = [f"$JS.FC.{self.plan.stream}."]
         if self.plan.position == "confirmed":
-            prefixes.append(f"$JS.ACK.{self.plan.stream}.")
+            prefixes.append(f"$JS.ACK.{self.plan.stream}.{self.plan.durable_name}.")
         for prefix in prefixes:
             if subject.startswith(prefix.lower().encode()):
                 self._failed(

@@ -377,6 +377,8 @@ class RuleConsumer:
         self.limit = self._limit_of_connection
         if self.plan.position == "confirmed":
             bound["max_ack_pending"] = self.limit or _MOST_UNCONFIRMED
+        elif self.plan.position == "acknowledged":
+            bound["max_ack_pending"] = min(self.limit or self.plan.max_pending, self.plan.max_pending)
         if self.plan.headers_only:
             bound["headers_only"] = True
         return bound

@@ -361,6 +361,7 @@ class RuleSupervisor:
         return False
 
     async def _end_term(self, *, finished: bool = True) -> None:
+        await end_tasks(self._in_doubt)  # the end of a term decides nothing for it
         term, self._term = self._term, None
         if term is not None:
             await term.end(finished=finished)

@@ -46,6 +46,7 @@ from nats_bridge.bridge.kinds.copying.resuming import Resuming
 from nats_bridge.bridge.kinds.copying.source import Reading
 from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.bridge.kinds.copying.window import Window
+from nats_bridge.bridge.observability.log_throttle import Pace
 from nats_bridge.bridge.observability.rule_metrics import InFlight, RuleMetrics, nothing_in_flight
 from nats_bridge.transforms.source_record import TWIN_HEADER
 
@@ -103,6 +104,7 @@ class CopyEntry:
         self._counting = Counting(plan, target.api, counters)
         self._resuming = Resuming(plan, source.api, target.api)
         self._interruption = asyncio.Event()
+        self._pace = Pace()
         self._missing = ""  # the stream that is not there, or does not answer, in words
         self._acknowledging = Acknowledging(plan, source, counters, fence) if plan.durable else None
         self._reader: Reading | None = None
@@ -285,6 +287,8 @@ class CopyEntry:
                 appeared(self._target, self.plan.stream), appeared(self._source, self.plan.source.name)
             )
         elif error.passing:
+            if self._pace.due():
+                self._log.warning("rule.waiting", reason=str(error), meaning="the next round is tried again and again")
             await asyncio.sleep(_PAUSE)
         else:
             raise error
@@ -445,6 +449,10 @@ class CopyEntry:
                 await publisher.settled()
             elif self._publisher is publisher and not self._interruption.is_set():
                 await self._reject(special)
+            else:
+                # It is neither copied nor a dead letter, so nothing after it may be stored, or acknowledged.
+                publisher.interrupt("the round is over")
+                return
             out = []
             done, special = encoder.run(batch, out, done)
 

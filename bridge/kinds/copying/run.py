@@ -330,7 +330,7 @@ class CopyRun(Run):
             one_by_one=rule.strict_order,
             durable=durable,
             work_queue=retention == "workqueue",
-            max_pending=(source_stream["config"].get("consumer_limits") or {}).get("max_ack_pending") or MOST_PENDING,
+            max_pending=_most_pending(source_stream["config"]),
         )
 
     def _check_filters(self, place: str, sourcing: Sourcing, source_stream: Json, server_version: str) -> None:
@@ -468,3 +468,9 @@ def _consumer_filters(sourcing: Sourcing, subjects: Sequence[str], server_versio
         return tuple(pattern.decode() for pattern in filters)
     except UnicodeDecodeError:
         return ()
+
+
+def _most_pending(config: Json) -> int:
+    """How many messages a consumer of a source may have without an acknowledgement; -1 is no limit of the stream."""
+    limit = int((config.get("consumer_limits") or {}).get("max_ack_pending") or 0)
+    return min(limit, MOST_PENDING) if limit > 0 else MOST_PENDING

@@ -533,8 +533,12 @@ class RepublishRun(Run):
 
     def _is_ours(self, subject: bytes) -> bool:
         """Whether the rule publishes on a subject, which nats-py gives in lower case."""
-        if subject.startswith((b"$js.ack.", b"$js.fc.")):
-            return b".%b." % self.rule.stream.lower().encode() in subject
+        stream, durable = self.rule.stream.lower().encode(), self._durable_name.lower().encode()
+        if subject.startswith(b"$js.ack."):
+            # Other acknowledgements only limit what consumers send ahead; see `bridge.client.delivery_limit`.
+            return b".%b.%b." % (stream, durable) in subject
+        if subject.startswith(b"$js.fc."):
+            return b".%b." % stream in subject
         return matches(subject, covering_filter(self._republish.transform).lower().encode())
 
     # -- facts -------------------------------------------------------------------------------------------------------
