@@ -1,8 +1,8 @@
-"""One entry of a copying rule at work: from where it stands in the target to the source's newest message, for ever.
+"""One entry of a copying rule: copies from its position in the target to the source's newest message, endlessly.
 
-An entry lives in rounds. A round begins by asking the target what it holds (`resuming`), reads the source from
-there, and ends when nobody can tell any more what was stored: then the next one begins in the same way. A start after
-SIGKILL is no different from that, which is why nothing else needs to be remembered.
+An entry lives in rounds. A round reads from the target what it holds (`resuming`), reads the source from there, and
+ends when it is unknown what the target has stored; then the next round begins in the same way. A start after SIGKILL is
+such a round, so the entry keeps no other state.
 """
 
 from __future__ import annotations
@@ -146,12 +146,12 @@ class CopyEntry:
             await self._source.flush()
 
     async def abandon(self) -> None:
-        """Stop at once; what is under way stands in the target or is copied by the next start."""
+        """Stop at once; the target holds what is in flight, or the next start copies it."""
         await end_tasks(self._living, self._watching)
         await self._end_round()
 
     async def end_at_once(self) -> None:
-        """Stop at once; the source's server removes the consumer by itself when nobody listens any more."""
+        """Stop at once; the source's server removes the consumer when it has no subscriber."""
         await end_tasks(self._living, self._watching)
         if self._publisher is not None:
             await self._publisher.close()
@@ -228,7 +228,7 @@ class CopyEntry:
             self._publisher.interrupt(reason)
 
     def reading(self, publisher: Publisher, filters: tuple[str, ...]) -> Reading:
-        """Who reads the source in the round of a publisher: a consumer. Whoever has the messages already overrides it.
+        """Return the reader of a publisher's round: a consumer. A subclass that already has the messages overrides it.
 
         Args:
             publisher: the round's; to be handed to `accept` with every batch.
@@ -282,13 +282,13 @@ class CopyEntry:
     async def _wait_out(self, error: ApiError) -> None:
         self._missing = f"its streams to be there and to answer ({error})"
         if error.err_code == STREAM_NOT_FOUND:
-            self._log.warning("rule.waiting", reason=str(error), meaning="copying goes on when the stream is back")
+            self._log.warning("rule.waiting", reason=str(error), meaning="copying resumes when the stream exists again")
             await asyncio.gather(
                 appeared(self._target, self.plan.stream), appeared(self._source, self.plan.source.name)
             )
         elif error.passing:
             if self._pace.due():
-                self._log.warning("rule.waiting", reason=str(error), meaning="the next round is tried again and again")
+                self._log.warning("rule.waiting", reason=str(error), meaning="the next round begins when they answer")
             await asyncio.sleep(_PAUSE)
         else:
             raise error

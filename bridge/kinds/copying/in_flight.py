@@ -44,17 +44,17 @@ class LostTrackError(Exception):
 
 
 class Unconfirmed:
-    """The operations under way to one stream, in order.
+    """The operations in flight to one stream, in order.
 
     Args:
         target: the stream.
         inbox: what reply subjects begin with, the last dot included.
         counters: where to count.
-        alone: whether nothing else of ours writes to the target, and others are heard of.
+        alone: whether no other entry writes to the target, and the publications of other clients are received.
         keeps_sequence: whether every message must be stored under the sequence that is its name.
 
     Attributes:
-        count: how many messages are under way.
+        count: how many messages are in flight.
         size: their bytes.
         grouping: whether one message of a group asks for all of it.
         last: the target's sequence when the last one was confirmed.
@@ -95,17 +95,17 @@ class Unconfirmed:
 
     @property
     def operations(self) -> list[Operation]:
-        """What is under way, made anew each time."""
+        """The operations in flight, as a new list."""
         return [operation for *_, messages in self._groups for operation in operations_of(messages)]
 
     @property
     def first(self) -> Operation:
-        """The first of what is under way."""
+        """The first operation in flight."""
         return operations_of(self._groups[0][4])[0]
 
     @property
     def sent_first(self) -> float:
-        """When the first of what is under way was sent; 0 where nothing is."""
+        """When the first operation in flight was sent; 0 where none is."""
         return self._groups[0][3] if self._groups else 0.0
 
     @property
@@ -131,7 +131,7 @@ class Unconfirmed:
     # -- what is sent ------------------------------------------------------------------------------------------------
 
     def add(self, messages: list[Operation] | Bundle, now: float) -> bytes:
-        """What to write for messages that follow those under way.
+        """Return what to write for messages that follow those in flight.
 
         Args:
             messages: with their names, without reply subjects.
@@ -206,7 +206,7 @@ class Unconfirmed:
         return bundle.written(self._inbox + name)
 
     def ask_again(self, now: float) -> bytes:
-        """What to write to learn of everything under way, message by message; with groups, of those before, too.
+        """Return what to write to learn of each message in flight; with groups, also of those just before.
 
         Raises:
             LostTrackError: it was sent so long ago that it could be stored twice.
@@ -218,7 +218,7 @@ class Unconfirmed:
             known = [operation for sent, group in self._confirmed if sent > since for operation in operations_of(group)]
             self._confirmed.clear()
         if self._groups and self.sent_first < since:
-            raise LostTrackError("what the target has stored cannot be told, and it may have forgotten the ids of it")
+            raise LostTrackError("it is unknown what the target has stored, and it may have forgotten the ids")
         self._counted |= {name for name, _ in known}
         doubted = known + self.operations
         self._doubted = {name for name, _ in doubted}

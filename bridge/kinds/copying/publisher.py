@@ -5,30 +5,30 @@ stored:
 
 * every message asks for an answer with a reply subject of its own, which ends in its sequence in the source;
 * the messages of a group ask with one reply subject: as many answers that say "stored" mean that all of them are. A
-  reply subject that it has not seen just before costs a server much: 9.2 µs a message instead of 6.9 (2.10.27). Which
-  message another answer is about cannot be told, so then everything in flight is asked for again, each by itself;
-* or only the last of a group asks, while nobody else writes to the target: its answer tells a sequence, and if that
+  reply subject that it has not seen just before costs a server much: 9.2 µs a message instead of 6.9 (2.10.27). Any
+  other answer does not name its message, so then everything in flight is asked for again, each message alone;
+* or only the last of a group asks, while no other client writes to the target: its answer has a sequence, and if that
   has advanced by exactly the size of the group, all of them are stored. Answers cost the server and us as much as the
-  messages. That nobody else writes is heard: the connection, which gets no echo of its own messages, subscribes to the
-  target's subjects. When somebody does, or the numbers do not fit, the whole pipeline and the groups just before are
+  messages. To notice other writers, the connection, which gets no echo of its own messages, subscribes to the target's
+  subjects. When another client writes, or the numbers do not fit, the whole pipeline and the groups just before are
   asked for one by one, and every message asks from then on. Used for streams with one replica that take everything and
   remember ids for 20 s or more, by rules with one source.
 
 Message ids keep what is asked for again from being stored twice.
 
-Where only the target can tell what was left out (`first_alone`), messages go one by one until one is stored. What an
-interruption leaves out is looked for behind the oldest copy, or behind what was confirmed: were the first messages lost
-on the way and later ones stored, as when a cluster changes its leader, nobody would ever miss them.
+Where only the target shows what was left out (`first_alone`), messages go one by one until one is stored. A round looks
+for what an interruption left out after the oldest copy, or after what was confirmed: if the first messages were lost
+and later ones stored, as when a cluster changes its leader, no round would find them.
 
 What can go wrong within a connection is handled here:
 
 * the target is full: it says so; from the first message that it did not take, all that it did not take are sent again,
   each alone, until it takes them. A message that was taken after one that was not would be out of order; so a target
   that refuses messages when it is full gets no more at once than it has room for, and near its end one by one;
-* it refuses a message for good: the rule's policy decides (`dead_letters`), then the rest goes on.
+* it refuses a message permanently: the rule's policy decides (`dead_letters`), then the rest follows.
 
-When nobody can tell any more which messages were stored (the connection broke, an answer did not come), `interrupted`
-is called: whoever reads the source must find out from the target what is there, and begin again.
+When it is unknown which messages were stored (the connection broke, an answer did not come), `interrupted` is called:
+the entry finds out from the target what it holds, and begins its next round.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 1.0  # seconds between two tries on a full
 _ALONE = 1000  # messages that are sent one by one after the target was full, before the pipeline opens again
 
 Refused = Callable[[Operation, PubAck], Awaitable[None]]
-"""Called with an operation that the target refused for good; raises what ends the rule, or returns to go on."""
+"""Called with an operation that the target refused permanently; raises what ends the rule, or returns to continue."""
 
 
 class Publisher:
@@ -181,7 +181,7 @@ class Publisher:
         self._answered.set()
 
     def expect(self, last: bytes, oldest_ns: int) -> None:
-        """Tell of a batch that is about to be sent: its last message's sequence in the source, its oldest's time."""
+        """Announce a batch that is about to be sent: its last message's sequence in the source, its oldest's time."""
         self._expected.append((int(last), oldest_ns))
 
     def count_no_copies(self, operations: list[Operation]) -> None:
@@ -227,7 +227,7 @@ class Publisher:
             self._interrupted(reason)
 
     async def settled(self) -> None:
-        """Wait until everything sent so far is stored (or skipped), or nobody can tell."""
+        """Wait until everything sent so far is stored or skipped, or the round is over."""
         while (self.has_work or self._recovery is not None) and not self._over:
             await self._next_answer()
 
@@ -302,7 +302,7 @@ class Publisher:
         )
 
     async def _look_for_room(self) -> None:
-        with contextlib.suppress(ApiError):  # then there is no more room than before
+        with contextlib.suppress(ApiError):  # then the room stays as it was
             info = await self._connection.api.stream_info(self._stream)
             self._room_left = Target.of(info, self._connection.server_version).room
 
@@ -345,7 +345,7 @@ class Publisher:
         while expected and expected[0][0] <= self._unconfirmed.last_confirmed:
             metrics.arrived(expected.popleft()[1])
         if not self.has_work:
-            expected.clear()  # the source may be a new stream, whose sequences begin anew
+            expected.clear()  # the source may be a new stream, whose sequences restart at 1
         metrics.progressed()
         self._stored()
 
@@ -440,7 +440,7 @@ class Publisher:
             self._log.warning(
                 "copying.waits",
                 server_says=pub_ack.description,
-                meaning="nothing is lost; copying goes on when the stream takes messages again",
+                meaning="nothing is lost; copying resumes when the stream takes messages again",
             )
 
     async def _all_answered(self) -> bool:

@@ -1,4 +1,4 @@
-"""Where an entry goes on, found out from what its target holds; the comparison itself is in `position`."""
+"""Where an entry resumes, from what its target holds; the comparison itself is in `resume_point`."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Resuming:
         if not copies:
             return Resume(await self._first_position(target_info, source_info))
         if known[0] == key and known[1] != target.created:
-            # It was deleted and made anew under our hands: what it holds is what was just on its way.
+            # Another client recreated it during the round: it holds only what was in flight.
             there = frozenset(copy.record.sequence for copy in copies)
             return Resume(await self._first_position(target_info, source_info), there, missing=len(there))
 
@@ -219,7 +219,7 @@ class Resuming:
         if copy_id is not None and copy_id.entry != key:
             raise RuleRefusedError(
                 f"rule '{plan.rule}': stream '{plan.source.name}' is a new one, and '{plan.stream}' holds copies of the"
-                " old one under the same sequences: empty it by deleting and creating it anew"
+                " old one under the same sequences: delete it and create it again"
             )
         foreign = newest is not None and copy_id is None and not await self._is_copy(newest)
         if last > source_last or foreign or (copy_id is not None and copy_id.sequence != last):
@@ -241,7 +241,7 @@ class Resuming:
         """Whether a message without an id of ours is a copy of the source's message of the same sequence."""
         message = await self._source_api.stored_message(self._plan.source.name, stored.sequence)
         if message is None:
-            return True  # nobody can tell any more
+            return True  # the source does not hold it any more
         return (self._plan.sourcing.destination(message.subject), message.payload) == (stored.subject, stored.payload)
 
     async def remove_fillers(self) -> None:
@@ -300,8 +300,8 @@ async def compared(
     anything is left out behind them; if so, and where something is missing among the newest, all that a window can have
     left out is compared.
 
-    What still seems to be missing is looked for further back: it is there if the tail begins among copies that mended
-    an interruption. They were in flight together, so what is there is not far in front of them.
+    What still seems to be missing is looked for further back: it is there if the tail begins among copies that made up
+    for an interruption. They were in flight together, so what is there is not far in front of them.
 
     Args:
         source_api: the API of the connection that holds the source.

@@ -1,4 +1,4 @@
-"""A rule of kind sources, mirror or kv_sources at work."""
+"""Runs a rule of kind sources, mirror or kv_sources."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ class CopyRun(Run):
 
     @property
     def has_work(self) -> bool:
-        """Whether an entry has messages in hand; see `RuleRun`."""
+        """Whether an entry has messages in flight; see `RuleRun`."""
         return any(entry.has_work for entry in self._entries)
 
     def status(self) -> dict[str, Any]:
@@ -214,7 +214,7 @@ class CopyRun(Run):
         return InFlight(sum([entry.messages for entry in entries]), min(oldest, default=0))
 
     async def _follow_target(self) -> None:
-        """Take note of changes of the target's configuration; the server may copy by itself from now on."""
+        """Follow changes of the target's configuration: from then on the server may copy natively."""
         while True:
             await self._events.next(_LOOK)  # 2.9 and 2.10 now and then lose an advisory
             try:
@@ -410,7 +410,7 @@ def _acknowledged_filters(
     """
     if source_stream["retention"] == "limits":
         raise RuleRefusedError(
-            f"{place} keeps its messages whoever acknowledges them (limits retention): leave out acknowledge"
+            f"{place} keeps its messages, acknowledged or not (limits retention): leave out acknowledge"
         )
     if source.exclude and source_stream["retention"] == "workqueue":
         raise RuleRefusedError(

@@ -464,7 +464,7 @@ def test_what_the_run_removed_is_not_missed() -> None:
         del _rows(events, target)[5]
     events.append({"t": 6.0, "event": "removing", "stream": "ORDERS", "sequences": [6]})
     for rule in (*REPUBLISHED, "copy"):
-        # The one behind it on its subject names it as its predecessor, which nobody can tell to be right or wrong.
+        # The one behind it on its subject names it as its predecessor, which may be right or wrong.
         assert _judged(events)[rule].violations == []
 
 

@@ -36,10 +36,6 @@ def _files() -> Iterator[Path]:
         yield from sorted(path for path in (ROOT / package).rglob("*") if path.suffix in {".py", ".js", ".html"})
 
 
-def _is_unfinished(path: Path) -> bool:
-    return str(path.relative_to(ROOT)).startswith(tuple(WORDS["unfinished"]))
-
-
 def _pattern(idiom: str) -> re.Pattern[str]:
     return re.compile(idiom.replace(" ", _LINE_BREAK), re.IGNORECASE)
 
@@ -57,7 +53,7 @@ def _places(texts: dict[Path, str], *, pages: bool) -> Iterator[str]:
 
 
 def test_no_listed_idiom_is_used() -> None:
-    texts = {path: path.read_text("utf-8") for path in _files() if not _is_unfinished(path)}
+    texts = {path: path.read_text("utf-8") for path in _files()}
     assert len(texts) > 500
     in_sentences = {path: sentences(path) for path in texts if path.suffix == ".md"}
     made_from_code = ROOT / "config" / "schema.json"
@@ -73,7 +69,3 @@ def test_an_idiom_is_found_across_lines() -> None:
     assert found("# What becomes\n    # of it")
     assert found('"what becomes"\n    f" of {name}"')
     assert not found("what becomes visible of it")
-
-
-def test_unfinished_files_exist() -> None:
-    assert [place for place in WORDS["unfinished"] if not (ROOT / place).exists()] == []
