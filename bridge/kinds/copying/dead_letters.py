@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from dataclasses import dataclass
 
 import structlog
@@ -44,6 +45,12 @@ class Rejected:
     header_block: bytes
     payload: bytes
     reason: str
+
+    @property
+    def identity(self) -> bytes:
+        """The same for the same message, however often it is rejected, and another for that of a recreated source."""
+        content = zlib.crc32(self.payload, zlib.crc32(self.header_block, zlib.crc32(self.subject)))
+        return b"%b-%d-%08x" % (self.source.encode(), self.sequence, content)
 
 
 class DeadLetters:
@@ -150,7 +157,7 @@ class DeadLetters:
         block = renamed(block, (INCREMENT, SCHEDULES))
         lines = [
             # The same message may be rejected again after a restart; a stream of dead letters keeps one of them.
-            (b"Nats-Msg-Id", b"rejected-%b-%b-%d" % (self._rule.encode(), rejected.source.encode(), rejected.sequence)),
+            (b"Nats-Msg-Id", b"rejected-%b-%b" % (self._rule.encode(), rejected.identity)),
             (b"Nats-Stream", rejected.source.encode()),
             (b"Nats-Subject", rejected.subject),
             (b"Nats-Sequence", b"%d" % rejected.sequence),
