@@ -92,6 +92,7 @@ async def test_kills_in_the_middle_of_a_wide_window_lose_and_double_nothing(
             await here.holds(chance.randrange(first, last))
             await process.kill()
         process = await start("", here.rule(to="far"), connections=far(url, wire))
+        await process.ready()  # what was in flight at the kill may be all that was missing
         await here.holds(MESSAGES)
         assert await process.stop() == 0, process.log
     await here.are_exact()
@@ -127,6 +128,7 @@ async def test_kills_after_a_change_of_leaders_in_a_wide_window_lose_and_double_
                 await asyncio.sleep(chance.uniform(0, 2 * ONE_WAY))  # whenever: what is stored meanwhile differs
                 await process.kill()
             process = await start("", here.rule(to="far"), connections=far(url, wire))
+            await process.ready()  # what was in flight at the kill may be all that was missing
             await here.holds(MESSAGES)
             assert await process.stop() == 0, process.log
         # What a change of leaders dropped is stored behind later ones.
