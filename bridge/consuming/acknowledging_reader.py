@@ -24,10 +24,10 @@ from nats_bridge.bridge.consuming.ordered_reader import BatchSink, OrderedReader
 from nats_bridge.bridge.consuming.rule_consumer import RuleConsumer
 from nats_bridge.bridge.errors import ApiError
 
-__all__ = ["AcknowledgingIntake"]
+__all__ = ["AcknowledgingReader"]
 
 
-class AcknowledgingIntake(OrderedReader):
+class AcknowledgingReader(OrderedReader):
     """Reads one stream through a durable consumer with `ack_policy: explicit`.
 
     Args:
@@ -133,9 +133,9 @@ class AcknowledgingIntake(OrderedReader):
                 raise
             info = None
         if info is None or not self.consumer.delivers_here(info):
-            self._broken("the consumer of the source is gone")
+            self._broken("the consumer of the source was deleted")
         elif self._is_silent and not info.get("push_bound"):
-            self._broken("the consumer of the source takes nobody to listen")
+            self._broken("the consumer of the source accepts no subscription")
         else:
             self._heard = asyncio.get_running_loop().time()
             if not self.consumer.is_within_limit:

@@ -2,10 +2,10 @@
 
 Theory of operation. What is not acknowledged is the position: a durable consumer of the entry's own keeps it. A message
 is acknowledged when everything up to it is stored in the target or has become a dead letter, by answers for each: one
-answer for a group can turn out to be wrong, and what is acknowledged is gone. A crash in between leaves messages that
-are stored and not acknowledged. They were in flight together, so they are among the entry's newest copies; a round
-begins by reading these, and acknowledges what they name instead of copying it again. A copy's id tells the time stamp
-of its message, so that another message with the same sequence is not taken for it.
+answer for a group can turn out to be wrong, and the source deletes what is acknowledged. A crash in between leaves
+messages that are stored and not acknowledged. They were in flight together, so they are among the entry's newest
+copies; a round begins by reading these, and acknowledges what they name instead of copying it again. A copy's id holds
+the time stamp of its message, so that another message with the same sequence is not taken for it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.client.write_fence import WriteFence
 from nats_bridge.bridge.consuming.ack_reply import AckReply
-from nats_bridge.bridge.consuming.acknowledging_reader import AcknowledgingIntake
+from nats_bridge.bridge.consuming.acknowledging_reader import AcknowledgingReader
 from nats_bridge.bridge.consuming.ordered_reader import BatchSink
 from nats_bridge.bridge.consuming.rule_consumer import ConsumerPlan, Durable, RuleConsumer, consumer_owner, durable_name
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
@@ -84,7 +84,7 @@ class Acknowledging:
             fence,
         )
         self._copies: dict[int, StoredCopy] = {}
-        self._reader: AcknowledgingIntake | None = None
+        self._reader: AcknowledgingReader | None = None
         self._done = 0  # the sequence of the last message that was taken: sent, or nothing is to be sent of it
         self._gone_until = 0  # up to this sequence, nobody has held messages for the rule
         self._gone = 0  # how many of these have not come yet
@@ -121,9 +121,9 @@ class Acknowledging:
 
     def reading(
         self, sink: BatchSink, failed: Callable[[BaseException], None], broken: Callable[[str], None]
-    ) -> AcknowledgingIntake:
+    ) -> AcknowledgingReader:
         """What reads the source in one round."""
-        self._reader = AcknowledgingIntake(
+        self._reader = AcknowledgingReader(
             self._source,
             self._consumer,
             sink,
