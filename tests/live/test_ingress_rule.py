@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from structlog.testing import capture_logs
 from nats_bridge.bridge.app.sidecar import Sidecar
 from nats_bridge.bridge.errors import BridgeError, ConfigError, RuleRefusedError
 from nats_bridge.bridge.kinds.ingress import run as ingress_run
+from nats_bridge.bridge.kinds.ingress.run import IngressRun
 from nats_bridge.native_servers import NativeServer, SharedServers
 from nats_bridge.transforms.dialect import dialect
 from nats_bridge.transforms.republish import StoredMessage, unpublishable
@@ -206,6 +208,39 @@ async def test_a_drain_under_load_loses_nothing_and_doubles_nothing(
         await burst(10)
         await until(lambda: _holds(peer, name, published))
     assert sorted(int(message.payload) for message in await kept(peer, name)) == list(range(published))
+
+
+async def test_a_drain_stores_what_the_server_had_handed_over(
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages that arrive between the last read and the end of the subscription."""
+    name = unique_name("last")
+    url = await servers.url(newest_version)
+    peer = await raw_peer(url)
+    await peer.create_stream(name=name, subjects=[f"kept{name}.>"], storage="memory")
+    unsubscribe = IngressRun._unsubscribe
+
+    async def late(run: IngressRun) -> None:
+        _publish_while_nobody_reads(url, f"in{name}.x", 50)
+        await unsubscribe(run)
+
+    monkeypatch.setattr(IngressRun, "_unsubscribe", late)
+    async with running(settings_for(url, renaming(name))):
+        pass
+    assert [int(message.payload) for message in await kept(peer, name)] == list(range(50))
+
+
+def _publish_while_nobody_reads(url: str, subject: str, messages: int) -> None:
+    """Publish numbered messages, and block the event loop until the server has handed them over."""
+    host, port = url.removeprefix("nats://").split(":")
+    numbers = [str(number) for number in range(messages)]
+    publications = "".join(f"PUB {subject} {len(number)}\r\n{number}\r\n" for number in numbers)
+    with socket.create_connection((host, int(port)), timeout=LIMIT) as connection, connection.makefile("rb") as read:
+        connection.sendall(f'CONNECT {{"verbose":false}}\r\n{publications}PING\r\n'.encode())
+        while line := read.readline():
+            if line == b"PONG\r\n":
+                return
+    raise ConnectionError("the server closed the connection")
 
 
 async def _burst(peer: RawPeer, name: str, first: int, messages: int) -> int:

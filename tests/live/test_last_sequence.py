@@ -316,6 +316,20 @@ async def test_a_purge_that_is_told_too_late_is_counted(
     assert run.counters.last_sequence_uncertain == 1
 
 
+async def test_the_newest_message_of_a_subject_in_a_range(
+    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(twin_version)
+    here = await Scene.make(await raw_peer(url), unique_name("newest"), storage="memory")
+    async with stepping(here, url) as step:
+        assert step.run is not None
+        api, subject = step.run._source.api, f"{here.name}.a"
+        await step.store("b", "a", "a", "b", "a")
+        await step.delete(5)
+        for first, last, newest in ((1, 1, 0), (1, 2, 2), (1, 3, 3), (3, 3, 3), (1, 5, 3), (4, 5, 0)):
+            assert await api.newest_before(here.name, subject, first, last) == newest, (first, last)
+
+
 async def _all_handed_on(run: RepublishRun, end: int) -> None:
     await until(lambda: run.position == end and not run.has_work)
 

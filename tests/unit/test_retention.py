@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nats_bridge.bridge.kinds.republish.counters import RuleCounters
@@ -76,6 +76,7 @@ LIMITS = [
 
 @pytest.mark.parametrize("limits", LIMITS, ids=str)
 @given(steps=STEPS)
+@example(steps=[("store", subject, b"") for subject in (b"c", b"a", b"a", b"b", b"b", b"a.x", b"b.x", b"c")])
 def test_last_sequences_are_those_of_the_whole_stream(limits: StreamLimits, steps: list[Any]) -> None:
     stream = Stream(limits)
     loop = RepublishEncoder(
