@@ -621,7 +621,14 @@ class OrderedReader:
         """Return the consumer's info; None if it does not exist, or should be recreated."""
         consumer = self.consumer
         if self.plan.position != "none":
-            return await consumer.info()
+            try:
+                return await consumer.info()
+            except ApiError as error:
+                if not await consumer.is_leaderless(error):
+                    raise
+            await self._sink.settled()
+            await consumer.remove_leaderless(self.handled)
+            return None
         # An ephemeral consumer lives on one server of a cluster.
         try:
             info = await consumer.info(patience=0)

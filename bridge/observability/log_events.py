@@ -239,6 +239,11 @@ EVENTS: Final[dict[str, LogEvent]] = {
         " or one such as `>`.",
         ("consumer", "after"),
     ),
+    "consumer.leaderless": LogEvent(
+        "warning",
+        "The durable consumer had no leader for 30 s, though its stream has one: it is recreated.",
+        ("consumer", "after"),
+    ),
     "consumer.stream_shorter": LogEvent(
         "warning", "The position is after the stream's end: the server lost messages.", ("position", "last_sequence")
     ),

@@ -101,9 +101,10 @@ class Acknowledging:
             ApiError: a server cannot be asked.
         """
         self._copies, self._done, self._gone_until = copies, 0, 0
-        handled = await self._consumer.position()
+        oldest = min(copies, default=1) - 1
+        handled = await self._consumer.position(otherwise=oldest)
         if handled is None:
-            handled = min(copies, default=1) - 1
+            handled = oldest
             if copies:
                 plan = self._plan
                 self._counters.recreated_consumers += 1
