@@ -402,6 +402,12 @@ class RuleConsumer:
             fence = ALWAYS_OPEN if self.plan.position == "none" else self._fence
             await self._api.delete_consumer(self.plan.stream, self.name, fence=fence)
 
+    async def discard(self) -> None:
+        """Delete the durable consumer, and the marker that kept its position."""
+        await self._api.delete_consumer(self.plan.stream, self.plan.durable_name, fence=self._fence)
+        if self._marked:
+            await self._api.delete_consumer(self.plan.stream, marker_name(self.plan.durable_name), fence=self._fence)
+
     def delivers_here(self, info: Json) -> bool:
         """Whether it still delivers to the inbox."""
         return bool(info["config"].get("deliver_subject") == self.inbox)

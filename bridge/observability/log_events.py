@@ -271,6 +271,17 @@ EVENTS: Final[dict[str, LogEvent]] = {
     ),
     "copying.waits": LogEvent("warning", "The target accepts nothing at the moment; copying waits.", ("server_says",)),
     "copying.continues": LogEvent("info", "The target accepts messages again."),
+    "copying.consumer_renamed": LogEvent(
+        "info",
+        "An entry was edited, and has another consumer: the former one is deleted.",
+        ("consumer", "after"),
+    ),
+    "copying.consumer_left": LogEvent(
+        "warning", "The user may not delete a consumer that an entry had before it was edited.", ("consumer", "reason")
+    ),
+    "copying.consumers_not_listed": LogEvent(
+        "warning", "The user may not list consumers: those of entries that were edited are not found.", ("reason",)
+    ),
     "copying.rejected": LogEvent(
         "warning",
         "The target rejected a message permanently; on_rejected decides.",
