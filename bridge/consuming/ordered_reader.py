@@ -388,6 +388,10 @@ class OrderedReader:
         self._sent = following - 1
         await self._fill(upto, following - 1)
         self._next = following
+        if self._tells_arrival:
+            # A whole window of deliveries may be missing: no other one would tell the consumer to send more.
+            self._newest = self.consumer.reply(upto, following - 1)
+            self._tell_arrival()
 
     async def _sort_out(self, batch: list[Delivered]) -> None:
         """Handle a batch that is not simply the next one: drop what was handled, read again what is missing."""

@@ -413,10 +413,10 @@ class RuleConsumer:
         return bool(info["config"].get("deliver_subject") == self.inbox)
 
     def reply(self, stream_sequence: int, consumer_sequence: int) -> bytes:
-        """Return the reply subject that acknowledges a message at the durable consumer that did not deliver it."""
+        """Return the reply subject that acknowledges a message at the consumer whose delivery of it did not arrive."""
         return b"$JS.ACK.%b.%b.1.%d.%d.%d.0" % (
             self.plan.stream.encode(),
-            self.plan.durable_name.encode(),
+            self.name.encode(),
             stream_sequence,
             consumer_sequence,
             time.time_ns(),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from nats_bridge.bridge.app.sidecar import Sidecar
+from nats_bridge.bridge.client import delivery_limit
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.native_servers import SharedServers
@@ -145,6 +146,29 @@ async def test_a_clean_stop_reads_again_what_was_sent_and_did_not_arrive(
     await here.bridged.until_sequence(3)
     assert here.bridged.sequences == [1, 2, 3]
     assert run.counters.as_dict()["lost"] == 0
+
+
+async def test_a_limited_consumer_goes_on_when_all_that_it_may_send_ahead_is_missing(
+    quick_heartbeats: None,
+    servers: SharedServers,
+    unique_name: Name,
+    raw_peer: OpenPeer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It waits for an acknowledgement, and no later delivery can cause one."""
+    monkeypatch.setattr(delivery_limit, "_CALM", 3600.0)  # the limit stays
+    url, here = await _scene(servers, raw_peer, unique_name("window"))
+    async with running(settings_for(url, here.rule(durable=False))) as bridge:
+        run: Any = bridge.runs[0]
+        bridge.connections["default"].api.delivery_limit.messages = 4
+        await until(lambda: run._reader.consumer.limit == 4 and run.ready)
+        payloads = [b"%d" % number for number in range(1, 11)]
+        way = _Way(bridge, loses=lambda payload: payload in payloads[:4])
+        await _stored(here, *payloads)
+        await here.bridged.until_sequence(10)
+        assert way.lost == 4
+        assert _counted(bridge, "recovered", "lost") == [4, 0]
+    assert here.bridged.sequences == list(range(1, 11))
 
 
 @pytest.mark.parametrize("read_again", [False, True])
