@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from nats_bridge.bridge.app.cleanup import clean
 from nats_bridge.bridge.kinds.copying.kind import KIND
@@ -410,12 +411,14 @@ async def test_an_entry_keeps_its_consumer_when_the_first_one_is_removed(
     await here.put("a", b"4", b"5")
     async with running(settings_for(url, here.rule() | {"sources": [a]})):
         await here.holds(3)
-    async with running(settings_for(url, here.rule() | {"sources": [b]})) as bridge:
-        await here.holds(5)
-        await here.drained()
-        assert bridge.runs[0].counters.as_dict()["recreated_consumers"] == 0
+    with capture_logs() as log:
+        async with running(settings_for(url, here.rule() | {"sources": [b]})) as bridge:
+            await here.holds(5)
+            await here.drained()
+            assert bridge.runs[0].counters.as_dict()["recreated_consumers"] == 0
     await here.hold_all([b"1", b"4", b"5", b"2", b"3"])
     assert await here.consumers() == set(here.consumers_of(a, b))
+    assert [line["consumer"] for line in log if line["event"] == "rule.durable_left"] == here.consumers_of(a)
 
 
 @pytest.mark.parametrize("retention", RETENTIONS)

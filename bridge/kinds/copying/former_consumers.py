@@ -88,7 +88,10 @@ class FormerConsumers:
                 # A marker stands for the consumer that it was made for.
                 theirs[str(info["name"]).removesuffix(marker_name(""))] = _filters(config)
         for name, filters in theirs.items():
-            if name in own or not any(_overlap(filters, plan.filters) for plan in plans):
+            if name in own:
+                continue
+            if not any(_overlap(filters, plan.filters) for plan in plans):
+                _log.warning("rule.durable_left", rule=first.rule, stream=stream, consumer=name)
                 continue
             plan = ConsumerPlan(
                 stream=stream,
