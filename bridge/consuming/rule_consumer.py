@@ -286,11 +286,11 @@ class RuleConsumer:
         """
         api, plan, loop = self._api, self.plan, asyncio.get_running_loop()
         deadline = loop.time() + _LEADERLESS
-        while error.http_code == 503 and error.err_code in _NO_LEADER:
+        while _names_no_leader(error) or (error.passing and loop.time() < deadline):
             stream = await api.stream_info(plan.stream)
             if not (stream.get("cluster") or {}).get("leader"):
                 break
-            if loop.time() > deadline:
+            if loop.time() >= deadline:
                 return True
             await asyncio.sleep(_LEADERLESS / 60)
             try:
@@ -458,6 +458,10 @@ class RuleConsumer:
             f"consumer '{self.plan.durable_name}' of stream '{self.plan.stream}' is in use by another process:"
             " stop that one, or give this sidecar or rule another name"
         )
+
+
+def _names_no_leader(error: ApiError) -> bool:
+    return error.http_code == 503 and error.err_code in _NO_LEADER
 
 
 def _position_of(info: Json) -> int:
