@@ -170,6 +170,7 @@ class Sidecar:
         await self.reloader.close()
         if self._assembly is not None:
             await self._assembly.loops.close()
+        await self._leadership.leave()
         finished = await asyncio.gather(*(supervisor.stop() for supervisor in self.supervisors))
         await self._leadership.close()
         await asyncio.gather(close_connections(self._connections), self.telemetry.stop(), self.state.watch.stop())

@@ -129,9 +129,10 @@ class AcknowledgingReader(OrderedReader):
         try:
             info = await self.consumer.info()
         except ApiError as error:
-            if error.err_code != STREAM_NOT_FOUND:
+            if error.err_code != STREAM_NOT_FOUND and not error.passing:
                 raise
-            info = None
+            self._broken(f"the consumer of the source cannot be asked ({error})")
+            return
         if info is None or not self.consumer.delivers_here(info):
             self._broken("the consumer of the source was deleted")
         elif self._is_silent and not info.get("push_bound"):

@@ -44,6 +44,8 @@ _MOST_UNCONFIRMED = 1_000_000  # messages
 _FILTERS = ("metadata", "filter_subject", "filter_subjects")  # members of an answer that a request must not hold
 _ACK_POLICY = {"none": "none", "sent": "none", "confirmed": "all", "acknowledged": "explicit"}
 _ACK_WAIT = 60  # seconds until a message whose acknowledgement was lost comes again
+_LEADERLESS = 30.0  # seconds without a leader, while the stream has one, after which it will have none
+_NO_LEADER = (0, 10008)  # error codes: an answer that names none, and the server's own
 _NOT_UNIQUE = (10099, 10100)  # other consumers of a work queue take the same subjects
 
 
@@ -156,13 +158,26 @@ class RuleConsumer:
             return None  # the position of the one is what was sent; the other knows no acknowledgements
         return self._api.delivery_limit.messages
 
-    async def position(self) -> int | None:
+    async def position(self, *, otherwise: int | None = None) -> int | None:
         """Return the stream sequence up to which an existing durable consumer is done; None if there is none of ours.
+
+        Args:
+            otherwise: after which sequence to recreate a durable consumer that stays without a leader; None where only
+                that consumer knows the position.
 
         Raises:
             RuleRefusedError: another process is bound to it, or it has another owner.
             ApiError: the server refuses.
         """
+        try:
+            return await self._position()
+        except ApiError as error:
+            if otherwise is None or not await self.is_leaderless(error):
+                raise
+        await self.remove_leaderless(otherwise)
+        return await self._marked_position()
+
+    async def _position(self) -> int | None:
         api, plan = self._api, self.plan
         if plan.position == "none":
             return None
@@ -224,7 +239,7 @@ class RuleConsumer:
         if plan.position == "acknowledged" and (info.get("push_bound") or self._must_begin_anew(info)):
             if info.get("push_bound") and not self._is_mine_to_take(info):
                 raise self._in_use()
-            await self._remove(_position_of(info))
+            await self._take_away(_position_of(info))
             return None
         if info["config"].get("ack_policy") != _ACK_POLICY[plan.position]:
             # The delivery mode changed; a consumer of the other kind takes the position.
@@ -233,7 +248,7 @@ class RuleConsumer:
         if handled is not None and plan.position == "sent" and _position_of(info) > handled:
             if self._has_lease:
                 # Sent since then to a process that may no longer publish.
-                await self._remove(handled)
+                await self._take_away(handled)
                 return None
             raise self._in_use()  # the process that moved the position has published up to there
         try:
@@ -243,7 +258,7 @@ class RuleConsumer:
                 raise
             if not self._has_lease and await self._is_bound():
                 raise self._in_use() from None
-            await self._remove(_position_of(info) if handled is None else handled)
+            await self._take_away(_position_of(info) if handled is None else handled)
             return None
         self.name, self._delivered_to = plan.durable_name, self.inbox
         return info
@@ -258,13 +273,49 @@ class RuleConsumer:
         filters = {name: config[name] for name in _FILTERS[1:] if config.get(name)}
         return bool(info.get("num_ack_pending")) or filters != replay.filter_members(self.plan.filters)
 
+    async def is_leaderless(self, error: ApiError) -> bool:
+        """Whether the durable consumer stays without a leader while its stream has one; wait until that is certain.
+
+        Servers 2.10 sometimes leave a consumer so permanently, if all are killed right after it was created.
+
+        Args:
+            error: the answer to a request about the consumer.
+
+        Raises:
+            ApiError: no answer about the stream.
+        """
+        api, plan, loop = self._api, self.plan, asyncio.get_running_loop()
+        deadline = loop.time() + _LEADERLESS
+        while _names_no_leader(error) or (error.passing and loop.time() < deadline):
+            stream = await api.stream_info(plan.stream)
+            if not (stream.get("cluster") or {}).get("leader"):
+                break
+            if loop.time() >= deadline:
+                return True
+            await asyncio.sleep(_LEADERLESS / 60)
+            try:
+                await api.consumer_info(plan.stream, plan.durable_name, patience=0)
+            except ApiError as newest:
+                error = newest
+            else:
+                break
+        return False
+
+    async def remove_leaderless(self, handled: int) -> None:
+        """Delete the durable consumer, which has no leader; `create` recreates it after stream sequence `handled`."""
+        plan = self.plan
+        await self._remove(handled)
+        _log.warning(
+            "consumer.leaderless", rule=plan.rule, stream=plan.stream, consumer=plan.durable_name, after=handled
+        )
+
     async def _is_bound(self) -> bool:
         """Whether a client subscribes to the durable consumer's own inbox."""
         info = await self._api.consumer_info(self.plan.stream, self.plan.durable_name)
         return info is not None and bool(info.get("push_bound"))
 
     async def _remove(self, handled: int) -> None:
-        """Delete the durable consumer that another process reads; `create` recreates it."""
+        """Delete the durable consumer; `create` recreates it after stream sequence `handled`."""
         plan = self.plan
         if plan.work_queue:
             await self._api.delete_consumer(plan.stream, plan.durable_name, fence=self._fence)
@@ -281,9 +332,15 @@ class RuleConsumer:
         await self._api.create_durable(plan.stream, marker, fence=self._fence)
         self._marked = True
         await self._api.delete_consumer(plan.stream, plan.durable_name, fence=self._fence)
-        _log.warning(
-            "consumer.taken_over", rule=plan.rule, stream=plan.stream, consumer=plan.durable_name, after=handled
-        )
+
+    async def _take_away(self, handled: int) -> None:
+        """Delete the durable consumer that another process reads; `create` recreates it."""
+        plan = self.plan
+        await self._remove(handled)
+        if not plan.work_queue:
+            _log.warning(
+                "consumer.taken_over", rule=plan.rule, stream=plan.stream, consumer=plan.durable_name, after=handled
+            )
 
     async def create(self, handled: int) -> None:
         """Create a consumer that delivers what follows stream sequence `handled` to the inbox."""
@@ -345,15 +402,21 @@ class RuleConsumer:
             fence = ALWAYS_OPEN if self.plan.position == "none" else self._fence
             await self._api.delete_consumer(self.plan.stream, self.name, fence=fence)
 
+    async def discard(self) -> None:
+        """Delete the durable consumer, and the marker that kept its position."""
+        await self._api.delete_consumer(self.plan.stream, self.plan.durable_name, fence=self._fence)
+        if self._marked:
+            await self._api.delete_consumer(self.plan.stream, marker_name(self.plan.durable_name), fence=self._fence)
+
     def delivers_here(self, info: Json) -> bool:
         """Whether it still delivers to the inbox."""
         return bool(info["config"].get("deliver_subject") == self.inbox)
 
     def reply(self, stream_sequence: int, consumer_sequence: int) -> bytes:
-        """Return the reply subject that acknowledges a message at the durable consumer that did not deliver it."""
+        """Return the reply subject that acknowledges a message at the consumer whose delivery of it did not arrive."""
         return b"$JS.ACK.%b.%b.1.%d.%d.%d.0" % (
             self.plan.stream.encode(),
-            self.plan.durable_name.encode(),
+            self.name.encode(),
             stream_sequence,
             consumer_sequence,
             time.time_ns(),
@@ -395,6 +458,10 @@ class RuleConsumer:
             f"consumer '{self.plan.durable_name}' of stream '{self.plan.stream}' is in use by another process:"
             " stop that one, or give this sidecar or rule another name"
         )
+
+
+def _names_no_leader(error: ApiError) -> bool:
+    return error.http_code == 503 and error.err_code in _NO_LEADER
 
 
 def _position_of(info: Json) -> int:

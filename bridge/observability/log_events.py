@@ -239,6 +239,11 @@ EVENTS: Final[dict[str, LogEvent]] = {
         " or one such as `>`.",
         ("consumer", "after"),
     ),
+    "consumer.leaderless": LogEvent(
+        "warning",
+        "The durable consumer had no leader for 30 s, though its stream has one: it is recreated.",
+        ("consumer", "after"),
+    ),
     "consumer.stream_shorter": LogEvent(
         "warning", "The position is after the stream's end: the server lost messages.", ("position", "last_sequence")
     ),
@@ -266,6 +271,17 @@ EVENTS: Final[dict[str, LogEvent]] = {
     ),
     "copying.waits": LogEvent("warning", "The target accepts nothing at the moment; copying waits.", ("server_says",)),
     "copying.continues": LogEvent("info", "The target accepts messages again."),
+    "copying.consumer_renamed": LogEvent(
+        "info",
+        "An entry was edited, and has another consumer: the former one is deleted.",
+        ("consumer", "after"),
+    ),
+    "copying.consumer_left": LogEvent(
+        "warning", "The user may not delete a consumer that an entry had before it was edited.", ("consumer", "reason")
+    ),
+    "copying.consumers_not_listed": LogEvent(
+        "warning", "The user may not list consumers: those of entries that were edited are not found.", ("reason",)
+    ),
     "copying.rejected": LogEvent(
         "warning",
         "The target rejected a message permanently; on_rejected decides.",

@@ -169,7 +169,7 @@ class RuleSupervisor:
         """Drain the run and keep the lead, for a changed rule; return whether everything in flight was finished."""
         failed = self._phase == "failed"
         self._phase = "draining"
-        await end_tasks(self._task, self._in_doubt)
+        await end_tasks(self._task)
         if self._begun is not None:
             self._begun.cancel()
         self._task = self._prepared = self._missing = None
@@ -271,18 +271,16 @@ class RuleSupervisor:
             await self._assembly.loops.refuse({self.rule.name})
             self._looks_for_loops = False
         self._supervisor(run)
-        # A start may read a long history.
-        starting, lost = asyncio.create_task(run.start()), asyncio.create_task(term.lost.wait())
+        starting = asyncio.create_task(run.start())  # which may read a long history
         try:
-            await asyncio.wait({starting, lost}, return_when=asyncio.FIRST_COMPLETED)
-            if not starting.done():
-                await end_tasks(starting)
-                await self._end_run()
-                return False
-            await starting
+            await _first_of(starting, term.lost.wait())
+            if starting.done():
+                await starting
+                return True
         finally:
-            await end_tasks(starting, lost)
-        return True
+            await end_tasks(starting)
+        await self._end_run()
+        return False
 
     async def _checked(self, run: RuleRun) -> bool:
         """Check the run; return False if a stream is missing."""
@@ -318,6 +316,7 @@ class RuleSupervisor:
 
     async def _end_run(self) -> bool:
         """Drain the run, if there is one; return whether everything in flight was finished."""
+        await end_tasks(self._in_doubt)  # the end of a run decides nothing for it
         run = self.run
         if run is None or not self._at_work:
             return True
@@ -336,12 +335,8 @@ class RuleSupervisor:
     async def _drain(self, run: RuleRun) -> bool:
         if self._ending is None:
             self._ending = asyncio.create_task(run.stop())
-        lost = asyncio.create_task(self._term.lost.wait()) if self._term is not None else None
-        try:
-            waits_for = {self._ending} if lost is None else {self._ending, lost}
-            await asyncio.wait(waits_for, timeout=_DRAIN, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            await end_tasks(lost)
+        lost = [self._term.lost.wait()] if self._term is not None else []
+        await _first_of(self._ending, *lost, within=_DRAIN)
         ending, self._ending = self._ending, None
         if self._term is not None and self._term.lost.is_set() and not ending.done():
             await end_tasks(ending)
@@ -361,7 +356,6 @@ class RuleSupervisor:
         return False
 
     async def _end_term(self, *, finished: bool = True) -> None:
-        await end_tasks(self._in_doubt)  # the end of a term decides nothing for it
         term, self._term = self._term, None
         if term is not None:
             await term.end(finished=finished)
@@ -416,10 +410,11 @@ async def _is_still_led(term: Term) -> bool:
     return not term.lost.is_set()
 
 
-async def _first_of(*coroutines: Coroutine[Any, Any, object]) -> None:
-    """Wait until one of them is done; cancel the others."""
-    waiting = [asyncio.create_task(each) for each in coroutines]
+async def _first_of(*awaited: Coroutine[Any, Any, object] | asyncio.Task[None], within: float | None = None) -> None:
+    """Wait until one of them is done, or for so many seconds; cancel the coroutines, not the tasks."""
+    tasks = [each for each in awaited if isinstance(each, asyncio.Task)]
+    coroutines = [asyncio.create_task(each) for each in awaited if not isinstance(each, asyncio.Task)]
     try:
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([*tasks, *coroutines], timeout=within, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        await end_tasks(*waiting)
+        await end_tasks(*coroutines)

@@ -1,26 +1,33 @@
-"""Republishing from a cluster of three that loses leaders and servers, while messages are published all the time.
+"""Rules that read a cluster of three, which loses leaders and servers while messages are published.
 
-The rules publish to a server outside the cluster that stays up, so that everything that they sent is seen.
+They publish to a server outside the cluster that stays up, so that everything that they sent is seen.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
+import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from nats_bridge.bridge.app.sidecar import Sidecar
 from nats_bridge.bridge.client.jetstream_api import JetStreamApi
-from nats_bridge.bridge.consuming import replay
+from nats_bridge.bridge.consuming import replay, rule_consumer
 from nats_bridge.bridge.kinds.republish.run import RepublishRun
 from nats_bridge.native_servers import TWIN_VERSIONS, NativeCluster, NativeServer
 from tests.live.answered_load import AnsweredLoad, answered_load
+from tests.live.copies import record_of
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Seen
 from tests.live.sidecars import running, settings_for
+from tests.live.stopped_process import stands_still
+from tests.live.stored_messages import stored_messages
 from tests.live.until import LIMIT, until
 
 RULES: dict[str, dict[str, Any]] = {
@@ -206,3 +213,89 @@ async def test_a_server_that_was_just_started_is_not_asked_where_a_consumer_stan
                 assert answer == taken or leader in {node.name for node in cluster.nodes} - {goes.name}
                 asked += 1
             await back
+
+
+@pytest.mark.exhaustive
+@pytest.mark.unstoppable
+@pytest.mark.parametrize("version", ["2.10.27", "2.15.1"])
+async def test_consumers_that_stay_without_a_leader(
+    version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As servers 2.10.27 leave them that are all killed right after the consumers were created."""
+    monkeypatch.setattr(rule_consumer, "_LEADERLESS", 2.0)
+    monkeypatch.setitem(JetStreamApi.__init__.__kwdefaults__, "patience", 2.0)
+    async with _storing_cluster(version) as (cluster, load), native_server("2.15.1") as target:
+        listener = await raw_peer(target.url)
+        seen = {name: await Seen.of(listener, f"{name}.>") for name in ("once", "atleast")}
+        loads = {"S": load}
+        rules: list[dict[str, Any]] = [
+            {
+                "name": name,
+                "stream": "S",
+                "to": "target",
+                "start": "first",
+                "republish": {"src": "S.>", "dest": f"{name}.S.>"},
+                **RULES[name],
+            }
+            for name in seen
+        ]
+        for name, retention in {"Q": "workqueue", "I": "interest"}.items():
+            config = {"name": name, "subjects": [f"{name}.>"], "num_replicas": 3, "retention": retention}
+            assert "error" not in await load.api(f"STREAM.CREATE.{name}", config)
+            # Without ids: what has come before is known from the copies alone.
+            await listener.create_stream(name=f"T{name}", subjects=[f"T{name}.>"], duplicate_window=100_000_000)
+            entry = {
+                "name": name,
+                "acknowledge": True,
+                "subject_transforms": [{"src": f"{name}.>", "dest": f"T{name}.>"}],
+            }
+            rules.append({"name": name, "kind": "sources", "to": "target", "stream": f"T{name}", "sources": [entry]})
+            loads[name] = AnsweredLoad(load._client, f"{name}.a")
+        connections = {"default": {"servers": cluster.urls}, "target": {"servers": [target.url]}}
+        with capture_logs() as log:
+            async with running(settings_for("", *rules, connections=connections)) as bridge:
+
+                async def copied() -> None:
+                    for each in seen.values():
+                        await each.until_sequence(load.last)
+                    for name in ("Q", "I"):
+                        end = (await load.api(f"STREAM.INFO.{name}"))["state"]["last_seq"]
+                        await until(lambda name=name, end=end: _holds(listener, f"T{name}", end))  # type: ignore[misc]
+
+                for each in loads.values():
+                    await each.store(20)
+                await copied()
+                os.kill(target.pid, signal.SIGSTOP)
+                try:
+                    await until(lambda: stands_still(target.pid))
+                    for each in loads.values():
+                        await each.store(20)
+                    counted = [run.counters.as_dict for run in bridge.runs]
+                    await until(lambda: all(counters()["received"] >= 40 for counters in counted))
+                    for node in cluster.nodes:
+                        await asyncio.to_thread(node.kill)
+                    # Two of the three servers do not get their part of a consumer's group going.
+                    for node in cluster.nodes[1:]:
+                        for group in node.store_dir.rglob("C-R3F-*"):
+                            shutil.rmtree(group)
+                            group.touch()
+                finally:
+                    os.kill(target.pid, signal.SIGCONT)
+                await asyncio.to_thread(cluster.start)
+                for each in loads.values():
+                    await each.store(20)
+                await copied()
+                for name in ("Q", "I"):
+                    await until(lambda name=name: _holds(load, name, 0))  # type: ignore[misc]
+        for each in seen.values():
+            assert each.sequences == list(range(1, load.last + 1))
+        for name in ("Q", "I"):
+            copies = await stored_messages(listener, f"T{name}", loads[name].last)
+            assert [record_of(copy).sequence for copy in copies] == list(range(1, loads[name].last + 1))
+        leaderless = [line["rule"] for line in log if line["event"] == "consumer.leaderless"]
+        assert sorted(leaderless) == ["I", "Q", "atleast", "once"]
+
+
+async def _holds(asked: Any, stream: str, messages: int) -> bool:
+    """Whether a stream holds so many messages."""
+    return bool((await asked.api(f"STREAM.INFO.{stream}"))["state"]["messages"] == messages)

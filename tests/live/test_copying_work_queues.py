@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from nats_bridge.bridge.app.cleanup import clean
+from nats_bridge.bridge.kinds.copying.kind import KIND
 from nats_bridge.native_servers import NativeServer, SharedServers
 from tests.live.copies import Copies
 from tests.live.cut_wire import cut_wire
@@ -27,7 +29,7 @@ from tests.live.until import until
 
 Name = Callable[[str], str]
 RETENTIONS = ["workqueue", "interest"]
-DURABLE = "nats-bridge_rule"
+SIDECAR = "nats-bridge"
 
 
 class Queue(Copies):
@@ -35,6 +37,26 @@ class Queue(Copies):
 
     def rule(self, **more: Any) -> dict[str, Any]:
         return super().rule(entry={"acknowledge": True, **more.pop("entry", {})}, **more)
+
+    def entry(self, subject: str, below: str = "") -> dict[str, Any]:
+        """An entry that copies some subjects, to the same ones or below another token."""
+        transform = {"src": f"{self.name}.{subject}", "dest": f"{self.target}.{below}{subject}"}
+        return {"name": self.name, "acknowledge": True, "subject_transforms": [transform]}
+
+    def consumers_of(self, *entries: dict[str, Any]) -> list[str]:
+        """The names of the consumers of a rule's entries; without entries, of the usual rule."""
+        rule = self.rule() | ({"sources": [*entries]} if entries else {})
+        (known,) = settings_for("nats://127.0.0.1", rule).rules
+        return [durable.name for durable in KIND.durables(known, SIDECAR)]
+
+    async def consumers(self) -> set[str]:
+        """The names of the source's consumers."""
+        return {info["name"] for info in (await self.peer.api(f"CONSUMER.LIST.{self.name}"))["consumers"]}
+
+    async def put(self, subject: str, *payloads: bytes) -> None:
+        """Store messages in the source."""
+        for payload in payloads:
+            await self.peer.store(f"{self.name}.{subject}".encode(), payload)
 
     async def left(self) -> int:
         """How many messages the source holds."""
@@ -206,6 +228,7 @@ async def test_what_is_stored_and_not_acknowledged_is_not_copied_again(
     here = await Queue.make(
         await raw_peer(url), unique_name("again"), source={"retention": "interest"}, target=FORGETFUL
     )
+    (durable,) = here.consumers_of()
     slow = {"durable_name": "slow", "ack_policy": "explicit"}
     created = await here.peer.api(
         f"CONSUMER.DURABLE.CREATE.{here.name}.slow", {"stream_name": here.name, "config": slow}
@@ -215,15 +238,15 @@ async def test_what_is_stored_and_not_acknowledged_is_not_copied_again(
     async with running(settings_for(url, here.rule())):
         await load.burst(1000)
         await here.holds(1000)
-        await until(lambda: here.pending(DURABLE, 0))
+        await until(lambda: here.pending(durable, 0))
     # Another consumer holds all of them, so a new consumer of the rule gets them once more.
-    await here.peer.api(f"CONSUMER.DELETE.{here.name}.{DURABLE}")
+    await here.peer.api(f"CONSUMER.DELETE.{here.name}.{durable}")
     await forgotten(here.peer, here.target)
     before = int((await here.state())["messages"])
     async with running(settings_for(url, here.rule())) as bridge:
         await load.burst(500)
         await here.holds(before + 500)
-        await until(lambda: here.pending(DURABLE, 0))
+        await until(lambda: here.pending(durable, 0))
         counters = bridge.runs[0].counters.as_dict()
     assert (counters["already_there"], counters["copied"], counters["duplicates"]) == (1000, 500, 0)
     assert (counters["recreated_consumers"], counters["lost"]) == (1, 0)
@@ -244,7 +267,7 @@ async def test_a_consumer_that_is_deleted_is_made_anew(
             await here.peer.store(f"{here.name}.x".encode(), b"%d" % number)
         await here.holds(3)
         await here.drained()
-        await here.peer.api(f"CONSUMER.DELETE.{here.name}.{DURABLE}")
+        await here.peer.api(f"CONSUMER.DELETE.{here.name}.{here.consumers_of()[0]}")
         for number in range(3, 7):
             await here.peer.store(f"{here.name}.x".encode(), b"%d" % number)
         counters = bridge.runs[0].counters
@@ -351,14 +374,7 @@ async def test_entries_share_a_work_queue_by_subjects_and_leave_the_rest(
 ) -> None:
     url = await servers.url(version)
     here = await Queue.make(await raw_peer(url), unique_name("shared"), source={"retention": "workqueue"})
-    entries = [
-        {
-            "name": here.name,
-            "acknowledge": True,
-            "subject_transforms": [{"src": f"{here.name}.{letter}", "dest": f"{here.target}.{letter}"}],
-        }
-        for letter in "ab"
-    ]
+    entries = [here.entry(letter) for letter in "ab"]
     rule = here.rule() | {"sources": entries}
     settings = settings_for(url, rule)
     async with running(settings):
@@ -376,8 +392,78 @@ async def test_entries_share_a_work_queue_by_subjects_and_leave_the_rest(
     assert by_subject == {"a": [*range(0, 300, 3)], "b": [*range(1, 300, 3)]}
     lines = await clean(settings, [])
     assert [line.split(": ")[1] for line in lines] == [
-        f"removed consumer '{name}' of stream '{here.name}'" for name in (DURABLE, f"{DURABLE}_2")
+        f"removed consumer '{name}' of stream '{here.name}'" for name in here.consumers_of(*entries)
     ]
+
+
+@pytest.mark.parametrize("retention", RETENTIONS)
+async def test_an_entry_keeps_its_consumer_when_the_first_one_is_removed(
+    retention: str, version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(version)
+    here = await Queue.make(await raw_peer(url), unique_name("first"), source={"retention": retention})
+    a, b = here.entry("a"), here.entry("b")
+    async with running(settings_for(url, here.rule() | {"sources": [a, b]})):
+        await here.put("b", b"1")
+        await here.holds(1)
+        await here.drained()
+    await here.put("b", b"2", b"3")
+    await here.put("a", b"4", b"5")
+    async with running(settings_for(url, here.rule() | {"sources": [a]})):
+        await here.holds(3)
+    with capture_logs() as log:
+        async with running(settings_for(url, here.rule() | {"sources": [b]})) as bridge:
+            await here.holds(5)
+            await here.drained()
+            assert bridge.runs[0].counters.as_dict()["recreated_consumers"] == 0
+    await here.hold_all([b"1", b"4", b"5", b"2", b"3"])
+    assert await here.consumers() == set(here.consumers_of(a, b))
+    assert [line["consumer"] for line in log if line["event"] == "rule.durable_left"] == here.consumers_of(a)
+
+
+@pytest.mark.parametrize("retention", RETENTIONS)
+@pytest.mark.parametrize("how", ["edited", "renamed", "moving", "split"])
+async def test_an_edited_entry_goes_on_where_its_former_consumer_is(
+    how: str, retention: str, version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(version)
+    here = await Queue.make(await raw_peer(url), unique_name(how), source={"retention": retention})
+    if retention == "interest":  # it keeps what is acknowledged, so that it can be seen from where on it is read
+        config = {"durable_name": "slow", "ack_policy": "explicit"}
+        await here.peer.api(f"CONSUMER.DURABLE.CREATE.{here.name}.slow", {"stream_name": here.name, "config": config})
+    before = [here.entry(">")]
+    after = {"split": [here.entry("a"), here.entry("b")], "edited": [here.entry(">", "x.")]}.get(how, before)
+    async with running(settings_for(url, here.rule() | {"sources": before})) as bridge:
+        await here.put("a", b"1", b"2")
+        await here.holds(2)
+        await until(lambda: bridge.runs[0].counters.as_dict()["acknowledged"] == 2)
+    (former,) = here.consumers_of(*before)
+    if how in ("renamed", "moving") and (retention == "interest" or how == "renamed"):
+        former = await _recreated(here, former, "_moving" if how == "moving" else "")
+    await here.put("a", b"3")
+    await here.put("b", b"4")
+    rule = here.rule() | {"sources": after}
+    async with running(settings_for(url, rule)) as bridge:
+        await here.holds(4)
+        await until(lambda: bridge.runs[0].counters.as_dict()["acknowledged"] == 2)
+        await here.put("b", b"5")
+        await here.holds(5)
+        assert await here.consumers() - {"slow"} == set(here.consumers_of(*after))
+    assert sorted(message.payload for message in await here.stored()) == [b"%d" % number for number in range(1, 6)]
+
+
+async def _recreated(here: Queue, former: str, ending: str) -> str:
+    """Recreate a consumer as an earlier version named it, or as its marker, at the same position; its name."""
+    config = (await here.peer.api(f"CONSUMER.INFO.{here.name}.{former}"))["config"]
+    name = config["durable_name"] = config["name"] = f"{SIDECAR}_rule_2{ending}"
+    if await here.left():
+        config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": 3}
+    if not await here.left():  # a work queue takes one consumer of a subject
+        await here.peer.api(f"CONSUMER.DELETE.{here.name}.{former}")
+    request = {"stream_name": here.name, "config": config}
+    assert "error" not in await here.peer.api(f"CONSUMER.DURABLE.CREATE.{here.name}.{name}", request)
+    await here.peer.api(f"CONSUMER.DELETE.{here.name}.{former}")
+    return str(name)
 
 
 @pytest.mark.unstoppable

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
@@ -15,14 +15,17 @@ from structlog.testing import capture_logs
 from nats_bridge.bridge.app.cleanup import clean
 from nats_bridge.bridge.app.sidecar import Sidecar
 from nats_bridge.bridge.client.connection import open_connection
+from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.consuming.rule_consumer import marker_name
 from nats_bridge.bridge.errors import ConfigError, NotPermittedError, RuleRefusedError
 from nats_bridge.bridge.permissions import grants_of
 from nats_bridge.bridge.rules.leadership import lease_store
 from nats_bridge.bridge.rules.leadership.lease import Record, Sighting, Write
 from nats_bridge.bridge.rules.leadership.lease_store import Bucket, LeaseStore, Outcome
+from nats_bridge.bridge.rules.leadership.leases import open_leases
 from nats_bridge.bridge.rules.leadership.timing import Timing
 from nats_bridge.bridge.rules.run import RuleRun
+from nats_bridge.bridge.rules.supervisor import RuleSupervisor
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.native_servers import NativeCluster, NativeServer, SharedServers
 from tests.live.copies import Copies
@@ -31,7 +34,7 @@ from tests.live.leases import LONG, free, lease
 from tests.live.raw_messages import Collected, OpenPeer, RawPeer
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for
-from tests.live.until import until
+from tests.live.until import LIMIT, until
 
 Name = Callable[[str], str]
 TTL = 3.0
@@ -386,3 +389,85 @@ async def test_a_lead_that_is_lost_leaves_nothing_on_the_connections(
         assert not sidecar.finished.is_set()
         # The sidecar's own is left: it wants to know when the connection ends for good.
         assert sidecar.connections["default"].listeners == 1
+
+
+async def test_a_release_outlives_the_caller_that_asked_for_it(
+    newest_version: str,
+    servers: SharedServers,
+    unique_name: Name,
+    raw_peer: OpenPeer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A stop cancels a handover that is under way, and the rule would have no leader until the lease is over."""
+    url, bucket = await servers.url(newest_version), unique_name("outlives")
+    peer = await raw_peer(url)
+    await free(peer, bucket)
+    configured = settings(url, bucket, {"name": "rule", "stream": "S", "republish": {"src": "a", "dest": "b"}})
+    leases = await open_leases(configured, cast(Any, configured.leadership))
+    term = await leases.lead(configured.rules[0])
+    write, asked, may = LeaseStore.write, asyncio.Event(), asyncio.Event()
+
+    async def held(*args: Any) -> Outcome:
+        asked.set()
+        await may.wait()
+        return await write(*args)
+
+    monkeypatch.setattr(LeaseStore, "write", held)
+    ending = asyncio.create_task(term.end())
+    await asyncio.wait_for(asked.wait(), LIMIT)
+    await end_tasks(ending)
+    leading = asyncio.create_task(leases.lead(configured.rules[0]))
+    may.set()
+    again = await asyncio.wait_for(leading, LIMIT)
+    assert again.number == term.number + 1
+    asked.clear()
+    may.clear()
+    ending = asyncio.create_task(again.end())
+    await asyncio.wait_for(asked.wait(), LIMIT)
+    await end_tasks(ending)
+    closing = asyncio.create_task(leases.close())
+    may.set()
+    await asyncio.wait_for(closing, LIMIT)
+    left = await lease(peer, bucket)
+    assert left is not None
+    assert (left["term"], left["released"]) == (again.number, True)
+
+
+async def test_what_a_replica_releases_is_taken_while_the_rest_of_it_drains(
+    newest_version: str,
+    servers: SharedServers,
+    unique_name: Name,
+    raw_peer: OpenPeer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The others lead their share, and would leave it to the replica that stops for a whole lease."""
+    url = await servers.url(newest_version)
+    here = await Scene.make(await raw_peer(url), unique_name("drains"))
+    names = [f"r{number}" for number in range(4)]
+    await free(here.peer, here.name, *names)
+    leadership = {"bucket": here.name, "ttl": LONG, "share": True}
+    configured = settings_for(url, *(here.rule(name=name) for name in names), leadership=leadership)
+
+    def led(sidecar: Sidecar) -> list[RuleSupervisor]:
+        return [each for each in sidecar.supervisors if each.leader and each.ready]
+
+    async with running(configured) as first:
+        await until(lambda: len(led(first)) == 4)
+        async with running(configured) as second:
+            await until(lambda: (len(led(first)), len(led(second))) == (2, 2))
+            slow, quick = led(second)
+            run, may = slow.run, asyncio.Event()
+            assert run is not None
+            stop = run.stop
+
+            async def held() -> None:
+                await may.wait()
+                await stop()
+
+            monkeypatch.setattr(run, "stop", held)
+            stopping = asyncio.create_task(second.stop())
+            await until(lambda: len(led(first)) == 3)
+            assert (slow.state, quick.state) == ("draining", "stopped")
+            may.set()
+            assert await stopping
+            await until(lambda: len(led(first)) == 4)

@@ -21,6 +21,7 @@ PLAN = ConsumerPlan(
     description="",
 )
 CONSUMER = RuleConsumer(cast("JetStreamApi", None), PLAN)  # nothing is asked of a server here
+CONSUMER.name = PLAN.durable_name
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,9 @@ class Leading:
     async def end(self, *, finished: bool = True) -> None:
         return
 
+    async def leave(self) -> None:
+        return
+
     async def close(self) -> None:
         return
 

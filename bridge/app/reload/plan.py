@@ -124,13 +124,16 @@ def _restart(old: Settings, new: Settings) -> tuple[str, ...]:
 
 
 def _copied_again(old: Rule, new: Rule) -> list[str]:
-    """Return the sources that the records in the target do not cover; kept sequences need no records."""
+    """Return the sources that the records in the target do not cover.
+
+    Kept sequences need no records; where messages are acknowledged, the source knows what is done.
+    """
     if not isinstance(old, CopyingRule) or not isinstance(new, CopyingRule):
         return []
     if isinstance(new, MirrorRule) and new.keep_sequence:
         return []
     known = [_identity(entry) for entry in old.entries]
-    return [entry.name for entry in new.entries if _identity(entry) not in known]
+    return [entry.name for entry in new.entries if _identity(entry) not in known and not entry.acknowledge]
 
 
 def _identity(entry: Source) -> tuple[object, ...]:
@@ -148,6 +151,9 @@ def _durables(settings: Settings) -> list[Durable]:
 
 
 def _found_by(durable: Durable, settings: Settings) -> tuple[str, str, object]:
-    """What a durable consumer is found by: a connection may have another name."""
+    """What a durable consumer is found by: its rule, which at its start also finds those that its entries had before.
+
+    A connection may have another name.
+    """
     servers = settings.connections[durable.connection]
-    return durable.name, durable.stream, (servers.servers, servers.context)
+    return durable.rule, durable.stream, (servers.servers, servers.context)

@@ -10,6 +10,8 @@ the time stamp of its message, so that another message with the same sequence is
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -28,7 +30,7 @@ from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
 from nats_bridge.bridge.kinds.copying.publisher import Publisher
 from nats_bridge.bridge.kinds.copying.resume_point import SourceMessage, is_of
 from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy
-from nats_bridge.bridge.settings import KvSourcesRule, MirrorRule, SourcesRule
+from nats_bridge.bridge.settings import KvSourcesRule, MirrorRule, Source, SourcesRule
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.subject import is_subset
 
@@ -41,15 +43,25 @@ MOST_PENDING = 16_384
 
 
 def durables(rule: SourcesRule | MirrorRule | KvSourcesRule, sidecar: str) -> tuple[Durable, ...]:
-    """The durable consumers of a rule's entries; see `RuleKind.durables`. The second one on a stream has a number."""
-    found: list[Durable] = []
-    for source in rule.entries:
-        if source.acknowledge:
-            same = sum((each.connection, each.stream) == (source.connection, source.name) for each in found)
-            name = durable_name(sidecar, rule.name) + (f"_{same + 1}" if same else "")
-            owner = consumer_owner(sidecar, rule.name)
-            found.append(Durable(rule.name, source.name, source.connection, name, owner))
-    return tuple(found)
+    """The durable consumers of a rule's entries; see `RuleKind.durables`."""
+    owner = consumer_owner(sidecar, rule.name)
+    return tuple(
+        Durable(
+            rule.name,
+            source.name,
+            source.connection,
+            f"{durable_name(sidecar, rule.name)}_{_selection(source)}",
+            owner,
+        )
+        for source in rule.entries
+        if source.acknowledge
+    )
+
+
+def _selection(source: Source) -> str:
+    """What stands for an entry in its consumer's name: what it selects, and what it makes of that."""
+    transforms = [(each.src, each.dest) for each in source.subject_transforms]
+    return hashlib.sha256(json.dumps([source.filter_subject, transforms]).encode()).hexdigest()[:6]
 
 
 class Acknowledging:
@@ -83,6 +95,7 @@ class Acknowledging:
             ),
             fence,
         )
+        self._former = plan.former
         self._copies: dict[int, StoredCopy] = {}
         self._reader: AcknowledgingReader | None = None
         self._done = 0  # the sequence of the last message that was taken: sent, or nothing is to be sent of it
@@ -101,9 +114,13 @@ class Acknowledging:
             ApiError: a server cannot be asked.
         """
         self._copies, self._done, self._gone_until = copies, 0, 0
-        handled = await self._consumer.position()
+        oldest = min(copies, default=1) - 1
+        handled = await self._consumer.position(otherwise=oldest)
+        former, self._former = self._former, None
+        if handled is None and former is not None:
+            return former
         if handled is None:
-            handled = min(copies, default=1) - 1
+            handled = oldest
             if copies:
                 plan = self._plan
                 self._counters.recreated_consumers += 1

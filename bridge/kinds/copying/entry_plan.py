@@ -32,6 +32,7 @@ class EntryPlan:
         behind: a sequence of the source up to which everything is known to be in the target, in whatever order: copies
             of these tell nothing about where to resume. None for nothing known.
         durable: the durable consumer through which the source's messages are acknowledged; empty if they are not.
+        former: where the rule's former consumers of these subjects are; None where there are none.
         work_queue: whether the source is a work queue.
         max_pending: how many of its messages may be without an acknowledgement.
     """
@@ -50,6 +51,7 @@ class EntryPlan:
     one_by_one: bool = False
     behind: int | None = None
     durable: str = ""
+    former: int | None = None
     work_queue: bool = False
     max_pending: int = 0
 

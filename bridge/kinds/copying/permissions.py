@@ -61,6 +61,13 @@ def _acknowledging(source: Source, consumer: str, known: KnownStreams, *, rule: 
     yield from durable_consumer(connection, stream, consumer, rule=rule, acknowledges=True, moved=moved)
     yield write(connection, flow_control(stream), "says that deliveries have arrived", rule=rule)
     yield write(connection, api_subject("CONSUMER.INFO", stream, "*"), "looks for an unfinished backfill", rule=rule)
+    yield write(
+        connection,
+        api_subject("CONSUMER.LIST", stream),
+        "looks for consumers of entries that were edited",
+        rule=rule,
+        without="these consumers stay, and an edited entry does not begin where they are",
+    )
 
 
 def _others(rule: SourcesRule | MirrorRule | KvSourcesRule, stored: list[str], known: KnownStreams) -> Iterator[Need]:

@@ -23,6 +23,7 @@ from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.bridge.kinds.copying.dead_letters import DeadLetters
 from nats_bridge.bridge.kinds.copying.entry import CopyEntry
 from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
+from nats_bridge.bridge.kinds.copying.former_consumers import FormerConsumers
 from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.bridge.kinds.copying.target_subjects import common_subject, destinations
 from nats_bridge.bridge.observability.rule_metrics import InFlight
@@ -128,6 +129,8 @@ class CopyRun(Run):
         )
         for connection in {self._target, *(self._connections[plan.source.connection] for plan in self._plans)}:
             connection.on_refusal(self._refused)
+        former = FormerConsumers(self._connections, self._context.fence)
+        self._plans = await former.succeeded_by(self._plans)
         self._entries = [
             CopyEntry(
                 plan,
@@ -147,6 +150,7 @@ class CopyRun(Run):
             await asyncio.gather(*starting)
         finally:
             await end_tasks(*starting)  # one that fails leaves the others to nobody
+        await former.delete()
         await self._events.open()
         self._follower = asyncio.create_task(self._follow_target())
         return {"sources": [plan.source.name for plan in self._plans]}

@@ -121,11 +121,15 @@ class Leases:
         holding = self._holdings.get(rule)
         return holding.lease.holder if holding is not None else ""
 
+    async def leave(self) -> None:
+        """Announce that this replica stops, so that the others take what it releases; see `Leadership`."""
+        await end_tasks(self._sharing)
+        if self._share is not None:
+            self._store.announce(Announcement(self.me, None))
+
     async def close(self) -> None:
         """Release all leases, and close the connection; see `Leadership`."""
         await end_tasks(self._sharing)
-        if self._share is not None:  # first, so that the others take what is released
-            self._store.announce(Announcement(self.me, None))
         await asyncio.gather(*(holding.end() for holding in self._holdings.values()))
         await self._store.close()
         with contextlib.suppress(OSError, TimeoutError):
@@ -155,10 +159,15 @@ class Leases:
             restrained = share.leaves_to_others(len(leading), len(wanted), now)
             for holding in wanted:
                 holding.restrain(self._timing.ttl if restrained else 0.0)
-            self._replicas_changed.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._timing.renew_every):
-                    await self._replicas_changed.wait()
+            await _set_again(self._replicas_changed, self._timing.renew_every)
+
+
+async def _set_again(event: asyncio.Event, seconds: float) -> None:
+    """Wait until an event is set from now on, at most for so many seconds."""
+    event.clear()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(max(seconds, 0.0)):
+            await event.wait()
 
 
 class _HeldFence:
@@ -234,6 +243,8 @@ class _Holding:
 
     async def win(self) -> _HeldTerm:
         """Wait for a term; there is no other waiter at the same time, and no term."""
+        if self._task is not None:
+            await asyncio.shield(self._task)  # which releases an earlier term
         self._ending = False
         self._won = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._campaign())
@@ -244,16 +255,11 @@ class _Holding:
             raise
 
     async def end(self) -> None:
-        """Release the lease, and do not request it again."""
+        """Release the lease, and do not request it again; what cancels the caller does not cancel that."""
         self._ending = True
         self._wake.set()
-        task = self._task
-        if task is not None:
-            try:
-                await asyncio.shield(task)
-            except asyncio.CancelledError:
-                await end_tasks(task)
-                raise
+        if self._task is not None:
+            await asyncio.shield(self._task)
 
     @property
     def wanted(self) -> bool:
@@ -311,19 +317,12 @@ class _Holding:
     async def _do(self, step: Look | Write | Rest) -> None:
         match step:
             case Rest(until=until):
-                await self._rest(until - clock.now())
+                if not self._ending:
+                    await _set_again(self._wake, until - clock.now())
             case Look():
                 await self._look()
             case Write():
                 await self._write(step)
-
-    async def _rest(self, seconds: float) -> None:
-        self._wake.clear()
-        if self._ending:
-            return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(seconds, 0.0)):
-                await self._wake.wait()
 
     async def _look(self) -> None:
         try:

@@ -50,6 +50,9 @@ class Leadership(Protocol):
         Rules of a kind whose replicas share the messages anyway (queue groups) may be led by all at once.
         """
 
+    async def leave(self) -> None:
+        """Let other replicas know that this sidecar is about to stop; before its supervisors stop."""
+
     async def close(self) -> None:
         """Release what is left, when no supervisor runs any more."""
 
@@ -75,6 +78,9 @@ class _Alone:
     async def lead(self, _: Rule) -> Term:
         """Return a term at once."""
         return _Always()
+
+    async def leave(self) -> None:
+        """Do nothing."""
 
     async def close(self) -> None:
         """Do nothing."""
