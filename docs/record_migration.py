@@ -215,7 +215,7 @@ async def _handoff(here: Recorder, config: Path) -> None:
     here.say(f"$ echo $?\n{code}")
     if not code:
         update = json.loads(out)
-        here.comment("in update.json, beside the stream's configuration as it is:")
+        here.comment("in update.json, next to the present configuration of the stream:")
         here.say(json.dumps({"sources": update["sources"]}, indent=2, ensure_ascii=False))
 
 

@@ -19,7 +19,7 @@ __all__ = ["as_transforms", "spellings"]
 _DOLLAR = re.compile(r"\$([0-9]+)")
 _WILDCARD = re.compile(r"\{\{\s*[wW]ildcard\s*\( *([0-9]+) *\)\s*\}\}")
 _NOTHING = "nats-bridge-handoff"
-"""A subject that nobody uses: a filter for it adds words to an entry and no messages."""
+"""A subject that no message has: a filter for it adds words to an entry and no messages."""
 
 
 def spellings(entry: Json) -> Iterator[Json]:

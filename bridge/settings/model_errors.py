@@ -1,4 +1,4 @@
-"""Pydantic's errors told as problems of the configuration: value, and what would be right."""
+"""Pydantic's errors as problems of the configuration: value, and what would be right."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ _ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         },
         "AdvisoriesRule": {
             "stream": "the stream is part of the advisories' subjects, put it into republish.src",
-            "start": "advisories are not stored, only new ones are heard; remove it",
+            "start": "advisories are not stored, only new ones are received; remove it",
         },
         "Source": {
             "filter_subjects": 'write subject_transforms: [{src: "a.>"}, {src: "b.>"}]; without dest subjects stay',

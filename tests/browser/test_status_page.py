@@ -97,9 +97,9 @@ def test_rules_and_what_is_wrong_with_them(page: StatusPage) -> None:
     assert page.part("monitor", ".measure .value") == "910/s"
     assert page.part("settings", ".says").startswith("waits: stream 'KV_SETTINGS' does not exist")
     assert page.part("copy", ".says").startswith("the server refuses a publication")
-    assert page.part("events", ".says") == "stands by: another replica leads the rule"
+    assert page.part("events", ".says") == "standby: another replica leads the rule"
     assert page.text("#total-ready") == "3 of 6"
-    assert page.text("#total-standing") == "1 stands by"
+    assert page.text("#total-standing") == "1 on standby"
     assert page.driver.title == "not ready · orders-bridge"
 
 
