@@ -203,7 +203,7 @@ async def _record(server: NativeServer, folder: Path, before: str, after: str) -
     here.say(f"in ORDERS_EU       {len(found)}")
     here.say("\n".join(f"  by {who}    {by.count(who)}" for who in ("the bridge", "the server")))
     here.say(f"missing            {missing}")
-    here.say(f"double             {double}")
+    here.say(f"duplicated         {double}")
     here.say(f"same order         {'yes' if expected == found else 'no'}")
     return here.lines
 
