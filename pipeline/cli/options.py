@@ -1,4 +1,4 @@
-"""Options that the commands on Spark share: where the servers are, where Spark runs, and what is shown meanwhile."""
+"""Options that the commands on Spark share: where the servers are, where Spark runs, and what progress is shown."""
 
 from __future__ import annotations
 
