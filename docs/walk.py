@@ -41,7 +41,7 @@ __all__ = ["DOCS", "WALKS", "Step", "comparable", "play", "steps", "with_outputs
 
 DOCS: Final = Path(__file__).parent
 WALKS: Final[dict[str, str | None]] = {"tutorial.md": None, "spark.md": "2.10.27"}
-"""The pages with a walk, each with the version of the server that runs before; None where the walk starts one."""
+"""The pages with a walk, each with the version of the server that is there already; None where the walk starts one."""
 
 _BEGIN, _END = "<!-- the walk -->\n", "<!-- the end of the walk -->\n"
 _STEP: Final = re.compile(
@@ -59,7 +59,7 @@ _CHANGING: Final = re.compile(
 _LATENCY: Final = re.compile(r"(?:…(?: / …)?|-)$", re.MULTILINE)
 """At the end of a rule's line in the status; absent when no message has come for a while."""
 _PAUSE: Final = 0.05
-"""Seconds between two checks of a condition."""
+"""Seconds between two looks at something that is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +306,7 @@ class _Terminal:
 
 
 def _free_port() -> int:
-    """A free port outside of the range that systems assign to those that ask for any."""
+    """A port that nobody uses, and that nobody is given who asks for any."""
     while True:
         port = random.randrange(20_000, 30_000)
         with socket.socket() as probe, contextlib.suppress(OSError):

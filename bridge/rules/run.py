@@ -129,7 +129,7 @@ class Run(ABC):
         """Begin; see `RuleRun`."""
         self._opened = True
         about = await self._open()
-        if self.error is None:  # a message that arrived first may have ended it
+        if self.error is None:  # else a message on the way has ended it already
             self.state = "ready"
             self._log.info("rule.ready", **about)
 

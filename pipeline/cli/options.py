@@ -1,4 +1,4 @@
-"""Options that the commands on Spark share: where the servers are, where Spark runs, and what progress is shown."""
+"""Options that the commands on Spark share: where the servers are, where Spark runs, and what is shown meanwhile."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def configuration_text(
 
 def _head(about: Sequence[str], file: str) -> Iterator[str]:
     yield f"# yaml-language-server: $schema={SCHEMA_FILE}"
-    yield f"# Editors check and complete this file with it: nats-bridge schema > {SCHEMA_FILE} writes it."
+    yield f"# Editors check and complete this file with it: nats-bridge schema > {SCHEMA_FILE} writes it beside."
     yield "#"
     for line in about:
         yield from _comment(line)

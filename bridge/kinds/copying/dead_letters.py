@@ -85,7 +85,7 @@ class DeadLetters:
         """Skip the message, or stop.
 
         Raises:
-            RuleRefusedError: the policy is to stop, or no stream or subscriber takes the dead letter.
+            RuleRefusedError: the policy is to stop, or nobody takes the dead letter.
         """
         where = f"message {rejected.sequence} of stream '{rejected.source}'"
         if self._skip is None:
@@ -127,7 +127,7 @@ class DeadLetters:
                     continue
                 letter = publication(self._skip.encode(), inbox.encode(), block, payload)
                 self._connection.client.write_raw(letter, self._fence)
-                # Without subscribers, the server says so before it answers the flush; plain subscribers do not answer.
+                # If nobody listens, the server says so before it answers the flush; plain subscribers do not answer.
                 flushed = await self._connection.flush()
                 if not captured and flushed and not answered.done():
                     return
@@ -142,7 +142,7 @@ class DeadLetters:
             if pub_ack.kind == "refused" or not captured:
                 raise RuleRefusedError(
                     f"rule '{self._rule}': {where} is rejected ({rejected.reason}), and '{self._skip}', where"
-                    f" on_rejected sends it, does not take it: {pub_ack.description or 'no subscriber'}"
+                    f" on_rejected sends it, does not take it: {pub_ack.description or 'nobody listens'}"
                 )
             await asyncio.sleep(_PAUSE)
 

@@ -69,7 +69,7 @@ class CopyEntry:
         target: the connection that holds the target.
         dead_letters: the policy for messages that the target refuses.
         counters: where to count.
-        metrics: get every batch.
+        metrics: told of every batch.
         failed: called with the error that ends the rule.
         tracing: makes spans around batches; None for none.
         fence: asked before anything is written, and before a round begins.
@@ -558,7 +558,7 @@ class _Round:
         return self.entry.accept(self.publisher, batch)
 
     def vanished(self, _: int) -> None:
-        return  # native copying does not report it either
+        return  # native copying tells nobody either
 
     def confirm(self, _: bytes) -> Awaitable[None] | None:
         return None  # nothing to acknowledge: the position is in the target

@@ -73,7 +73,7 @@ class Publisher:
         connection: the connection of the target.
         target: the stream that receives.
         counters: where to count.
-        metrics: get what is known to be stored.
+        metrics: told when something is known to be stored.
         refused: the policy.
         interrupted: called once, with the reason, when it is unknown what was stored.
         failed: called once with the error that ends the rule.
@@ -165,7 +165,7 @@ class Publisher:
         self._watcher = asyncio.create_task(self._watch())
 
     def begin(self, last: int) -> None:
-        """Set the target's last sequence, which was read after `open`: copying may begin."""
+        """Tell the target's last sequence, which was read after `open`: copying may begin."""
         self._unconfirmed.last = last
 
     async def _listen(self, subject: str, on_batch: Callable[[list[Delivered]], None]) -> None:
@@ -350,7 +350,7 @@ class Publisher:
         self._stored()
 
     def _on_others(self, _: list[Delivered]) -> None:
-        """Another client has written to the target."""
+        """Somebody else has written to the target."""
         if not self._over:
             self.ask_for_all()
 
@@ -373,7 +373,7 @@ class Publisher:
                 self._recovery = asyncio.create_task(self._recover())
 
     def ask_for_all(self) -> None:
-        """Another client writes, or something was not stored: every message asks, from the newest groups on."""
+        """Somebody else writes, or something was not stored: every message asks, from the newest groups on."""
         if self._unconfirmed.grouping:
             self._ask_again()
 
