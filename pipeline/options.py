@@ -25,7 +25,7 @@ _FOREIGN: Final = {
 _HOST, _PORT = "nats.host", "nats.port"
 
 _OF_SPARK: Final = frozenset({"path", "checkpointlocation", "queryname", "outputmode"})
-"""Options that Spark itself, or a habit, puts among a source's; they are not looked at."""
+"""Options that Spark itself, or a habit, puts among a source's; they are ignored."""
 
 READ: Final[dict[str, str]] = {
     "stream": "the stream to read",

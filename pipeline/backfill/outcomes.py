@@ -119,7 +119,7 @@ class RepublishOutcomes:
 
     Attributes:
         loop: the sidecar's, which has seen nothing yet.
-        first: the first sequence wanted; what is before it is only looked at.
+        first: the first sequence wanted; what is before it is only read.
         headers_only: whether bodies are left out.
     """
 

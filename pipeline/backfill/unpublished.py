@@ -63,7 +63,7 @@ def write_files(rows: DataFrame, outcomes: Outcomes, stream: str, path: str, *, 
     except AnalysisException as error:
         if error.getCondition() == "PATH_ALREADY_EXISTS":
             raise OptionError(
-                f"--to-parquet {path}: is there already: name another folder, or replace it with --overwrite"
+                f"--to-parquet {path}: exists: name another folder, or replace it with --overwrite"
             ) from None
         raise
     rows_read, dead_letters = int(read.get["read"]), int(made.get["rejected"] or 0)
