@@ -64,7 +64,7 @@ def job_session(
 ) -> Iterator[SparkSession]:
     """The session of one command, as `spark_session` makes it; nothing of it runs on afterwards.
 
-    An existing session is used, and left as it is. The sidecar's modules log nothing. Java's own words
+    A session that is there already is used, and left as it is. The sidecar's modules log nothing. Java's own words
     (warnings, stack traces) go to a file, which is named when the job fails and removed when it does not; under
     `spark-submit` they go where Spark's logging sends them.
 

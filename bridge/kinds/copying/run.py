@@ -146,7 +146,7 @@ class CopyRun(Run):
         try:
             await asyncio.gather(*starting)
         finally:
-            await end_tasks(*starting)  # where one fails, the others would run on
+            await end_tasks(*starting)  # one that fails leaves the others to nobody
         await self._events.open()
         self._follower = asyncio.create_task(self._follow_target())
         return {"sources": [plan.source.name for plan in self._plans]}
