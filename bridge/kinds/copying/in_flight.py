@@ -86,7 +86,7 @@ class Unconfirmed:
         self._groups: deque[_Group] = deque()
         self._confirmed: deque[tuple[float, Messages]] = deque(maxlen=_KEPT_GROUPS)
         self._counted: set[bytes] = set()  # names of no new copies: counted before, or fillers
-        self._doubted: set[bytes] = set()  # names asked for again: a duplicate is what was stored at first
+        self._doubted: set[bytes] = set()  # names sent again: for these, duplicate means stored
         self._last_doubted = 0  # where the last confirmed one of them was stored
         self._heard = _NOTHING  # of the first group
         self._ahead: dict[bytes, _Heard] = {}  # of other groups whose messages all ask, by name
