@@ -1,4 +1,4 @@
-"""Copies handed over to the server: real servers, upgraded in place, and nothing missing or double in the target."""
+"""Copies handed over to the server: real servers, upgraded in place, nothing missing or duplicated in the target."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_an_upgrade_in_place(case: str, versions: tuple[str, str], scene: 
     await here.change_server(lambda: here.server.upgrade(after))
     await here.publish(2)
     ran = await here.handoff()
-    # The header is the server's own, so the server finds the place by itself.
+    # The header is the server's own, so the server finds the place alone.
     assert all("opt_start_seq" not in source for source in ran.document["sources"]), ran.out
     await here.apply(ran.document)
     await natively_exact(here)

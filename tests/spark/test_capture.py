@@ -160,7 +160,7 @@ async def test_it_goes_on_where_it_ended(
 
 
 class KilledError(BaseException):
-    """What ends a run in the middle of a step, as far as it can be done from inside."""
+    """What ends a run in the middle of a step, as well as is possible from inside."""
 
 
 def killing(monkeypatch: pytest.MonkeyPatch, point: str) -> None:
@@ -289,7 +289,7 @@ async def test_messages_that_go_just_before_they_are_read(
         return await asyncio.to_thread(run, stream, **options)
 
     await fill(peer, stream, 20)
-    assert (await purged_before_read(6)).first == 6  # nobody has said where to begin
+    assert (await purged_before_read(6)).first == 6  # no option says where to begin
     await fill(peer, stream, 20)
     with pytest.raises(Exception) as lost:  # noqa: PT011  # Spark's
         await purged_before_read(26)

@@ -1,4 +1,4 @@
-"""`nats-bridge init` before it has looked at a server, and the files that it writes."""
+"""`nats-bridge init` before it has read a server, and the files that it writes."""
 
 from __future__ import annotations
 

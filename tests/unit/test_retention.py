@@ -225,7 +225,7 @@ def test_a_gap_is_seen_by_whoever_looks_for_one_and_counted() -> None:
     )
     assert at_time(loop, b"a", 1, 1) == 0
     retention.skip(2, 2)
-    # What was missing before we came is counted, and named by nobody.
+    # What was missing before we came is counted, and named by no message.
     assert at_time(loop, b"a", 3, 3) == 1
     retention.skip(4, 5)
     assert at_time(loop, b"b", 6, 6) == 5
@@ -246,7 +246,7 @@ def test_of_a_purge_what_the_server_has_left_is_left() -> None:
     loop.retention.purged(purge)
     out: list[bytes] = []
     waiting = [(b"a.x", b"$JS.ACK.S.C.1.4.4.4.0", b"", b"")]
-    assert loop.run(waiting, out) == 0  # nobody has said yet what is left
+    assert loop.run(waiting, out) == 0  # it is not known yet what is left
     loop.retention.answer(purge, 2, 3)
     assert at_time(loop, b"a.x", 4, 4) == 0
     assert at_time(loop, b"b.x", 5, 5) == 2
