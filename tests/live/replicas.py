@@ -239,7 +239,7 @@ class EveryKind:
         await until(there)
 
     async def keep_what_they_promise(self, end: int, *, crashed: bool) -> None:
-        """Assert: at most once nothing duplicated, at least once nothing lost, exactly once in streams, all in order."""
+        """Assert: at most once nothing duplicated, at least once nothing lost, exactly once into streams; in order."""
         all_of_them = list(range(1, end + 1))
         once, least = self.once.sequences, self.least.sequences
         if crashed:

@@ -105,7 +105,7 @@ async def test_kills_at_random_moments_lose_and_double_nothing(
         await raw_peer(url),
         unique_name("kills"),
         source={"retention": retention},
-        target=FORGETFUL,  # so that ids help with nothing but what is in flight
+        target=FORGETFUL,  # so that ids help with nothing but what is on its way
     )
     load = Load(await raw_peer(url), here.name)
     chance = random.Random(version)
@@ -216,7 +216,7 @@ async def test_what_is_stored_and_not_acknowledged_is_not_copied_again(
         await load.burst(1000)
         await here.holds(1000)
         await until(lambda: here.pending(DURABLE, 0))
-    # Another consumer holds all of them, so a new consumer of the rule gets them again.
+    # Another consumer holds all of them, so a new consumer of the rule gets them once more.
     await here.peer.api(f"CONSUMER.DELETE.{here.name}.{DURABLE}")
     await forgotten(here.peer, here.target)
     before = int((await here.state())["messages"])
@@ -236,7 +236,7 @@ async def test_what_is_stored_and_not_acknowledged_is_not_copied_again(
 async def test_a_consumer_that_is_deleted_is_made_anew(
     retention: str, version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
-    """A work queue keeps what comes in between; an interest stream does not, and that is counted."""
+    """A work queue keeps what comes meanwhile; an interest stream does not, and that is counted."""
     url = await servers.url(version)
     here = await Queue.make(await raw_peer(url), unique_name("deleted"), source={"retention": retention})
     async with running(settings_for(url, here.rule())) as bridge:
@@ -294,7 +294,7 @@ async def test_a_message_is_acknowledged_when_its_dead_letter_is_stored(
         await here.peer.store(f"{here.name}.x".encode(), payload)
     dead = f"dead{here.name}"
     assert f"'{dead}', where" in str(await failure_of(settings_for(url, here.rule(on_rejected={"skip": dead}))))
-    assert await here.left() == 2  # no stream has taken the dead letter
+    assert await here.left() == 2  # nobody has taken the dead letter
     await here.peer.create_stream(name=dead, subjects=[dead])
     async with running(settings_for(url, here.rule(on_rejected={"skip": dead}))):
         await here.holds(2)

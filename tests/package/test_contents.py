@@ -96,7 +96,7 @@ def test_the_source_archive_holds_what_is_declared_and_tracked(in_sdist: set[str
 
 
 def test_the_same_bytes_come_from_the_tree(release: Release, tmp_path: Path) -> None:
-    # So any user can build the wheel from the tag and compare it with what was uploaded.
+    # So anybody can build the wheel from the tag and compare it with what was uploaded.
     build(PROJECT, tmp_path, "--wheel")
     (again,) = tmp_path.glob("*.whl")
     assert again.name == release.wheel.name

@@ -36,7 +36,7 @@ class Shape:
         config: the stream's configuration, without its republish.
         republish: its native republish; the bridge's differs in the first token of `dest` only.
         entry: the source of the copies.
-        target: what the copies' streams have in addition to their sources.
+        target: what the copies' streams have beside their sources.
         features: what the steps use: `ttl`, `markers`, `counters`, `batches`, `schedules`, `rollups`, `removals`.
         burst: how many messages are published before an answer is awaited.
     """
