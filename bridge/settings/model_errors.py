@@ -175,7 +175,7 @@ _ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         },
         "AdvisoriesRule": {
             "stream": "the stream is part of the advisories' subjects, put it into republish.src",
-            "start": "advisories are not stored, only new ones are received; remove it",
+            "start": "advisories are not stored, only new ones are heard; remove it",
         },
         "Source": {
             "filter_subjects": 'write subject_transforms: [{src: "a.>"}, {src: "b.>"}]; without dest subjects stay',

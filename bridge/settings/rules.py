@@ -370,7 +370,7 @@ class AdvisoriesRule(Part):
     attach_message: Flag = Field(
         default=False, description="publish the message that the advisory is about, the advisory in its headers"
     )
-    source_connection: str = Field(default="default", alias="from", description="connection that gets the advisories")
+    source_connection: str = Field(default="default", alias="from", description="connection that hears the advisories")
     target_connection: str = Field(default="default", alias="to", description="connection that is published to")
     dialect: str | None = Field(default=None, description=_DIALECT)
 
