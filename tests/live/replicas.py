@@ -60,7 +60,7 @@ class Replicas:
             assert "error" not in await peer.store(subject.encode(), json.dumps(record).encode())
 
     async def start(self, url: str = "", **more: Any) -> SidecarProcess:
-        """One more replica, which is ready, or on standby."""
+        """One more replica, which is ready, or stands by."""
         config = self._directory / f"replica-{len(self.processes)}.yaml"
         leadership = {"bucket": self.bucket, "ttl": self._ttl, **more.pop("leadership", {})}
         text = document(url or self._url, *self._rules, leadership=leadership, **more)
