@@ -76,7 +76,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
 def main(given: Sequence[str] | None = None) -> int:
     """Run; 0 when every target was reached, 1 when one was not, 2 when something could not be measured."""
     options = arguments(given)
-    # A request to end takes the way of Ctrl-C: what was started is stopped on the way out.
+    # A request to end works as Ctrl-C does: what was started is stopped first.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return _run(options)

@@ -37,7 +37,7 @@ def run(version: str, *, quick: bool, say: Callable[[str], None]) -> Report:
         ]
     header = f"milliseconds at {_RATE:,} messages/s", *(f"p{percent:g}" for percent in _PERCENTS)
     note = (
-        "From the time at which the origin stored a message to that at which the target stored its copy, by the"
+        "From the time at which the source stored a message to that at which the target stored its copy, by the"
         " server's time stamps. Both copies of each message come from the same run."
     )
     return Report(header, rows, ratios, (note,))

@@ -20,7 +20,7 @@ def run(version: str, *, quick: bool, say: Callable[[str], None]) -> Report:
     """Measure, with a tenth of the million when quick."""
     say("copy-memory: idle")
     idle = _measure(version, 0, SUBJECTS)
-    rows = [("idle, an empty origin", *_row(idle, idle))]
+    rows = [("idle, an empty source", *_row(idle, idle))]
     ratios = []
     most = _MOST_SUBJECTS // 10 if quick else _MOST_SUBJECTS
     for messages, subjects in ((_MESSAGES, SUBJECTS), (most, most)):

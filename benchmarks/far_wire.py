@@ -41,7 +41,7 @@ class FarWire:
         self.url = f"{self._server.scheme}://127.0.0.1:{self._listener.sockets[0].getsockname()[1]}"
 
     def cut(self) -> None:
-        """Break every connection; what is on its way is lost. New connections work at once."""
+        """Break every connection; what is in flight is lost. New connections work at once."""
         for end in tuple(self._ends):
             end.abort()
 
@@ -112,7 +112,7 @@ class _End(asyncio.Protocol):
         self.look()
 
     def abort(self) -> None:
-        """Break the connection, and forget what is on its way from here."""
+        """Break the connection, and drop what is in flight from here."""
         self._lost = True
         self._line.clear()
         if self._transport is not None:

@@ -189,7 +189,7 @@ def _cpu_by_size(series: _Series) -> Figure:
     picture, (program, whole) = _panels(2, "CPU per message against message size, live republish")
     names = ("nats-bridge", "nats-bridge, at least once", "nats-py, ordered consumer")
     _lines(program, series, lambda name, at: series[name][at].get("cpu"), names)
-    program.set_title("of the program beside the server, µs (lower is better)", loc="left", fontsize=10)
+    program.set_title("of the program next to the server, µs (lower is better)", loc="left", fontsize=10)
     whole_names = ("native", *names)
     _lines(
         whole, series, lambda name, at: series[name][at].get("cpu", 0.0) + series[name][at]["server_cpu"], whole_names
@@ -235,7 +235,7 @@ _WAYS = ("republishing live", "copying what is stored", "copying live")
 
 
 def _peers(series: _Series) -> Figure:
-    picture, panels = _panels(len(_WAYS), "Beside peers: thousand messages/s, 128-byte messages", height=3.6)
+    picture, panels = _panels(len(_WAYS), "Next to peers: thousand messages/s, 128-byte messages", height=3.6)
     for place, (axes, way) in enumerate(zip(panels, _WAYS, strict=True)):
         found = [(name, places[place]["rate"] / 1000) for name, places in series.items() if place in places]
         found.reverse()

@@ -72,7 +72,7 @@ class RawSocket:
         return end
 
     def flush(self) -> None:
-        """Wait until the server has handled all that was written. Only where no messages are on their way."""
+        """Wait until the server has handled all that was written. Only where no messages are in flight."""
         self.send(b"PING\r\n")
         data = b""
         while b"PONG\r\n" not in data:

@@ -67,7 +67,7 @@ class _Arm:
 def run(version: str, *, quick: bool, say: Callable[[str], None]) -> Report:
     """Measure. The arms take turns, round after round, so that a slow minute of the machine hits them all."""
     messages = 100_000 if quick else 400_000
-    off = _Arm("nothing measured, nothing told", reported=False)
+    off = _Arm("nothing measured, nothing exported", reported=False)
     on = _Arm("measured, /metrics asked for every second")
     otlp = _Arm("the same, and OTLP every second", exports=True)
     plain = _Arm("messages with a traceparent, passthrough", block=_NOT_SAMPLED)

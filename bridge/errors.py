@@ -98,7 +98,7 @@ class ServerUnreachableError(BridgeError):
 
 
 class ConnectionLostError(BridgeError):
-    """A connection that worked is gone and did not come back in time."""
+    """A connection that worked was lost and did not come back in time."""
 
     code = "connection_lost"
     exit_code = EXIT_UNREACHABLE

@@ -167,7 +167,7 @@ def _message_mismatches(where: str, expected: Sequence[ExpectedMessage], seen: S
 def _time_mismatches(observation: Observation) -> Iterator[Mismatch]:
     """The time stamp of a republished message is the stored one, wherever that is known.
 
-    A stream that was deleted and created again has the same sequences once more: what it holds are the last ones.
+    A stream that was deleted and created again has the same sequences again: what it holds are the last ones.
     """
     reported: dict[tuple[bytes, int], tuple[int, bytes]] = {}
     for at, message in enumerate(observation.received):

@@ -3,7 +3,7 @@
     python -m docs.record tutorial.md            # does it, and shows it
     python -m docs.record tutorial.md --write    # and puts the outputs into the page
 
-`docs.walk` says how a walk is written. Pictures that a walk draws (`*.svg`) are put beside the page.
+`docs.walk` says how a walk is written. Pictures that a walk draws (`*.svg`) are put next to the page.
 """
 
 from __future__ import annotations

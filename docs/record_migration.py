@@ -203,7 +203,7 @@ async def _record(server: NativeServer, folder: Path, before: str, after: str) -
     here.say(f"in ORDERS_EU       {len(found)}")
     here.say("\n".join(f"  by {who}    {by.count(who)}" for who in ("the bridge", "the server")))
     here.say(f"missing            {missing}")
-    here.say(f"double             {double}")
+    here.say(f"duplicated         {double}")
     here.say(f"same order         {'yes' if expected == found else 'no'}")
     return here.lines
 
@@ -215,7 +215,7 @@ async def _handoff(here: Recorder, config: Path) -> None:
     here.say(f"$ echo $?\n{code}")
     if not code:
         update = json.loads(out)
-        here.comment("in update.json, beside the stream's configuration as it is:")
+        here.comment("in update.json, next to the present configuration of the stream:")
         here.say(json.dumps({"sources": update["sources"]}, indent=2, ensure_ascii=False))
 
 

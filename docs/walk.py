@@ -59,7 +59,7 @@ _CHANGING: Final = re.compile(
 _LATENCY: Final = re.compile(r"(?:…(?: / …)?|-)$", re.MULTILINE)
 """At the end of a rule's line in the status; absent when no message has come for a while."""
 _PAUSE: Final = 0.05
-"""Seconds between two looks at something that is waited for."""
+"""Seconds between two checks of a condition."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ def fetch(
             return binary
     with cache.turn(version):
         if (binary := cache.path(version)).exists() and _is(binary, version):
-            report(f"nats-server {version}: cache, {binary}, put there meanwhile by another process")
+            report(f"nats-server {version}: cache, {binary}, stored by another process")
             return binary
         for way in ways:
             report(f"nats-server {version}: trying {way.name}")

@@ -91,7 +91,7 @@ async def connected(
     Args:
         connection: where to.
         client_name: the client's name in the server's lists.
-        no_echo: whether the connection hears nothing of what it publishes itself, as a `Publisher` wants it.
+        no_echo: whether the connection does not receive what it publishes itself, as a `Publisher` wants it.
 
     Raises:
         UnreachableError: no server answers.

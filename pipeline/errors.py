@@ -72,7 +72,7 @@ class SchemaError(PipelineError):
 
 
 class DataLostError(PipelineError):
-    """What was to be read is gone: a range that the stream no longer holds, or a recreated stream."""
+    """What was to be read no longer exists: the stream has removed a range, or was recreated."""
 
     code = "data_lost"
 

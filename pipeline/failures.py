@@ -41,7 +41,7 @@ _SIGNS: Final = (
     ),
     _sign(
         r"ExecutorLostFailure \(executor (\S+) exited[^)]*\)",
-        "executor {0} was lost (killed, out of memory, or its machine is gone)",
+        "executor {0} was lost (killed, out of memory, or its machine failed)",
     ),
     _sign(
         r"Python worker failed to connect back",

@@ -25,7 +25,7 @@ _FOREIGN: Final = {
 _HOST, _PORT = "nats.host", "nats.port"
 
 _OF_SPARK: Final = frozenset({"path", "checkpointlocation", "queryname", "outputmode"})
-"""Options that Spark itself, or a habit, puts among a source's; they are not looked at."""
+"""Options that Spark itself, or a habit, puts among a source's; they are ignored."""
 
 READ: Final[dict[str, str]] = {
     "stream": "the stream to read",
@@ -37,7 +37,7 @@ READ: Final[dict[str, str]] = {
     "partitions": "into how many ranges the read is cut",
     "rowsPerPartition": "about how many messages a range holds",
     "maxRowsPerTrigger": "how many messages a batch of a streaming read holds at most",
-    "failOnDataLoss": "whether a read fails when messages that it was to read are gone",
+    "failOnDataLoss": "whether a read fails when the stream has removed messages that it was to read",
     "patience": "seconds that a task waits for a server that went away while it reads",
 }
 """What a read takes besides the connection's options, and what each says."""

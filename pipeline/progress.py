@@ -50,14 +50,14 @@ _AS_USUAL: Final = Shown()
 
 @dataclass(slots=True)
 class Progress:
-    """What is known of a job while it runs; the job itself tells it stages and exact counts.
+    """What is known of a job while it runs; the job itself reports stages and exact counts to it.
 
     Attributes:
         job: what it is called, such as `capture ORDERS`.
-        total: how many messages the present stage will handle, as far as known; None if that is not known.
+        total: how many messages the present stage will handle, as planned; None if that is not known.
         stage: what it does now, for a person.
-        messages: handled so far, as far as is known for certain; the summary tells this number, or what Spark counted
-            in the last stage where the job told nothing.
+        messages: handled so far, certainly; the summary prints this number, or what Spark counted
+            in the last stage where the job reported nothing.
         count: how many messages the present stage has handled so far, where the job knows better than Spark; called
             from a thread of its own, and may fail.
         kept: what a person should know who stopped the job: what is kept, how to continue.
@@ -132,7 +132,7 @@ def watched(
         if asked < 1:
             return
         screen.cancel()
-        # Where Java is asked, its answer (that the job was cancelled) ends the block, unless somebody insists.
+        # Where Java is asked, its answer (that the job was cancelled) ends the block, unless the user insists.
         if asked > 1 or not in_java(stop.frame):
             raise _stopped(progress, stop)
 
@@ -160,7 +160,7 @@ def _stopped(progress: Progress, stop: Stop) -> JobStoppedError:
 
 
 class _Screen(threading.Thread):
-    """Keeps stderr up to date while Spark works, and cancels its work when told to."""
+    """Keeps stderr up to date while Spark works, and cancels its work on request."""
 
     def __init__(self, progress: Progress, spark: SparkSession, shown: Shown) -> None:
         super().__init__(name="nats-bridge-progress", daemon=True)
@@ -284,7 +284,7 @@ class State:
         total: how many there are to handle in this stage; None if that is not known.
         rate: messages per second of late; 0 while that is not known.
         tasks_done: Spark's tasks of this stage that are over.
-        tasks: Spark's tasks of this stage, as far as Spark has planned them.
+        tasks: Spark's tasks of this stage, those that Spark has planned.
         seconds: since the job began.
     """
 

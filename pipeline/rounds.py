@@ -1,4 +1,4 @@
-"""Messages on their way into a stream, round after round, until it has stored them all: pipelined, in order, each once.
+"""Messages in flight to a stream, round after round, until it has stored them all: pipelined, in order, each once.
 
 Within a connection, the bridge's `Publisher` does it. A round ends when it is unknown what was stored: the connection
 broke, an answer did not come. The next one opens another publisher, asks the stream what it holds of what is in flight,
@@ -169,7 +169,7 @@ class Rounds(Generic[_Messages]):
         self._error: BaseException | None = None
         self._trouble = asyncio.Event()
         self._reason = ""
-        self._idle = True  # whether there is nothing to wait for: no messages to send, or a look at what is stored
+        self._idle = True  # whether there is nothing to wait for: no messages to send, and what is stored is read
         self._publisher: Publisher | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._in_flight: deque[_Messages] = deque()  # and what is stored without our knowing it beyond doubt

@@ -30,7 +30,7 @@ __all__ = ["job_session", "spark_session"]
 _INSTALL: Final = "install the extra: pip install 'nats-bridge[spark]'"
 _DEFAULTS: Final = {
     "spark.ui.enabled": "false",
-    # Heartbeats report what running tasks have read; Spark's ten seconds are long for somebody who watches.
+    # Heartbeats report what running tasks have read; Spark's ten seconds are long for a user who watches.
     "spark.executor.heartbeatInterval": "2s",
 }
 # Spark's shells, which is what it takes a Python program for, set this themselves where nothing is said.
@@ -49,7 +49,7 @@ def spark_session(name: str, *, master: str | None = None, settings: Mapping[str
         name: the application's name.
         master: where to run; None for what `spark-submit`, `spark-defaults.conf` or `MASTER` says, else this machine
             (`local[*]`).
-        settings: Spark settings by name, such as `spark.driver.memory`; of a session that is there already they can
+        settings: Spark settings by name, such as `spark.driver.memory`; of an existing session they can
             change only what Spark lets change.
 
     Raises:

@@ -1,7 +1,7 @@
 """What Spark itself counts of a running job: rows that its scans have given, and tasks.
 
 The rows are the metric `number of output rows` of the scans in the plan of each query, of files and of Python data
-sources alike; running tasks tell it with their heartbeats. Spark's counts per stage (`inputRecords`) have the same
+sources alike; running tasks report it with their heartbeats. Spark's counts per stage (`inputRecords`) have the same
 rows, but only after a task's end (seen with 4.3.0). A task that is tried again counts again: these numbers are for
 watching.
 """
@@ -50,7 +50,7 @@ class SparkCounts:
             self._tasks[stage] = (0, 0)
 
     def settle(self) -> None:
-        """Wait, for some seconds at most, until what has happened is counted: Spark tells its stores a little later."""
+        """Wait, some seconds at most, until what has happened is counted: Spark updates its stores a little later."""
         self._context.listenerBus().waitUntilEmpty(_SETTLING)
 
     def rows(self) -> int:

@@ -50,7 +50,7 @@ def batch_function(transform: Transform) -> Callable[[Array], Array]:
     if transform.is_empty:
         return lambda subjects: pa.nulls(len(subjects), pa.binary())
     if transform.pattern == transform.destination == REST:
-        return lambda subjects: subjects.cast(pa.binary())  # without any look at tokens, like the server
+        return lambda subjects: subjects.cast(pa.binary())  # tokens are not checked, like the server
     if all(part.kind in _COLUMNAR for part in transform.parts):
         return _each_once(_columnar(transform.pattern, transform.parts))
     apply = transform.apply

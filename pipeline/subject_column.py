@@ -86,7 +86,7 @@ def subject_function(transform: Transform) -> Any:
         nonlocal made
         if made is None:  # once in each task, on the executor
             made = batch_function(transform)
-        return made(array).view(text)  # without a look at the bytes, which need not be UTF-8
+        return made(array).view(text)  # bytes are not checked, which need not be UTF-8
 
     # What kind of function it is, Spark reads from its annotations, which it cannot resolve as text.
     transformed.__annotations__.update({"array": pa.Array, "return": pa.Array})

@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Keep the collector of garbage from looking at every test again."""
+    """Keep the garbage collector from scanning every test again."""
     gc.collect()
     gc.freeze()
 

@@ -1,4 +1,4 @@
-"""The way back of a transform: source and destination exchanged, where nothing was lost on the way out."""
+"""The inverse of a transform: source and destination exchanged, where the transform lost nothing."""
 
 from __future__ import annotations
 

@@ -11,13 +11,13 @@ between single spaces; each minor line added some at the end:
  3    the filters of the entry, as configured                       2.10.0
  4    its destinations, as configured, up to the first space        2.10.0
  5    the subject in the source                                     2.12.0
- 6    the source's identity, if its server tells one                2.15.0
+ 6    the source's identity, if its server reports one                2.15.0
 ====  ==========================================================  =========
 
 Several filters are joined by form feeds, and so are several destinations; what is empty shows as ``>``. Still older
 servers wrote the whole reply subject of the delivery (``$JS.ACK.…``), which is understood as stream and sequence.
 A subject with a space in it (2.10 can store one) cannot be distinguished from the next field; such a value is read from
-the left as far as the numbered fields go.
+the left through the last numbered field.
 """
 
 from __future__ import annotations

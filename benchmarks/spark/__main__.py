@@ -166,7 +166,7 @@ def report(figures: Sequence[Figure]) -> Report:
     ours = [f for f in two if f.arm == "read"]
     theirs = [f for f in two if f.arm == "read, nats-py in Spark"]
     if ours and theirs:
-        ratios.append(Ratio("read, beside nats-py in Spark", ours[0].rate / theirs[0].rate, 5))
+        ratios.append(Ratio("read, relative to nats-py in Spark", ours[0].rate / theirs[0].rate, 5))
     for figure in two:
         if figure.arm == "diff" and figure.messages == _DIFFED * 1_000_000:
             ratios.append(Ratio("diff, 5,000,000 a side", figure.seconds, 30, at_most=True, unit="s"))

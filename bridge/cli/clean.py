@@ -20,7 +20,7 @@ __all__ = ["clean_command"]
 def clean_command(config: Path, rules: tuple[str, ...]) -> None:
     """Remove what the sidecar left on servers: durable consumers and leases of the rules named, or of all rules.
 
-    Their positions are gone then; such a rule begins at its `start` again.
+    This removes their positions: such a rule begins at its `start` again.
 
     \b
     Example:

@@ -14,7 +14,7 @@ __all__ = ["demo_command"]
 def demo_command(version: str | None) -> int:
     """Start a native server, republish a stream natively and with the bridge, and compare what comes out.
 
-    Exit code 0: both sides agree, byte for byte. Everything is gone afterwards.
+    Exit code 0: both sides agree, byte for byte. It removes everything afterwards.
 
     \b
     Example:

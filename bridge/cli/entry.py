@@ -19,7 +19,7 @@ __all__ = ["main", "program"]
 # What each command is called, where it is, and what the list of commands says about it. Kept here as text,
 # because listing the commands must not import them all.
 _COMMANDS: Final[dict[str, tuple[str, str]]] = {
-    "init": ("nats_bridge.bridge.cli.init.command:init_command", "Look at a cluster and write a configuration for it."),
+    "init": ("nats_bridge.bridge.cli.init.command:init_command", "Inspect a cluster and write a configuration for it."),
     "run": ("nats_bridge.bridge.cli.sidecar:run_command", "Run the rules of a configuration until SIGTERM."),
     "status": (
         "nats_bridge.bridge.cli.status.command:status_command",

@@ -1,4 +1,4 @@
-"""`nats-bridge explain`: a transform told to a person, or done for a program line by line."""
+"""`nats-bridge explain`: explain a transform to a person, or apply it for a program line by line."""
 
 from __future__ import annotations
 

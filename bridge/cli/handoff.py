@@ -28,7 +28,7 @@ __all__ = ["handoff_command"]
     "after",
     multiple=True,
     metavar="SOURCE=SEQUENCE",
-    help="The last message copied of a source, where its target does not tell it for certain.",
+    help="The last message copied of a source, where its target's records leave it uncertain.",
 )
 @click.option("--apply", "apply", is_flag=True, help="Send the update as well.")
 @click.option("--json", "as_json", is_flag=True, help='{"ok", "update", "steps", "problems"} on stdout.')

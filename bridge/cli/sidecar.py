@@ -33,7 +33,7 @@ def run_command(config: Path) -> int:
       nats-bridge run -c config/republish-monitor.yaml
       BRIDGE_LOG__FORMAT=json nats-bridge run -c config/republish-monitor.yaml
     """
-    seen = content_hash(config)  # before it is read: what is written meanwhile is a change
+    seen = content_hash(config)  # before it is read: what is written from here on is a change
     try:
         settings = load(config)  # before the runtime is imported: a mistake in the file shows at once
     except BridgeError as error:
@@ -58,7 +58,7 @@ def _refuse(error: BridgeError, wanted: Log) -> int:
 
 
 def _log_of(config: Path) -> Log:
-    """The log settings of a configuration, as far as an invalid file shows them."""
+    """The log settings of a configuration, where an invalid file still shows them."""
     given: Any = os.environ.get("BRIDGE_LOG__FORMAT") or _written(config)
     return Log(format=given) if given in ("json", "console") else Log()
 

@@ -32,7 +32,7 @@ def validate_command(file: str, previous: str | None, version: Dialect, as_json:
     """Validate a native stream configuration (JSON) as a server of a version would on create or, with --previous, on
     update.
 
-    Looks at every setting, with the server's own words and codes, but not at what only a running server knows: its
+    Checks every setting, with the server's own words and codes, but not what only a running server knows: its
     limits and those of the account, how many servers there are, other streams, the stream's consumers. Exit code 0: it
     takes it. 1: it refuses it. 2: no JSON.
 

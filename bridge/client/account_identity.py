@@ -51,7 +51,7 @@ async def same_stream(connection: Connection, info: Json) -> bool | None:
 
     Args:
         connection: the connection.
-        info: the stream as `STREAM.INFO` gives it there. Its creation time tells it from others of that name.
+        info: the stream as `STREAM.INFO` gives it there. Its creation time distinguishes it from others of that name.
 
     Raises:
         ApiError: the server does not answer.

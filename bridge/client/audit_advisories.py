@@ -75,7 +75,7 @@ class Removals:
         self._changing = asyncio.Lock()
 
     async def follow(self, stream: str, reported: Callable[[Removal], None]) -> None:
-        """Call `told` with each removal from a stream from now on; it must not raise and must not block."""
+        """Call `reported` with each removal from a stream from now on; it must not raise and must not block."""
         async with self._changing:
             self._followers.setdefault(stream, []).append(reported)
             if self._subscription is None:

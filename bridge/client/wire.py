@@ -76,7 +76,7 @@ class BatchSubscription:
     subscription: Subscription
 
     async def unsubscribe(self) -> None:
-        """Tell the server to stop; messages already in flight still arrive until `release`."""
+        """Ask the server to stop; messages already in flight still arrive until `release`."""
         if not self.client.is_closed:
             await self.client.stop_delivery(int(self.sid))
 

@@ -90,7 +90,7 @@ async def waiting_after(api: JetStreamApi, at: Standpoint) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A rule's position beside the first message that its stream holds.
+    """A rule's position, and the first message that its stream holds.
 
     Attributes:
         at: when, in seconds.

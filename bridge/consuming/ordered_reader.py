@@ -304,7 +304,7 @@ class OrderedReader:
     def _on_control(self, reply: bytes, block: bytes) -> None:
         self._heard = asyncio.get_running_loop().time()
         if self._tells_arrival:
-            self._tell_arrival()  # once more: it may have gone with a connection
+            self._tell_arrival()  # again: it may be lost with a connection
         if self._worker is not None:
             self._queue.append((reply, block))
             return

@@ -17,7 +17,7 @@ class Wish:
 
     Attributes:
         back: from the server to the bridge.
-        after: per source, the last sequence that was copied, where the target cannot tell.
+        after: per source, the last sequence that was copied, where the target does not show it.
         apply: send the update.
     """
 

@@ -23,7 +23,7 @@ __all__ = ["Found", "Wanted", "find", "native_wanted", "own_wanted"]
 
 _FIRST_PIECE = 4096  # sequences
 _GROWTH = 4
-_LAG_PAUSE = 0.1  # seconds until the next look at a replica that has not caught up
+_LAG_PAUSE = 0.1  # seconds until a replica that has not caught up is asked again
 _PATIENCE = 50
 
 

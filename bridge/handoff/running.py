@@ -1,4 +1,4 @@
-"""Whether a sidecar still copies, as far as its sources' servers can tell: its consumers say whose they are."""
+"""Whether a sidecar still copies, by the consumers on its sources' servers: each names its owner."""
 
 from __future__ import annotations
 

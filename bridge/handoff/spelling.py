@@ -2,7 +2,7 @@
 
 A server knows its own copies by the texts of the entry that made them (fields 3 and 4 of the source record), not by
 what these texts mean. An entry that is written differently and selects and renames the same messages is to the server
-another one, which no copy in the target was made for: it then begins at `opt_start_seq` and not behind an old copy.
+another one, which no copy in the target was made for: it then begins at `opt_start_seq` and not after an old copy.
 (2.10.27, 2.11.17, 2.12.15, 2.14.9, 2.15.1; also across restarts, and after `opt_start_seq` was taken out again.)
 """
 
@@ -19,7 +19,7 @@ __all__ = ["as_transforms", "spellings"]
 _DOLLAR = re.compile(r"\$([0-9]+)")
 _WILDCARD = re.compile(r"\{\{\s*[wW]ildcard\s*\( *([0-9]+) *\)\s*\}\}")
 _NOTHING = "nats-bridge-handoff"
-"""A subject that nobody uses: a filter for it adds words to an entry and no messages."""
+"""A subject that no message has: a filter for it adds words to an entry and no messages."""
 
 
 def spellings(entry: Json) -> Iterator[Json]:

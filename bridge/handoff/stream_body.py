@@ -60,7 +60,7 @@ async def examined(connection: Connection, body: Json, before: Json) -> Verdict:
         before: the present one.
 
     Raises:
-        ApiError: the server does not tell which streams there are.
+        ApiError: the server does not list its streams.
     """
     server = server_dialect(connection)
     streams, _ = await connection.api.streams()

@@ -1,6 +1,6 @@
 """What a configuration's users must be allowed to publish and subscribe to, and nothing more.
 
-Every kind of rule tells its needs; `granting` adds those of the sidecar itself, makes one list per connection of them,
+Every kind of rule states its needs; `granting` adds those of the sidecar itself, makes one list per connection of them,
 and shows it.
 """
 

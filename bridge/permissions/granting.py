@@ -21,7 +21,7 @@ __all__ = ["ConnectionGrants", "Grant", "as_data", "as_text", "grants_of"]
 
 
 def _account_needs(inboxes: Mapping[str, str], looked_at: Set[str]) -> Iterator[Need]:
-    """What the sidecar itself needs, whatever its rules do: answers, and a look at the accounts for loops."""
+    """What the sidecar itself needs, whatever its rules do: answers, and reading the accounts for loops."""
     for connection, prefix in inboxes.items():
         yield listen(connection, f"{prefix}.>", "answers and deliveries")
         if connection not in looked_at:
@@ -62,7 +62,7 @@ def _lease_needs(settings: Settings) -> Iterator[Need]:
     yield listen(
         connection,
         subject,
-        "hears that a lease is released, and with share what other replicas lead",
+        "learns that a lease is released, and with share what other replicas lead",
         without="a clean stop of another replica is noticed up to a fifth of ttl later; share does nothing",
     )
 
@@ -137,7 +137,7 @@ def grants_of(settings: Settings, known: KnownStreams | None = None) -> list[Con
 
 def _needs_of(rule: Rule, settings: Settings, known: KnownStreams) -> Iterator[Need]:
     text = settings.dialect_of(rule)
-    # What a destination can become is the same in all dialects, as far as permissions can tell it.
+    # What a destination can become is the same in all dialects, as permissions see it.
     version = NEWEST if text == NATIVE_DIALECT else dialect(text)
     return kind_of(rule).needs(rule, settings, version, known)
 
@@ -216,7 +216,7 @@ def as_data(connections: Sequence[ConnectionGrants]) -> dict[str, Any]:
 def _block(connection: ConnectionGrants) -> Iterable[str]:
     yield f"# connection '{connection.connection}': the permissions of its user"
     if connection.inbox_prefix == _SHARED_INBOXES:
-        yield "# with an inbox_prefix of its own, this user could not hear the answers that others get"
+        yield "# with an inbox_prefix of its own, this user could not receive the answers to others"
     yield "permissions: {"
     for way in ("publish", "subscribe"):
         grants = [grant for grant in connection.grants if grant.way == way]

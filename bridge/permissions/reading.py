@@ -61,7 +61,7 @@ def durable_consumer(
     recreated = "keeps its position while its consumer is recreated"
     for request, why in (
         ("CONSUMER.DURABLE.CREATE", "keeps its position"),
-        ("CONSUMER.INFO", "looks after its position"),
+        ("CONSUMER.INFO", "checks its position"),
         ("CONSUMER.DELETE", "replaces its consumer"),
     ):
         yield write(connection, api_subject(request, stream, consumer), why, rule=rule)
@@ -78,13 +78,13 @@ def passing_consumers(connection: str, stream: str, *, rule: str, looked_after: 
         connection: the connection that holds the stream.
         stream: its name.
         rule: the rule.
-        looked_after: whether it is looked at after an interruption; others are replaced unseen then.
+        looked_after: whether it is checked after an interruption; others are replaced unseen then.
     """
     yield from replays(connection, stream, rule=rule)
     yield write(
         connection,
         api_subject("CONSUMER.INFO", stream, "*"),
-        "looks after its consumer" if looked_after else "sees how far behind it is",
+        "checks its consumer" if looked_after else "sees how far behind it is",
         rule=rule,
         without="" if looked_after else "lag is known only while messages are delivered",
     )

@@ -15,13 +15,13 @@ __all__ = ["KnownStreams", "StreamFacts", "look_up"]
 
 @dataclass(frozen=True, slots=True)
 class StreamFacts:
-    """A stream, as far as permissions depend on it.
+    """What permissions depend on in a stream.
 
     Attributes:
         subjects: what it stores.
         retention: `limits`, `interest` or `workqueue`.
-        counts_copies: whether a copying rule that is alone may confirm copies in groups: it hears then whether somebody
-            else writes, too.
+        counts_copies: whether a copying rule that is alone may confirm copies in groups: it then also
+            receives what other clients write.
     """
 
     subjects: tuple[str, ...]

@@ -1,6 +1,6 @@
 """What a job outside of the sidecar may use of it: connections, reading a stream, and copies with their publisher.
 
-`nats_bridge.bridge.replication.rules` has what it needs to look at a rule as a start of the sidecar does. A test holds
+`nats_bridge.bridge.replication.rules` has what it needs to check a rule as a start of the sidecar does. A test limits
 `pipeline` to these two, to errors, to settings, and to what all commands share.
 """
 

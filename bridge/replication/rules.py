@@ -1,4 +1,4 @@
-"""What a job needs that does a rule's work: to look at it as a start of the sidecar does, and to keep others away."""
+"""What a job needs that does a rule's work: check it as a start of the sidecar does, and keep others away."""
 
 from __future__ import annotations
 

@@ -405,7 +405,7 @@ class RuleSupervisor:
 
 
 async def _is_still_led(term: Term) -> bool:
-    """Wait until the lease tells whether the term continues, if it may be over."""
+    """Wait until it is known whether the term continues, if it may be over."""
     await _first_of(term.lost.wait(), term.fence.opened())
     return not term.lost.is_set()
 

@@ -143,12 +143,12 @@ LISTEN: Final = r"^$|^(\[[^\]\s]+\]|[^:\s]*):[0-9]{1,5}$"
 
 
 def pattern(text: str) -> dict[str, Any]:
-    """What a field tells the schema, and only the schema."""
+    """A pattern for the JSON schema only; the checks do not use it."""
     return {"pattern": text}
 
 
 Subject: TypeAlias = Annotated[str, Field(json_schema_extra=pattern(SUBJECT))]
-"""A subject that may hold wildcards; the checks look at it, this tells editors."""
+"""A subject that may hold wildcards; the checks validate it, the pattern is for editors."""
 
 
 def kept_subject(source: str) -> str:

@@ -74,7 +74,8 @@ def _creds_options(field: str, path: Path) -> dict[str, Any]:
 
 
 def _tls_options(tls: Tls, prefix: str) -> dict[str, Any]:
-    from nats_bridge.bridge.settings.tls_context import RenewedContext  # with ssl; not to look at what has no TLS
+    # Imported here, because it imports ssl, which plain connections do not need.
+    from nats_bridge.bridge.settings.tls_context import RenewedContext
 
     options: dict[str, Any] = {
         "tls": RenewedContext.of(tls, prefix),

@@ -193,7 +193,7 @@ def _usable_parts(
 
 
 def _distinct(problems: list[Problem]) -> list[Problem]:
-    """Without the 'is missing' of a key that a misspelt one beside it stands for."""
+    """Without the 'is missing' of a key that another one misspells."""
     suggested = {
         (*problem.path[:-1], problem.message.rpartition("did you mean '")[2].rstrip("'?"))
         for problem in problems

@@ -1,4 +1,4 @@
-"""Pydantic's errors told as problems of the configuration: value, and what would be right."""
+"""Pydantic's errors as problems of the configuration: value, and what would be right."""
 
 from __future__ import annotations
 

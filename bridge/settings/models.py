@@ -58,7 +58,7 @@ LeadershipField = Annotated[LeadershipSettings | None, BeforeValidator(_written)
 
 
 class Telemetry(Part):
-    """What the sidecar exports beside metrics, which are always at `/metrics`."""
+    """What the sidecar exports in addition to metrics, which are always at `/metrics`."""
 
     trace: Literal["passthrough", "link", "continue"] = Field(
         default="passthrough",
@@ -85,10 +85,10 @@ class Http(Part):
     )
     hosts: tuple[str, ...] = Field(
         default=(),
-        description="host names under which it is asked, beside addresses and names that nobody outside can own",
+        description="host names under which it is asked, in addition to addresses and names that no outsider can own",
     )
     changes_from: Literal["loopback", "anywhere", "nowhere"] = Field(
-        default="loopback", description="who may POST /-/reload and /-/drain: this machine (or pod), anybody, nobody"
+        default="loopback", description="who may POST /-/reload and /-/drain: this machine (or pod), any address, none"
     )
     wedged_after: float = Field(
         default=60.0,

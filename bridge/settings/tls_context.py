@@ -63,7 +63,7 @@ class RenewedContext(ssl.SSLContext):
             self._load_own(tls.cert, tls.key, prefix)
         elif tls.cert or tls.key:
             present, absent = ("cert", "key") if tls.cert else ("key", "cert")
-            raise FieldError(prefix + present, f"needs '{absent}' beside it")
+            raise FieldError(prefix + present, f"needs '{absent}' as well")
 
     def _load_own(self, cert: Path, key: Path, prefix: str) -> None:
         try:

@@ -140,7 +140,7 @@ class ExpectedMessage:
     """A message as it must be seen; a member that is None is not compared.
 
     The bytes may hold placeholders: ``<time>`` (RFC 3339 as the server writes it, and equal to the stored time
-    where that was observed), ``<identity>`` (of an origin stream), ``<int A..B>``.
+    where that was observed), ``<identity>`` (of a source stream), ``<int A..B>``.
     """
 
     subject: bytes
@@ -151,7 +151,7 @@ class ExpectedMessage:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What must be seen; a member that is None is not looked at.
+    """What must be seen; a member that is None is not compared.
 
     Attributes:
         refusal: the last create or update is refused like this; None: every one is accepted.
@@ -159,7 +159,7 @@ class Expectation:
         received: what subscribers of ``listen`` get, in this order.
         stored: what streams hold at the end, in this order.
         any_order: streams whose order is not determined (several sources): compared as sets.
-        acks: the stream's answers to the publishes, as far as their members are given; None: no stream answers.
+        acks: the stream's answers to the publishes, compared in the members that are given; None: no stream answers.
         facts: what a scenario answers with.
     """
 

@@ -22,7 +22,7 @@ _ORIGIN, _TARGET = "O", "S"
 
 
 def expanded_streams(transform: Transform) -> tuple[Mapping[str, Any], ...]:
-    """The streams that are there before: the origin, where the transform is one of a source or a mirror."""
+    """The streams that exist before: the source, where the transform is one of a source or a mirror."""
     if transform.place in (Place.SOURCE, Place.MIRROR):
         return ({"name": _ORIGIN, "subjects": _covering(transform.subjects), "storage": "memory"},)
     return ()

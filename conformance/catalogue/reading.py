@@ -78,7 +78,7 @@ def read_catalogue(folder: Path = CATALOGUE) -> tuple[Case, ...]:
 
 
 def checksum(folder: Path = CATALOGUE) -> str:
-    """SHA-256 over the case files, to tell which catalogue a run used."""
+    """SHA-256 over the case files, to record which catalogue a run used."""
     total = hashlib.sha256()
     for file in sorted(folder.rglob("*.yaml")):
         total.update(file.relative_to(folder).as_posix().encode() + b"\0" + file.read_bytes())
@@ -188,7 +188,7 @@ def _case(text: CaseText, clause: str, file: Path, line: int) -> Case:
     steps = _steps(text)
     if transform is not None:
         if text.streams or steps:
-            raise _WrongError("transform is the short form of a case: no streams and no steps beside it", "transform")
+            raise _WrongError("transform is the short form of a case: no streams and no steps with it", "transform")
         streams, steps = expanded_streams(transform), expanded_steps(transform)
     if (text.scenario is None) == (not steps):
         at = () if text.scenario is None else ("scenario",)

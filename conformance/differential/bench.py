@@ -111,7 +111,7 @@ class Bench:
         named = name if isinstance(name, str) and name else "_"
         answer = await self.client.api(f"STREAM.{verb}.{named}", config)
         for _ in range(_TRIES):
-            # A stream in files may still be on its way out: that is no answer to the configuration.
+            # The server may still remove a stream in files: that is no answer to the configuration.
             if answer.get("error", {}).get("description") != _STORE_IS_BUSY:
                 break
             await asyncio.sleep(_PAUSE)

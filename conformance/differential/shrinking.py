@@ -69,7 +69,7 @@ def _is_sound(candidate: Trial, trial: Trial) -> bool:
     """Whether a trial is as quick and as harmless to ask for as the one that it comes from."""
     if any(len(message.header_block) == 1 for message in candidate.messages):
         return False  # no client sends such a block, and not every server bears it
-    # A stream in files is still on its way out when the next one comes.
+    # The server still removes a stream in files when the next one comes.
     return candidate.config.get("storage") == trial.config.get("storage") or "storage" not in trial.config
 
 

@@ -2,7 +2,7 @@
 
 Nothing here waits for a length of time to be sure that nothing more comes. A server republishes before it answers
 the publisher, so everything arrives before a PONG after the last answer; a copying stream is waited for until it holds
-what is expected, reports no lag, and shows the same once more. Messages in the source before the target was created are
+what is expected, reports no lag, and shows the same again. Messages in the source before the target was created are
 in its lag; a case about a message that is *not* copied has a later one that is.
 """
 
@@ -218,7 +218,7 @@ class Stage:
     async def settle(self, stream: str, messages: int, last_sequence: int = 0) -> None:
         """Wait until a stream holds so many messages and lags behind no source; for a limited time.
 
-        ``last_sequence`` is that of the last message to wait for, where limits of the stream make room on the way.
+        ``last_sequence`` is that of the last message to wait for, where the stream's limits remove messages in between.
         """
         clock = asyncio.get_running_loop().time
         limit = clock() + _SETTLE_LIMIT

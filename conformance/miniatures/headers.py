@@ -187,7 +187,7 @@ HEADERS = (
     ),
     Miniature(
         "last-sequence-off-by-one",
-        "tells a last sequence that is one too high",
+        "writes a last sequence that is one too high",
         "adr28/predecessor/interleaved/1",
         _LastSequenceOffByOne,
     ),
@@ -211,7 +211,7 @@ HEADERS = (
     ),
     Miniature(
         "mends-invalid-subjects",
-        "leaves empty tokens out of a result that nobody can receive, and publishes it",
+        "leaves empty tokens out of a result that no client can receive, and publishes it",
         "adr28/rules/nothing/1",
         _EmptyTokens,
     ),

@@ -29,7 +29,7 @@ they answered, sent and stored was compared, byte by byte. What is not listed di
 
 - **Case** is an example; its id selects it (`nats-bridge conform --select ID --versions V,V` plays it again). All cases
   that change for the same reason are listed below the tables.
-- **First in** is the first version that shows the new behaviour, as far as it is known more exactly than by the two
+- **First in** is the first version that shows the new behaviour, where it is known more exactly than by the two
   versions that were compared.
 - Header lines are as they are on the wire; `<time>` stands for a time, `\\r\\n` for a line end.
 - `nats-bridge conform --config stream.json --versions V,V` answers the same question for a configuration of your own.

@@ -142,4 +142,4 @@ class Account:
             sources = [*(info.get("sources") or ()), *([info["mirror"]] if info.get("mirror") else ())]
             return all(not each.get("lag") and each.get("active", -1) != -1 for each in sources) or None
 
-        await first_that(heard, f"the origins of stream {name!r}")
+        await first_that(heard, f"the sources of stream {name!r}")

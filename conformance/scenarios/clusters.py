@@ -40,7 +40,7 @@ async def _led(account: Account, stream: str, *, other_than: str = "", dead: str
 
 
 async def _step_down(account: Account, stream: str) -> str:
-    """Ask the stream's leader to hand over, again where it is elected once more; the name of the new one."""
+    """Ask the stream's leader to hand over, again where it is elected again; the name of the new one."""
     before = await _led(account, stream)
 
     async def other() -> str | None:

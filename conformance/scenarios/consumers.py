@@ -1,4 +1,4 @@
-"""What 2.11 added to consumers, as far as somebody who watches a stream meets it: pausing, priority groups."""
+"""What 2.11 added to consumers, where a client that watches a stream meets it: pausing, priority groups."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def paused_consumer(laboratory: Laboratory) -> Mapping[str, Any]:
     await account.publish_all("in.a", ["1", "2"])
     pending = (await account.request("CONSUMER.INFO.S.D"))["num_pending"]
     await account.request("CONSUMER.PAUSE.S.D", {})
-    # Up to 2.15.1 a resumed consumer looks at the stream when the next message is stored.
+    # Up to 2.15.1 a resumed consumer reads the stream when the next message is stored.
     await account.publish_all("in.a", ["3"])
     delivered = await arrived(work, 3)
     reported = await arrived(advisories, 2)
@@ -62,7 +62,7 @@ async def priority_group_of_a_push_consumer(laboratory: Laboratory) -> Mapping[s
 
 @scenario
 async def watching_beside_a_priority_group(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A watching consumer beside one with a priority group: on a work queue, and on a stream with limits."""
+    """A watching consumer next to one with a priority group: on a work queue, and on a stream with limits."""
     account = await laboratory.connect(await laboratory.server())
     answers: dict[str, int | None] = {}
     group: dict[str, Json] = {"ack_policy": "explicit", "priority_policy": "overflow", "priority_groups": ["g"]}

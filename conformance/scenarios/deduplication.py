@@ -64,7 +64,7 @@ async def _origin_with_a_repeated_id(account: Account) -> None:
     async def accepted() -> bool | None:
         return None if (await account.publish("in.a", "2", _ID)).get("duplicate") else True
 
-    await first_that(accepted, "an end of the origin's duplicate window")
+    await first_that(accepted, "an end of the source's duplicate window")
     await account.publish("in.a", "3")
 
 

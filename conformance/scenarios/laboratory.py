@@ -56,7 +56,7 @@ class Laboratory:
         return server
 
     async def start(self, server: NativeServer) -> NativeServer:
-        """Start it, once more where it ran before: the port and the store are the same."""
+        """Start it, again where it ran before: the port and the store are the same."""
         try:
             return await asyncio.to_thread(server.start)
         except ServersError as error:

@@ -129,7 +129,7 @@ async def source_without_its_last_message_after_restart(laboratory: Laboratory) 
 
 @scenario
 async def source_with_start_sequence_after_purge_and_restart(laboratory: Laboratory) -> Mapping[str, Any]:
-    """The target is purged and the server restarted: does ``opt_start_seq`` count once more?"""
+    """The target is purged and the server restarted: does ``opt_start_seq`` count again?"""
     server = await laboratory.server()
     account = await laboratory.connect(server)
     await account.create("O", subjects=["in.*"])

@@ -1,7 +1,7 @@
 """Copying that stops at a message: everything after it is withheld, and the server requests it repeatedly.
 
 That a stalled stream gets no message is no fact, as one could be late; that its server requests the same message
-once more is one. Those requests are ordinary messages in the account, to which any client may subscribe.
+again is one. Those requests are ordinary messages in the account, to which any client may subscribe.
 """
 
 from __future__ import annotations

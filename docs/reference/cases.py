@@ -30,7 +30,7 @@ _ROOMS: Final = {
     "adr50": "ADR-50: atomic and fast batches",
     "adr51": "ADR-51: schedules",
     "adr60": "ADR-60: sources of work queues",
-    "native": "What servers do beside the documents",
+    "native": "What servers do and the ADRs do not say",
 }
 
 

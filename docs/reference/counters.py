@@ -1,4 +1,4 @@
-"""The page on counters: what each kind of rule counts, and the metric that tells it."""
+"""The page on counters: what each kind of rule counts, and the metric that exports it."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ This page is generated: `python -m docs.reference --write`.
 
 A dialect is the behaviour of one server version. `dialect: "2.15"` in the [configuration](configuration.md), at the top
 or in a rule, or `--dialect V` of a command, chooses it; `native` is that of the server that is connected. The engine
-knows these lines, each up to the patch that was looked at; a newer patch of a line behaves as that one does:
+knows these lines, each up to the patch that was examined; a newer patch of a line behaves as that one does:
 """
 _BODY: Final = """\
 Each behaviour below is a flag of `nats_bridge.transforms.dialect.Dialect`. `since` names the first version of every

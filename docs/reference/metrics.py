@@ -12,7 +12,7 @@ __all__ = ["page"]
 _HEAD: Final = """\
 # Metrics
 
-Every metric that a sidecar tells. This page is generated: `python -m docs.reference --write`. How to read them,
+Every metric that a sidecar exports. This page is generated: `python -m docs.reference --write`. How to read them,
 dashboards and OTLP are in [metrics and traces](../telemetry.md); which counter of a rule is in which metric, in
 [counters](counters.md).
 
@@ -30,7 +30,7 @@ The semantic conventions for messaging give the names where they have one.
 def page() -> str:
     """The page's text."""
     metrics = table(
-        ("metric", "what it tells", "type", "labels"),
+        ("metric", "what it measures", "type", "labels"),
         (
             (code(metric.sample_name), metric.help, metric.kind, ", ".join(map(code, metric.labels)) or "-")
             for metric in METRICS

@@ -334,7 +334,7 @@ FEATURES: Final[tuple[Feature, ...]] = (
         (
             Row(
                 "sources",
-                "before 2.14 a lost message is gone; then a durable consumer",
+                "before 2.14 the queue has removed a lost message; then a durable consumer",
                 "with `acknowledge`, nothing is lost: [work queues](work-queues.md)",
                 ("adr36/copies/work-queue/1", "adr36/copies/interest/1", "adr60/consumer/visible/1"),
             ),

@@ -26,7 +26,7 @@ def copies_of(piece: Piece, loop: CopyEncoder) -> RowBundle | None:
     """The copies of a piece, named by their sequences; those of rows that are not selected are left out.
 
     Returns:
-        It may hold none. None where the loop must look at each message.
+        It may hold none. None where the encoder must read each message.
     """
     if loop.is_random or loop.counts or not loop.there.isdisjoint(piece.sequences):
         return None

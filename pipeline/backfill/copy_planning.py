@@ -1,6 +1,6 @@
 """From a copying rule and what its target holds to what is to be read and written: the driver's part.
 
-It looks as a start of the sidecar does, with the same code: what must not run is refused here, the target tells where
+It checks as a start of the sidecar does, with the same code: what must not run is refused here, the target shows where
 an entry resumes.
 """
 
@@ -118,14 +118,14 @@ async def entry_backfill(
     if parallel or request.to_parquet is not None:
         first = request.first or await _begin(plan, source_connection)
     else:
-        if not plan.keep_sequence:  # which tells the position otherwise
+        if not plan.keep_sequence:  # which keeps the position otherwise
             await unfinished.refuse(plan.rule)
         looked = (source_connection, target), (source_info, target_info), (key, stream)
         first = 1 + await _handled(plan, request, *looked, target_last)
     last = int(source_info["state"]["last_seq"])
     if request.last is not None:
         last = min(last, request.last)
-    # A retried task must not begin anywhere else, whatever has been written to the target meanwhile.
+    # A retried task must not begin anywhere else, whatever has been written to the target since.
     source = plan.source.model_copy(update={"opt_start_seq": first, "opt_start_time": None})
     task = CopyTask(
         plan=replace(plan, source=source, filters=subjects),
@@ -247,4 +247,4 @@ async def _handled(
 
 
 def _never() -> Awaitable[Connection]:
-    raise AssertionError("the rule is only looked at")
+    raise AssertionError("the rule is only checked")

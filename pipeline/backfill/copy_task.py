@@ -2,8 +2,8 @@
 
 Theory of operation. A task is given rows in ascending sequence and begins as a start of the sidecar does: it asks the
 target what it holds. Whatever went wrong before (a task that failed, an executor or a whole job that was killed), the
-next attempt reads the same rows or more, and skips what is there. So no state is kept but what the target holds, and
-the message ids only have to last for what was on its way.
+next attempt reads the same rows or more, and skips what is stored. So no state is kept but what the target holds, and
+the message ids only have to last for what was in flight.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from nats_bridge.pipeline.errors import DataLostError, PipelineError, Unreachabl
 
 __all__ = ["CopyTask"]
 
-_LOOK = 0.25  # seconds between two looks at whether something is in the way
+_LOOK = 0.25  # seconds between two checks for an obstacle
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +283,7 @@ class _RowReading:
     def _accepted(self, piece: Piece) -> Awaitable[None] | None:
         """Copy rows: in columns, if nothing asks for more care.
 
-        Columns are not measured, nor traced: nobody looks at either in a task.
+        Columns are not measured, nor traced: neither is read in a task.
         """
         entry, publisher = self._entry, self._publisher
         loop = entry.encoder_of(publisher)

@@ -2,7 +2,7 @@
 
 A sidecar that copies has a consumer whose description says so, and that is looked for. A backfill makes one of the
 same kind, from which it takes nothing, so that another backfill sees it, too. Where the configuration has replicas,
-the rule's lease is taken as well: then a sidecar that starts meanwhile stands by, and begins when the job has ended.
+the rule's lease is taken as well: then a sidecar that starts is on standby, and begins when the job has ended.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from nats_bridge.pipeline.errors import PipelineError
 
 __all__ = ["fenced", "refuse_at_work"]
 
-_POLL = 0.1  # seconds between two looks at a consumer
+_POLL = 0.1  # seconds between two requests for a consumer
 _TIMES = 3  # times a lease's time to wait for it
 
 
 @asynccontextmanager
 async def fenced(settings: Settings, rule: Rule, sources: Sequence[tuple[Connection, str]]) -> AsyncIterator[None]:
-    """Hold the rule, as far as that can be done from outside.
+    """Hold the rule, so far as an outside process can.
 
     Args:
         settings: the configuration.
@@ -43,7 +43,7 @@ async def fenced(settings: Settings, rule: Rule, sources: Sequence[tuple[Connect
             leading = asyncio.create_task(leases.lead(rule))
             try:
                 await asyncio.wait({leading}, timeout=_TIMES * settings.leadership.ttl)
-                holder = leases.holder(rule.name) or "somebody"
+                holder = leases.holder(rule.name) or "another process"
             finally:
                 if not leading.done():
                     await end_tasks(leading)
@@ -88,7 +88,7 @@ async def _announced(connection: Connection, stream: str, owner: str) -> AsyncIt
 
 
 async def refuse_at_work(connection: Connection, stream: str, owner: str, rule: str) -> None:
-    """Look for a consumer of the rule that somebody listens to.
+    """Refuse a rule one of whose consumers has a subscriber.
 
     Args:
         connection: the connection that holds the stream.

@@ -59,7 +59,7 @@ class LiveHistory:
         return self._load(spark, {"partitions": "1"})
 
     def given_to(self, task: TaskOfRows, spark: SparkSession) -> DataFrame:
-        """What one task tells (`TOLD`) that gets the rows in the order of their sequences.
+        """The report (`TOLD`) of one task that gets the rows in the order of their sequences.
 
         It reads them itself: rows that come to it through Spark cost as much again.
         """
@@ -79,7 +79,7 @@ class LiveHistory:
             "stream": self.stream,
             "startSequence": str(self.first),
             "endSequence": str(self.last),
-            # What the stream drops before it is read nobody can copy; a sidecar does not fail of it, either.
+            # What the stream drops before it is read cannot be copied; a sidecar does not fail of it, either.
             "failOnDataLoss": "false",
             **more,
         }
@@ -134,7 +134,7 @@ class CapturedHistory:
         return self.at_once(spark).coalesce(1).sortWithinPartitions("sequence")
 
     def given_to(self, task: TaskOfRows, spark: SparkSession) -> DataFrame:
-        """What one task tells (`TOLD`) that gets the rows in the order of their sequences."""
+        """The report (`TOLD`) of one task that gets the rows in the order of their sequences."""
         return self.in_order(spark).mapInArrow(task, TOLD)
 
     def at_once(self, spark: SparkSession) -> DataFrame:
@@ -166,7 +166,7 @@ def captured_history(
         spark: a session.
         path: the capture's directory.
         stream: the stream's name.
-        created: when it was created, as its server tells.
+        created: when it was created, as its server reports.
         filters: what is wanted of it; none for everything.
         held_from: the first sequence that the stream holds itself.
         first: the first sequence wanted.

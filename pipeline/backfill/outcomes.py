@@ -33,14 +33,14 @@ class Made:
     """The outcome of one message.
 
     Attributes:
-        origin: as it was delivered.
+        source: as it was delivered.
         subject: of what is published, or would be.
         header_block: raw.
         payload: raw.
         rejected: why the target does not take it; empty if it does.
     """
 
-    origin: Delivered
+    source: Delivered
     subject: bytes
     header_block: bytes
     payload: bytes
@@ -119,7 +119,7 @@ class RepublishOutcomes:
 
     Attributes:
         loop: the sidecar's, which has seen nothing yet.
-        first: the first sequence wanted; what is before it is only looked at.
+        first: the first sequence wanted; what is before it is only read.
         headers_only: whether bodies are left out.
     """
 

@@ -1,7 +1,7 @@
 """A copying rule's history copied by several tasks at the same time, and its end by one.
 
 Each task has the rows of some destinations. The order within a destination is the source's; between destinations there
-is none. What of its share is there already, because an earlier attempt stored it, a task reads from what the target
+is none. What of its share an earlier attempt has stored, a task reads from what the target
 has stored since the job began.
 
 A live rule finds its place by the newest copies in the target, which must be in order for that. So the last messages
@@ -98,16 +98,16 @@ class Parallel:
             spark: the session.
             history: what is to be copied.
             held_from: the first sequence that the source still has.
-            progress: told of stages.
+            progress: gets the stages.
             loop: where the connections live.
-            position: from where a history begins to what tells how far one task has come.
+            position: from where a history begins to how far one task has come.
 
         Raises:
             OptionError: another range has been begun, and this one would leave some of it out.
             ApiError: a server refuses, or cannot be asked.
         """
         loop.run(self._mark(history.first, history.last, held_from))
-        progress.enter("looking for what is there")
+        progress.enter("reading what is stored")
         held = self._held(spark) if self.holds else None
         middle = self._middle(spark, history)
         reported: list[str] = []
@@ -193,7 +193,7 @@ class ShareTask:
 
     Attributes:
         outcomes: the rule.
-        present: finds what is there.
+        present: finds what is stored.
         since: the target's last sequence when the job began.
         target: the connection that holds the target.
         skip: where to publish what the target refuses; None to stop.
@@ -249,7 +249,7 @@ class _Maker:
         self._counters = counters
         self._dead_letters = DeadLetters(plan.rule, plan.stream, task.skip, connection, counters)
         self._there: set[int] = set()
-        self._read = task.since  # the target's last sequence that was looked at
+        self._read = task.since  # the target's last sequence that was read
 
     async def look(self, standing: Standing, in_flight: Sequence[list[Operation]]) -> None:
         """See what was stored since the job began (see `Sender`)."""

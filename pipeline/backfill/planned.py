@@ -21,22 +21,22 @@ __all__ = ["Planned"]
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One stream's history, as far as results of it are missing.
+    """One stream's history, from the first result that is missing.
 
     Attributes:
         source: the stream that is copied from.
         target: the stream that stores the results; empty where a republish rule publishes nothing.
         connection: where the source is.
-        created: when the source was created, as its server tells.
+        created: when the source was created, as its server reports.
         held_from: the first sequence that the source holds.
         first: the first sequence whose result is missing.
         last: the last sequence wanted; the source's last, if nothing else is.
-        outcomes: what tells what would become of rows.
+        outcomes: computes the results of rows.
         task: what publishes them; None where a republish rule publishes nothing.
         record_of: from a result's header block to the record of the message it was made of; None for another's.
         subjects: what to ask the source's server for; none for everything.
         filters: what of the source is wanted; none for everything.
-        republished: whether results tell their predecessors, so that the history is read in order from its beginning.
+        republished: whether results name their predecessors, so that the history is read in order from its beginning.
         parallel: how several tasks copy; None for one.
     """
 

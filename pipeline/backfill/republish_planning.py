@@ -36,7 +36,7 @@ async def republish_backfill(
     """Find out what is to be republished, and where it is stored.
 
     Raises:
-        OptionError: nobody would store the results, or the range is the live rule's.
+        OptionError: no stream would store the results, or the range is the live rule's.
         BridgeError: what must not run, a stream that is not there, a server that cannot be asked.
     """
     source, target = connections[rule.source_connection], connections[rule.target_connection]
@@ -118,7 +118,7 @@ async def _captured_by(target: Connection, rule: RepublishRule, pattern: bytes) 
     place = f"rule '{rule.name}'"
     if not names:
         raise OptionError(
-            f"{place}: no stream stores '{shown}', so a history published there would reach nobody for certain: create"
+            f"{place}: no stream stores '{shown}', so a history published there would surely be lost: create"
             " a stream with that subject, write files with --to-parquet, or let the sidecar do it: start: first"
         )
     info = await target.api.stream_info(names[0])
@@ -131,7 +131,7 @@ async def _captured_by(target: Connection, rule: RepublishRule, pattern: bytes) 
         )
     for reason, wrong in (
         ("is sealed", bool(config.get("sealed"))),
-        ("has no_ack, so nothing tells what it has stored", bool(config.get("no_ack"))),
+        ("has no_ack, so it never reports what it has stored", bool(config.get("no_ack"))),
         (
             f"is a {config.get('retention')} stream, whose consumers take the results away",
             config.get("retention") != "limits",

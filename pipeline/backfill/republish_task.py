@@ -1,7 +1,7 @@
 """What a task does with its rows: it republishes them, as the sidecar does, into the stream that stores the results.
 
 Every publication is confirmed by that stream. Republished messages have no ids of ours, so where the task resumes after
-a failure is read from the stream alone: `Nats-Stream` and `Nats-Sequence` say what is there.
+a failure is read from the stream alone: `Nats-Stream` and `Nats-Sequence` say what is stored.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class _Maker:
         self._there: Resume | None = None  # and when the present round began
 
     async def look(self, standing: Standing, in_flight: Sequence[list[Operation]]) -> None:
-        """See what is there (see `Sender`)."""
+        """Read what is stored (see `Sender`)."""
         task = self._task
         there = self._there = await republished_position(
             task, self._source, self._target, standing.target, standing.last, standing.confirmed

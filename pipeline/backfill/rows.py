@@ -1,7 +1,7 @@
 """Rows of a history: pieces in columns, kept until they are stored; and as the sidecar's code takes messages, as if a
 consumer had delivered them: as tuples of bytes.
 
-What a consumer tells beside the message is in a delivery's reply subject: `$JS.ACK.<stream>.<consumer>.<deliveries>.
+What a consumer reports with the message is in a delivery's reply subject: `$JS.ACK.<stream>.<consumer>.<deliveries>.
 <stream sequence>.<consumer sequence>.<time ns>.<pending>`. Of these only sequence and time are real here.
 """
 
@@ -162,7 +162,7 @@ class KeptRows:
     """A task's rows in ascending sequence, each kept until it is stored, to be sent again when a connection breaks.
 
     Args:
-        batches: the rows; what comes from Spark is read in a thread, so that the connections are served meanwhile.
+        batches: the rows; what comes from Spark is read in a thread, so that the connections stay served.
 
     Attributes:
         read: how many were read.
@@ -196,7 +196,7 @@ class KeptRows:
             self.forgotten = kept.popleft().last
 
     async def _next(self) -> list[Piece] | None:
-        """New pieces, kept from now on; the batch behind them is being read meanwhile. None at the end."""
+        """New pieces, kept from now on; the batch after them is being read. None at the end."""
         if self._ended:
             return None
         if self._coming is None:

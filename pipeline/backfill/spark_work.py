@@ -77,7 +77,7 @@ def counts_of(work: Coroutine[Any, Any, dict[str, int]]) -> Iterator[pa.RecordBa
 
 
 def reported_of(rows: list[str]) -> dict[str, int]:
-    """The counts of all tasks together, from what each of them told; `last` is the highest."""
+    """The counts of all tasks together, from the report of each; `last` is the highest."""
     total: dict[str, int] = {}
     for text in rows:
         for name, value in json.loads(text).items():
@@ -91,7 +91,7 @@ _PATIENCE: Final = 2.0
 
 @dataclass(slots=True)
 class StoredPosition:
-    """How far a backfill has come, told by the stream that stores its results; may be called from any thread.
+    """How far a backfill has come, read from the stream that stores its results; may be called from any thread.
 
     For watching only: a task that reads a history without Spark has no rows that Spark could count.
 
@@ -99,10 +99,10 @@ class StoredPosition:
         loop: where the connection lives.
         connection: the connection that holds the stream.
         stream: the stream that stores the results.
-        record_of: from a result's header block to the record of the message it was made of; None for what somebody
-            else stored.
+        record_of: from a result's header block to the record of the message it was made of; None for what another
+            client stored.
         first: where the history begins.
-        messages: how many of its sequences are done, as far as was seen.
+        messages: how many of its sequences are done, at least.
     """
 
     loop: LoopThread

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 __all__ = ["COUNTED", "WRITTEN", "Counting", "Writing", "dry_run", "write_files"]
 
 WRITTEN: Final = (
-    "stream string, subject string, origin_subject string, sequence bigint, time timestamp, time_ns bigint,"
+    "stream string, subject string, source_subject string, sequence bigint, time timestamp, time_ns bigint,"
     " header_block binary, data binary, rejected string"
 )
 """A message as it would be published: its subject, header block and data; where it comes from; and why the target
 would not take it, null if it would."""
 
 COUNTED: Final = "outcome string, subject string, reason string, messages bigint, bytes bigint, example bigint"
-"""Counts of a task: `outcome` is `selected`, `unselected` or `rejected`; `example` is a sequence of the origin."""
+"""Counts of a task: `outcome` is `selected`, `unselected` or `rejected`; `example` is a sequence of the source."""
 
 _SIZE: Final = re.compile(r"it has \d+ bytes")
 
@@ -39,7 +39,7 @@ def write_files(rows: DataFrame, outcomes: Outcomes, stream: str, path: str, *, 
     Args:
         rows: the history.
         outcomes: the rule.
-        stream: the origin's name.
+        stream: the source's name.
         path: the folder, which appears as a whole at the end.
         mode: of the writer: `errorifexists`, `overwrite` or `append`.
 
@@ -63,7 +63,7 @@ def write_files(rows: DataFrame, outcomes: Outcomes, stream: str, path: str, *, 
     except AnalysisException as error:
         if error.getCondition() == "PATH_ALREADY_EXISTS":
             raise OptionError(
-                f"--to-parquet {path}: is there already: name another folder, or replace it with --overwrite"
+                f"--to-parquet {path}: exists: name another folder, or replace it with --overwrite"
             ) from None
         raise
     rows_read, dead_letters = int(read.get["read"]), int(made.get["rejected"] or 0)
@@ -137,7 +137,7 @@ class Writing:
 
     Attributes:
         outcomes: the rule.
-        stream: the origin's name.
+        stream: the source's name.
     """
 
     outcomes: Outcomes
@@ -151,13 +151,13 @@ class Writing:
                     yield self._rows(made)
 
     def _rows(self, made: Sequence[Made]) -> pa.RecordBatch:
-        acks = [AckReply.parse(each.origin[1]) for each in made]
+        acks = [AckReply.parse(each.source[1]) for each in made]
         times = pa.array([ack.time_ns for ack in acks], pa.int64())
         return pa.record_batch(
             {
                 "stream": pa.array([self.stream] * len(made)),
                 "subject": _texts([each.subject for each in made]),
-                "origin_subject": _texts([each.origin[0] for each in made]),
+                "source_subject": _texts([each.source[0] for each in made]),
                 "sequence": pa.array([ack.stream_sequence for ack in acks], pa.int64()),
                 "time": pa.array([ack.time_ns // 1000 for ack in acks], pa.timestamp("us", "UTC")),
                 "time_ns": times,
@@ -196,7 +196,7 @@ def _counted(made: Sequence[Made], unselected: int) -> pa.RecordBatch:
         size = len(each.header_block) + len(each.payload)
         found = counts.get(key)
         if found is None:
-            counts[key] = [1, size, AckReply.parse(each.origin[1]).stream_sequence]
+            counts[key] = [1, size, AckReply.parse(each.source[1]).stream_sequence]
         else:
             found[0] += 1
             found[1] += size

@@ -41,8 +41,8 @@ def capture(spark: SparkSession, wanted: Wanted, progress: Progress) -> Result:
 
     Raises:
         OptionError: the directory holds something else, or another capture.
-        DataLostError: messages are gone that were not captured, or the stream was recreated.
-        PipelineError: no such stream, no server, somebody else writes to the directory.
+        DataLostError: messages were removed that were not captured, or the stream was recreated.
+        PipelineError: no such stream, no server, another process writes to the directory.
         Exception: what Spark makes of a job that fails.
     """
     place = place_of(spark, wanted.directory)
@@ -103,13 +103,13 @@ class _Capturing:
 
     @property
     def _is_open(self) -> bool:
-        """Whether the capture's first sequence may still move: nobody has named it, and there is nothing yet."""
+        """Whether the capture's first sequence may still move: the user named none, and nothing is captured yet."""
         return self._wanted.from_sequence is None and not self._known.chunks and not self._known.gaps
 
     def _round(self) -> None:
         """Capture what the stream holds at this moment."""
         wanted, progress = self._wanted, self._progress
-        progress.enter("looking at the stream")
+        progress.enter("reading the stream's state")
         if self._ledger.capture is None:
             self._begin(self._facts(0))
         facts = self._facts(self._known.last)
@@ -228,11 +228,11 @@ class _Capturing:
             return begins
         if not self._wanted.allow_gaps:
             raise DataLostError(
-                f"stream '{self._wanted.stream}': messages {first} to {begins - 1} are gone and were not captured:"
+                f"stream '{self._wanted.stream}': messages {first} to {begins - 1} were removed and not captured:"
                 " say --allow-gaps to continue without them"
             )
         self._ledger.skip(Gap(first, begins - 1))
-        self._progress.say(f"{self._progress.job}: messages {first} to {begins - 1} are gone: noted as a gap")
+        self._progress.say(f"{self._progress.job}: messages {first} to {begins - 1} were removed: noted as a gap")
         return begins
 
     def _require_whole(self, first: int, end: int, written: Written, before: StreamState, after: StreamState) -> None:

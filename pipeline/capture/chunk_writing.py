@@ -108,7 +108,7 @@ def end_of_chunk(first: int, last: int, *, remaining: int | None, average: int, 
         remaining = span
     if remaining <= rows:
         return last
-    # Where messages are gone in between, more sequences hold as many messages.
+    # Where messages were removed in between, more sequences hold as many messages.
     return min(last, first + rows * span // remaining - 1)
 
 

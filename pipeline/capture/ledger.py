@@ -39,7 +39,7 @@ class Ledger:
 
     Raises:
         OptionError: the directory holds something else.
-        PipelineError: the manifest cannot be read, or what is there does not agree with it.
+        PipelineError: the manifest cannot be read, or the files do not agree with it.
     """
 
     def __init__(self, place: Place) -> None:
@@ -55,7 +55,7 @@ class Ledger:
 
     @property
     def capture(self) -> Capture | None:
-        """What is there; None where nothing is yet."""
+        """What the directory holds; None where nothing is yet."""
         return self._capture
 
     def begin(self, capture: Capture) -> None:
@@ -112,7 +112,7 @@ class Ledger:
         there = {f"{MESSAGES}/{name}" for name in self._place.names(MESSAGES)}
         if there != listed:
             odd = min(there ^ listed)
-            what = "is not in the manifest" if odd in there else "is gone"
+            what = "is not in the manifest" if odd in there else "is missing"
             raise PipelineError(f"{self._place}: {odd} {what}: the capture was changed by something else")
 
     def _is_complete(self, chunk: Chunk) -> bool:

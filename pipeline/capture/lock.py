@@ -23,10 +23,10 @@ def locked(place: Place) -> Iterator[None]:
     """Be the one that writes to a directory.
 
     The lock of a process of this machine that has ended is taken over; the state of one elsewhere cannot be
-    known, and its file must be removed by somebody who does.
+    known, and its file must be removed by a user who knows it.
 
     Raises:
-        PipelineError: somebody else writes to it, or may.
+        PipelineError: another process writes to it, or may.
     """
     mine = json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "begun": _begun(os.getpid())})
     while not place.create(LOCK, mine):
@@ -34,7 +34,7 @@ def locked(place: Place) -> Iterator[None]:
         if text is None:
             continue  # its owner has just gone
         _require_gone(place, text)
-        # Another one may come to the same end at this moment: who moves the old lock away has it, nobody else.
+        # Another one may conclude the same at this moment: the one that moves the old lock away has it.
         old = f"{LOCK}.{os.getpid()}"
         if place.take(LOCK, old):
             if place.read(old) != text:
@@ -58,7 +58,7 @@ def _require_gone(place: Place, text: str) -> None:
         raise PipelineError(f"{place}: {LOCK} cannot be read; if no capture writes there, remove it")
     if host != socket.gethostname():
         raise PipelineError(
-            f"{place}: process {pid} on {host} writes to it; if that one is gone, remove {place.uri(LOCK)}"
+            f"{place}: process {pid} on {host} writes to it; if that one has ended, remove {place.uri(LOCK)}"
         )
     if _begun(pid) is not None and _begun(pid) == begun:
         raise PipelineError(f"{place}: process {pid} of this machine writes to it; only one capture at a time can")

@@ -43,7 +43,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Messages that were gone before they were captured, and that somebody has allowed to be missing.
+    """Messages that were removed before they were captured, and that the user allows to be missing.
 
     Attributes:
         first: the first sequence of which nothing is known.
@@ -60,7 +60,7 @@ class Capture:
 
     Attributes:
         stream: the stream's name.
-        created: when that stream was created, as its server told it; another one means another stream.
+        created: when that stream was created, as its server reported it; another one means another stream.
         server: the version of the server that was asked first.
         cluster: the name of its cluster; empty for a server of its own.
         subjects: the filters of the capture; none for all messages.

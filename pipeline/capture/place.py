@@ -232,7 +232,7 @@ class HadoopPlace:
             stream.close()
 
     def replace(self, path: str, text: str) -> None:
-        """In one step, as far as the file system has such."""
+        """In one step, where the file system can."""
         folder, _, name = path.rpartition("/")
         new = self._at(f"{folder}/.{name}.new" if folder else f".{name}.new")
         self._write(self._files.create(new, True), text)
@@ -242,7 +242,7 @@ class HadoopPlace:
         self._context.rename(new, self._at(path), options)
 
     def create(self, path: str, text: str) -> bool:
-        """Exclusively, as far as the file system has such."""
+        """Exclusively, where the file system can."""
         try:
             stream = self._files.create(self._at(path), False)
         except Exception:
@@ -258,12 +258,12 @@ class HadoopPlace:
             raise OptionError(f"{self.uri(path)}: cannot be made")
 
     def move(self, source: str, target: str) -> None:
-        """In one step, as far as the file system has such."""
+        """In one step, where the file system can."""
         if not self._files.rename(self._at(source), self._at(target)):
             raise PipelineError(f"{self.uri(source)}: cannot be moved to {target}")
 
     def take(self, source: str, target: str) -> bool:
-        """In one step, as far as the file system has such."""
+        """In one step, where the file system can."""
         begin = self._at(source)
         return bool(self._files.exists(begin) and self._files.rename(begin, self._at(target)))
 

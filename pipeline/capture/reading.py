@@ -68,7 +68,7 @@ def read_capture(
     schema = ddl(CAPTURED)
     if not wanted:
         return spark.createDataFrame([], schema)
-    # Folders by name, not the directory: chunks of whatever appends meanwhile stay out.
+    # Folders by name, not the directory: chunks that are appended later stay out.
     frame = spark.read.schema(schema).parquet(*[place.uri(chunk.folder) for chunk in wanted])
     if first is not None:
         frame = frame.where(frame.sequence >= first)

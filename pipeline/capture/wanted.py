@@ -14,7 +14,7 @@ CHUNK: Final = 4_000_000
 """Messages in a chunk, unless another number is asked for."""
 
 INTERVAL: Final = 60.0
-"""Seconds between two looks at a stream that is captured continuously."""
+"""Seconds between two rounds of a continuous capture."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Wanted:
         to_time: RFC 3339; only messages stored before.
         partitions: tasks for a chunk, and so its files; None for as many as there are cores, fewer for little.
         chunk: messages in a chunk, about.
-        allow_gaps: continue where messages are gone that were not captured yet.
+        allow_gaps: continue where messages were removed that were not captured yet.
         continuous: continue with new messages until stopped.
         interval: seconds between two looks for new ones.
 

@@ -38,7 +38,7 @@ _NAMES: Final = {"stream": "STREAM", "subjects": "--subjects", "startTime": "--f
     help="Tasks, and so files, per chunk.  [default: the cores]",
 )
 @click.option("--chunk", type=click.IntRange(min=1), metavar="N", help="Messages per chunk, about.  [default: 4000000]")
-@click.option("--allow-gaps", is_flag=True, help="Continue where messages are gone before they were captured.")
+@click.option("--allow-gaps", is_flag=True, help="Continue where messages were removed before they were captured.")
 @click.option("--continuous", is_flag=True, help="Continue with new messages until SIGTERM or Ctrl-C.")
 @click.option(
     "--interval",
@@ -65,7 +65,7 @@ def capture_command(
     DIR/messages is for readers: it holds each message exactly once at every moment, whatever ended an earlier run.
     Columns: stream, subject, sequence, time (microseconds), time_ns, header_block (raw), data.
 
-    Exit codes: 0 captured; 1 messages are gone, the stream was recreated, or the job failed; 2 usage, or DIR holds
+    Exit codes: 0 captured; 1 messages were removed, the stream was recreated, or the job failed; 2 usage, or DIR holds
     something else; 3 no server; 130 and 143 stopped by a signal.
 
     \b

@@ -39,7 +39,7 @@ _BY: Final = ("auto", "sequence", "provenance", "provenance:right", "id")
     show_default=True,
     help="bridged: leave out what native and bridged copies differ in by design.",
 )
-@click.option("--origin", metavar="NAME", default="", help="What the right side's copies call the left stream.")
+@click.option("--source", metavar="NAME", default="", help="What the right side's copies call the left stream.")
 @click.option("--ignore-header", "ignored", metavar="NAME", multiple=True, help="A header that is not compared.")
 @click.option("--allow", "allowed", metavar="KIND", multiple=True, help="A kind of finding that is no difference.")
 @click.option(
@@ -171,7 +171,7 @@ def _wanted(left: Place, given: dict[str, Any]) -> Wanted:
         like=given["like"],
         ignored_headers=tuple(name.encode() for name in given["ignored"]),
         allowed=frozenset(given["allowed"]),
-        origin=given["origin"],
+        source=given["source"],
         rule=_rule(left, given),
         examples=given["examples"],
     )
@@ -180,7 +180,7 @@ def _wanted(left: Place, given: dict[str, Any]) -> Wanted:
 def _rule(left: Place, given: dict[str, Any]) -> Any:
     from nats_bridge.pipeline.diff.rules import rule_of, transform_of
 
-    stream = given["origin"] or (left.name if left.connection is not None else left.stream or "")
+    stream = given["source"] or (left.name if left.connection is not None else left.stream or "")
     if given["transform"] and given["rule"]:
         raise ConfigError("--transform and --rule: say one of them")
     if given["rule"]:
@@ -191,7 +191,7 @@ def _rule(left: Place, given: dict[str, Any]) -> Any:
         return rule_of(load(given["config"]), given["rule"], stream)
     if given["transform"]:
         source, destination = given["transform"]
-        return transform_of(source, destination, stream or "ORIGIN")
+        return transform_of(source, destination, stream or "SOURCE")
     return None
 
 

@@ -23,7 +23,7 @@ from nats_bridge.pipeline.diff.comparing import (
     State,
     reader,
 )
-from nats_bridge.pipeline.diff.provenance import same_origin
+from nats_bridge.pipeline.diff.provenance import same_source
 from nats_bridge.transforms.header_block import START
 
 __all__ = ["BatchReader", "Columns", "batch_reader"]
@@ -44,7 +44,7 @@ class Columns:
     """`comparing.Read` for many messages, by column; `subjects` is None where they are as they were."""
 
     states: list[int]
-    origins: list[bytes]
+    sources: list[bytes]
     numbers: list[int]
     entries: list[bytes]
     subjects: list[bytes | None] | None
@@ -72,8 +72,8 @@ def batch_reader(comparison: Comparison, *, right: bool) -> BatchReader:
 def _columns(found: list[Read]) -> Columns:
     if not found:
         return Columns([], [], [], [], None, [], [])
-    states, origins, numbers, entries, subjects, blocks, ignored = (list(each) for each in zip(*found, strict=True))
-    return Columns(states, origins, numbers, entries, subjects, blocks, ignored)
+    states, sources, numbers, entries, subjects, blocks, ignored = (list(each) for each in zip(*found, strict=True))
+    return Columns(states, sources, numbers, entries, subjects, blocks, ignored)
 
 
 def _quick(comparison: Comparison, one: Reader) -> BatchReader:
@@ -86,7 +86,7 @@ def _quick(comparison: Comparison, one: Reader) -> BatchReader:
 
     def read(sequences: Sequence[int], subjects: Sequence[bytes], blocks: Sequence[bytes]) -> Columns:
         states: list[int] = []
-        origins: list[bytes] = []
+        sources: list[bytes] = []
         numbers: list[int] = []
         entries: list[bytes] = []
         changed: list[bytes | None] = []
@@ -96,7 +96,7 @@ def _quick(comparison: Comparison, one: Reader) -> BatchReader:
             begin = block.rfind(_MARK) - _BEFORE
             found = match(block, begin) if begin > 0 else None
             if found is not None:
-                kind, origin, number, entry, subject, extra = found.groups()
+                kind, source, number, entry, subject, extra = found.groups()
                 line = block.rfind(b"\r\n", 0, begin) + 2
                 own = line > 1 and block.startswith(_ID, line) and own_id(block, line, begin) is not None
                 head = block[:line] if own else block[: begin + 2]
@@ -106,14 +106,14 @@ def _quick(comparison: Comparison, one: Reader) -> BatchReader:
                     shown = int(number)
                     state, bits, made = 0, message_id if own else 0, None
                     if copied:
-                        if origin not in meant:
-                            meant[origin] = same_origin(origin, comparison.origin)
-                        if meant[origin] and comparison.first <= shown <= last:
+                        if source not in meant:
+                            meant[source] = same_source(source, comparison.source)
+                        if meant[source] and comparison.first <= shown <= last:
                             made = b"" if head == START else head + b"\r\n"
                             bits |= record
                         else:
                             state, bits = State.ELSEWHERE, 0
-                        origin = b""
+                        source = b""
                     else:
                         if kind == b"Bridge":
                             bits |= name
@@ -123,20 +123,20 @@ def _quick(comparison: Comparison, one: Reader) -> BatchReader:
                             end = found.end(5) if subject else found.end(4)
                             made = b"%bNats-Stream-Source: %b\r\n\r\n" % (head, block[found.start(2) : end])
                     states.append(state)
-                    origins.append(origin)
+                    sources.append(source)
                     numbers.append(shown)
                     entries.append(entry)
                     changed.append(made)
                     ignored.append(bits)
                     continue
-            state, origin, shown, entry, _, made, bits = one(sequences[at], subjects[at], block)
+            state, source, shown, entry, _, made, bits = one(sequences[at], subjects[at], block)
             states.append(state)
-            origins.append(origin)
+            sources.append(source)
             numbers.append(shown)
             entries.append(entry)
             changed.append(made)
             ignored.append(bits)
-        return Columns(states, origins, numbers, entries, None, changed, ignored)
+        return Columns(states, sources, numbers, entries, None, changed, ignored)
 
     return read
 

@@ -2,7 +2,7 @@
 
 Theory of operation: each side reads its messages through a `Reader`, compiled from what is compared (`Comparison`),
 which is plain data and travels to tasks. A reader answers with the message's identity, with subject and block as they
-are to be compared, and with what was left out on the way, as bits, so that nothing is ignored without being counted.
+are to be compared, and with what was left out, as bits, so that nothing is ignored without being counted.
 What a native target and a bridged one differ in by design has an id in docs/known-divergences.md.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from nats_bridge.bridge.replication import without_earlier
-from nats_bridge.pipeline.diff.provenance import Provenance, provenance, same_origin, without_republished_lines
+from nats_bridge.pipeline.diff.provenance import Provenance, provenance, same_source, without_republished_lines
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.republish import Republish
 from nats_bridge.transforms.source_record import HEADER, TWIN_HEADER
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 By: TypeAlias = Literal["sequence", "provenance", "provenance:right", "id"]
-"""What tells that two messages are the same one."""
+"""What identifies two messages as the same one."""
 
 
 class State:
@@ -44,7 +44,7 @@ class State:
 
     COMPARED: Final = 0
     UNIDENTIFIED: Final = 1
-    """Nothing in it tells which message it is."""
+    """Nothing in it identifies it."""
     ELSEWHERE: Final = 2
     """It comes from another stream than the one compared with, or from outside of the range."""
     UNSELECTED: Final = 3
@@ -60,7 +60,7 @@ class Ignored:
 
 
 RECORD_NAME: Final = Ignored("Nats-Bridge-Source taken for Nats-Stream-Source", "kd/copy/record-name")
-IDENTITY: Final = Ignored("the origin's identity in the source record (field 6)", "kd/copy/identity")
+IDENTITY: Final = Ignored("the source's identity in the source record (field 6)", "kd/copy/identity")
 MESSAGE_ID: Final = Ignored("Nats-Msg-Id: bridge-…", "kd/copy/message-id")
 RECORD: Final = Ignored("where a message says that it comes from")
 STAYING: Final = Ignored("headers that do not travel with a copy (Nats-Expected-*, Nats-Batch-*, Nats-Request-Info)")
@@ -78,7 +78,7 @@ class Comparison:
         by: how messages are identified.
         bridged: whether what a native copy and a bridged one differ in by design is left out.
         ignored_headers: names of headers that are not compared, on both sides; case counts, as on the server.
-        origin: with `provenance:right`, the stream of which the right side holds copies.
+        source: with `provenance:right`, the stream of which the right side holds copies.
         first: with `provenance:right`, the lowest sequence of the left side's range.
         last: the highest one; None for no bound.
         rule: what makes the copies of the left side's messages; None where left and right are alike.
@@ -87,14 +87,14 @@ class Comparison:
     by: By
     bridged: bool = False
     ignored_headers: tuple[bytes, ...] = ()
-    origin: bytes = b""
+    source: bytes = b""
     first: int = 0
     last: int | None = None
     rule: Sourcing | Republish | None = field(default=None)
 
 
 Read: TypeAlias = tuple[int, bytes, int, bytes, bytes | None, bytes | None, int]
-"""State, origin or id, number, entry, subject and block as they are compared (None: as they are), ignored as bits."""
+"""State, source or id, number, entry, subject and block as they are compared (None: as they are), ignored as bits."""
 
 Reader: TypeAlias = Callable[[int, bytes, bytes], Read]
 """From sequence, subject and header block."""
@@ -139,21 +139,21 @@ def reader(comparison: Comparison, *, right: bool) -> Reader:
     rule = None if right else comparison.rule
 
     def read(sequence: int, subject: bytes, block: bytes) -> Read:
-        state, origin, number, entry = identify(sequence, block)
+        state, source, number, entry = identify(sequence, block)
         if state != State.COMPARED:
-            return state, origin, number, entry, None, None, 0
+            return state, source, number, entry, None, None, 0
         if rule is None:
             changed, ignored = compared(block)
-            return state, origin, number, entry, None, None if changed is block else changed, ignored
+            return state, source, number, entry, None, None if changed is block else changed, ignored
         copied = rule.destination(subject)
         if copied is None:
-            return State.UNSELECTED, origin, number, entry, None, None, 0
+            return State.UNSELECTED, source, number, entry, None, None, 0
         if isinstance(rule, Sourcing) and not rule.mirrors:
             block = rule.block(block, rule.record(sequence, subject))
         elif isinstance(rule, Sourcing):
             block = rule.bare(block)
         changed, ignored = compared(block)
-        return state, origin, number, entry, copied, changed, ignored
+        return state, source, number, entry, copied, changed, ignored
 
     return read
 
@@ -173,9 +173,9 @@ def _identification(comparison: Comparison, *, right: bool) -> Callable[[int, by
         found = provenance(block)
         if found is None:
             return State.UNIDENTIFIED, b"", 0, b""
-        return State.COMPARED, found.origin, found.sequence, found.entry
+        return State.COMPARED, found.source, found.sequence, found.entry
 
-    def by_origin(_: int, block: bytes) -> _Identity:
+    def by_source(_: int, block: bytes) -> _Identity:
         found = provenance(block)
         if found is None:
             return State.UNIDENTIFIED, b"", 0, b""
@@ -186,13 +186,13 @@ def _identification(comparison: Comparison, *, right: bool) -> Callable[[int, by
         return by_sequence
     if comparison.by == "id":
         return by_id
-    return by_origin if comparison.by == "provenance:right" else by_provenance
+    return by_source if comparison.by == "provenance:right" else by_provenance
 
 
 def _is_meant(comparison: Comparison, found: Provenance) -> bool:
     last = comparison.last
     return (
-        same_origin(found.origin, comparison.origin)
+        same_source(found.source, comparison.source)
         and found.sequence >= comparison.first
         and (last is None or found.sequence <= last)
     )

@@ -1,4 +1,4 @@
-"""How to tell which messages of two sides are the same, found out from some of their messages."""
+"""Decides by what messages of two sides are the same, from a sample of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from nats_bridge.pipeline.diff.comparing import By
-from nats_bridge.pipeline.diff.provenance import provenance, same_origin
+from nats_bridge.pipeline.diff.provenance import provenance, same_source
 from nats_bridge.pipeline.diff.sides import OpenSide
 from nats_bridge.pipeline.errors import OptionError
 from nats_bridge.transforms import header_block
@@ -30,28 +30,28 @@ class Decision:
 
 
 def decide(left: OpenSide, right: OpenSide) -> Decision:
-    """Look at some messages of both sides.
+    """Decide from some messages of both sides.
 
     Raises:
         OptionError: nothing in them identifies them.
     """
     blocks = [_blocks(side.frame) for side in (left, right)]
-    origins = [_origins(each) for each in blocks]
-    common = origins[0] & origins[1]
+    sources = [_sources(each) for each in blocks]
+    common = sources[0] & sources[1]
     if common:
         return Decision("provenance", f"both sides' messages say that they come from {_names(common)}")
     own = left.stream.encode()
-    if any(same_origin(origin, own) for origin in origins[1]):
+    if any(same_source(source, own) for source in sources[1]):
         return Decision("provenance:right", f"the right side's messages say that they come from {left.stream}")
     if _is_numbered_alike(left, right):
         return Decision("sequence", "messages with the same sequence are the same on both sides")
     if all(_share(header_block.read(block, b"Nats-Msg-Id") for block in each) >= _MOST for each in blocks):
         return Decision("id", "the messages of both sides have a Nats-Msg-Id")
     raise OptionError(
-        "nothing tells which messages of the two sides are the same: not where they come from"
-        f" (left {_names(origins[0]) or 'says nothing'}, right {_names(origins[1]) or 'says nothing'}),"
+        "nothing shows which messages of the two sides are the same: not where they come from"
+        f" (left {_names(sources[0]) or 'says nothing'}, right {_names(sources[1]) or 'says nothing'}),"
         " nor their sequences, nor their ids.\n"
-        "Say it with --by sequence, --by provenance, --by provenance:right (with --origin NAME) or --by id"
+        "Choose with --by sequence, --by provenance, --by provenance:right (with --source NAME) or --by id"
     )
 
 
@@ -59,10 +59,10 @@ def _blocks(frame: DataFrame) -> list[bytes]:
     return [bytes(row[0] or b"") for row in frame.select("header_block").limit(_SAMPLE).collect()]
 
 
-def _origins(blocks: list[bytes]) -> set[bytes]:
-    """The origins that messages name; none if too few messages do."""
+def _sources(blocks: list[bytes]) -> set[bytes]:
+    """The sources that messages name; none if too few messages do."""
     found = [provenance(block) for block in blocks]
-    return {each.origin for each in found if each is not None} if _share(found) >= _MOST else set()
+    return {each.source for each in found if each is not None} if _share(found) >= _MOST else set()
 
 
 def _share(found: Iterable[object]) -> float:
@@ -88,5 +88,5 @@ def _is_numbered_alike(left: OpenSide, right: OpenSide) -> bool:
     return alike * 2 > len(here)
 
 
-def _names(origins: set[bytes]) -> str:
-    return ", ".join(sorted(origin.decode("utf-8", "backslashreplace") for origin in origins)[:3])
+def _names(sources: set[bytes]) -> str:
+    return ", ".join(sorted(source.decode("utf-8", "backslashreplace") for source in sources)[:3])

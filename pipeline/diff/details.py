@@ -1,8 +1,8 @@
-"""The full messages of what must be looked at, and the findings about them, still on Spark: there may be many.
+"""The full messages of odd identities, and the findings about them, still on Spark: there may be many.
 
 Theory of operation: the sequences of both sides are known per identity, so their messages are taken from the sides by a
 join on sequence, and brought together by identity. Where an identity has several messages on a side, only the lowest
-sequence is known; their others are looked for once more.
+sequence is known; the others are searched again.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _AT_ONCE: Final = 500  # findings in a batch
 
 
 def findings(
-    left: DataFrame, right: DataFrame, odd: DataFrame, comparison: Comparison, *, number: int, doubled: bool
+    left: DataFrame, right: DataFrame, odd: DataFrame, comparison: Comparison, *, number: int, duplicated: bool
 ) -> DataFrame:
-    """What is to be said of the identities that must be looked at; columns `FINDINGS`.
+    """Findings about the odd identities; columns `FINDINGS`.
 
     Args:
         left: the left side's messages, with the columns of a capture.
@@ -44,19 +44,19 @@ def findings(
         odd: the rows of `matching.matched` that are odd.
         comparison: what is compared.
         number: how many rows these are.
-        doubled: whether a side has more than one message of an identity.
+        duplicated: whether a side has more than one message of an identity.
     """
     from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
     sides = []
     for frame, is_right in ((left, False), (right, True)):
         wanted = odd.selectExpr(("right" if is_right else "left") + " as sequence").where("sequence is not null")
-        if doubled:
+        if duplicated:
             wanted = wanted.union(_of_doubled(frame, odd, comparison, right=is_right)).distinct()
         if number <= _FEW:
             wanted = F.broadcast(wanted)
         sides.append(_messages(frame.join(wanted, "sequence", "left_semi"), comparison, right=is_right))
-    keys = ["origin", "number"]
+    keys = ["source", "number"]
     tasks = -(-number // _PER_TASK)
     together = sides[0].unionByName(sides[1]).repartition(tasks, *keys).sortWithinPartitions(*keys, "right", "sequence")
 
@@ -82,7 +82,7 @@ def _messages(frame: DataFrame, comparison: Comparison, *, right: bool) -> DataF
     if is_plain(comparison):
         read = frame.select(
             F.lit(State.COMPARED).cast("tinyint").alias("state"),
-            F.lit(b"").alias("origin"),
+            F.lit(b"").alias("source"),
             F.col("sequence").alias("number"),
             "sequence",
             F.lit(b"").alias("entry"),
@@ -92,7 +92,7 @@ def _messages(frame: DataFrame, comparison: Comparison, *, right: bool) -> DataF
         )
     else:
         read = read_side(frame, comparison, right=right, with_data=True).select(
-            "state", "origin", "number", "sequence", "entry", "subject", "block", "data"
+            "state", "source", "number", "sequence", "entry", "subject", "block", "data"
         )
     # What nothing identifies stands alone: its own sequence, below zero on the right, is its number.
     own = -F.col("sequence") if right else F.col("sequence")
@@ -110,13 +110,13 @@ def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
 
 
 def _findings(rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    for (state, origin, number), group in groupby(rows, itemgetter("state", "origin", "number")):
+    for (state, source, number), group in groupby(rows, itemgetter("state", "source", "number")):
         sides: tuple[list[Side], list[Side]] = ([], [])
         for row in group:
             sides[row["right"]].append(
                 Side(row["sequence"], row["entry"], row["subject"] or b"", row["block"] or b"", row["data"] or b"")
             )
-        identity = f"{text(origin)} {number}" if origin and number else text(origin) or str(number)
+        identity = f"{text(source)} {number}" if source and number else text(source) or str(number)
         if state == State.UNIDENTIFIED:
             found_here: Iterator[Finding] = _unidentified(*sides)
             identity = ""

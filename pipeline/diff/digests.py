@@ -4,7 +4,7 @@ Theory of operation: where messages are compared as they are and by sequence, Sp
 blocks go through Python, where the engine reads them; payloads never do, of them the digest is enough.
 
 A digest is xxHash of subject, header block and payload, 64 bits. It is no cryptographic one: it finds what happens, not
-what somebody forges.
+what an attacker forges.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["READ", "digested", "key_columns", "read_side"]
 
 READ: Final = (
-    "state tinyint, origin binary, number bigint, sequence bigint, entry binary, subject binary, block binary, "
+    "state tinyint, source binary, number bigint, sequence bigint, entry binary, subject binary, block binary, "
     "ignored bigint, data_digest bigint"
 )
 """What `read_side` gives; `subject` and `block` as they are compared."""
@@ -31,7 +31,7 @@ READ: Final = (
 
 def key_columns(comparison: Comparison) -> list[str]:
     """The columns that hold an identity; see `digested`."""
-    return ["number"] if comparison.by in ("sequence", "provenance:right") else ["origin", "number"]
+    return ["number"] if comparison.by in ("sequence", "provenance:right") else ["source", "number"]
 
 
 def read_side(frame: DataFrame, comparison: Comparison, *, right: bool, with_data: bool = False) -> DataFrame:
@@ -63,15 +63,15 @@ def digested(frame: DataFrame, comparison: Comparison, *, right: bool) -> DataFr
     """One row per message that is compared.
 
     Returns:
-        columns `origin`, `number` (the identity), `sequence`, `grouped` (messages of one value have an order among
-        themselves), `digest`, `ignored`. Those that nothing identifies have no `origin` and their own sequence as
+        columns `source`, `number` (the identity), `sequence`, `grouped` (messages of one value have an order among
+        themselves), `digest`, `ignored`. Those that nothing identifies have no `source` and their own sequence as
         number, negative on the right.
     """
     from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
     if is_plain(comparison):
         return frame.select(
-            F.lit(b"").alias("origin"),
+            F.lit(b"").alias("source"),
             F.col("sequence").alias("number"),
             F.col("sequence"),
             F.lit(None).cast("bigint").alias("grouped"),
@@ -79,14 +79,14 @@ def digested(frame: DataFrame, comparison: Comparison, *, right: bool) -> DataFr
             F.lit(0).cast("bigint").alias("ignored"),
         )
     read = read_side(frame, comparison, right=right)
-    number, origin = _identity(right=right)
+    number, source = _identity(right=right)
     grouped = F.lit(None).cast("bigint")
     if comparison.by == "id":
         grouped = F.lit(0).cast("bigint")
     elif (comparison.by == "provenance" and not right) or (comparison.by == "provenance:right" and right):
-        grouped = F.xxhash64("origin", "entry")
+        grouped = F.xxhash64("source", "entry")
     return read.where(F.col("state").isin(State.COMPARED, State.UNIDENTIFIED)).select(
-        origin.alias("origin"),
+        source.alias("source"),
         number.alias("number"),
         "sequence",
         grouped.alias("grouped"),
@@ -102,7 +102,7 @@ def _identity(*, right: bool) -> tuple[Column, Column]:
     own = -F.col("sequence") if right else F.col("sequence")
     return (
         F.when(is_identified, F.col("number")).otherwise(own),
-        F.when(is_identified, F.col("origin")).otherwise(F.lit(b"")),
+        F.when(is_identified, F.col("source")).otherwise(F.lit(b"")),
     )
 
 
@@ -126,7 +126,7 @@ def _read_batch(batch: pa.RecordBatch, read: BatchReader) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [
             pa.array(found.states, pa.int8()),
-            pa.array(found.origins, pa.binary()),
+            pa.array(found.sources, pa.binary()),
             pa.array(found.numbers, pa.int64()),
             sequences,
             pa.array(found.entries, pa.binary()),
@@ -136,7 +136,7 @@ def _read_batch(batch: pa.RecordBatch, read: BatchReader) -> pa.RecordBatch:
             payloads,
         ],
         names=[
-            *("state", "origin", "number", "sequence", "entry", "subject", "block", "ignored"),
+            *("state", "source", "number", "sequence", "entry", "subject", "block", "ignored"),
             batch.schema.names[-1],
         ],
     )

@@ -2,7 +2,7 @@
 
 Theory of operation: usually one message on either side has an identity, and the two are compared field by field. Where
 there are more, those that the same entry copied belong together, as when two entries copy one message on purpose; of
-what one entry made, one counts (one that is equal to its counterpart, if there is one) and every other one is doubled.
+what one entry made, one counts (one equal to its counterpart, if there is one) and every other one is duplicated.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["KINDS", "Finding", "Side", "found", "text"]
 KINDS: Final[dict[str, str]] = {
     "missing": "on the left only",
     "extra": "on the right only",
-    "doubled": "the same identity a second time on one side",
+    "duplicated": "the same identity a second time on one side",
     "subject": "another subject",
     "header-value": "another value of a header",
     "header-removed": "a header that is on the left only",
@@ -28,7 +28,7 @@ KINDS: Final[dict[str, str]] = {
     "header-spelling": "blanks, the first line or line ends of the header block",
     "payload": "another payload",
     "order": "out of order: stored earlier or later than the messages around it",
-    "unidentified": "nothing tells which message it is",
+    "unidentified": "nothing identifies the message",
 }
 """Every kind of finding, in the order of the report, with what it means."""
 
@@ -55,7 +55,7 @@ class Finding:
         kind: one of `KINDS`.
         left_sequence: in the left stream; None where it has no such message.
         right_sequence: in the right one.
-        field: which header, where it is about one; `left` or `right` for a doubled or unidentified message.
+        field: which header, where it is about one; `left` or `right` for a duplicated or unidentified message.
         left: the value there, readable; bytes that are not UTF-8 as `\\xNN`.
         right: the value on the right.
     """
@@ -87,10 +87,10 @@ def found(lefts: Sequence[Side], rights: Sequence[Side]) -> Iterator[Finding]:
         yield from _pair(*pair)
         for side in here:
             if side is not pair[0]:
-                yield Finding("doubled", side.sequence, None, "left", text(side.subject), None)
+                yield Finding("duplicated", side.sequence, None, "left", text(side.subject), None)
         for side in there:
             if side is not pair[1]:
-                yield Finding("doubled", None, side.sequence, "right", None, text(side.subject))
+                yield Finding("duplicated", None, side.sequence, "right", None, text(side.subject))
 
 
 def _counterparts(lefts: list[Side], rights: list[Side]) -> tuple[Side | None, Side | None]:
@@ -133,7 +133,7 @@ def _pair(left: Side | None, right: Side | None) -> Iterator[Finding]:
 
 
 def _payloads(left: bytes, right: bytes) -> tuple[str, str]:
-    """Sizes, and what is there from the first byte that differs."""
+    """Sizes, and the bytes from the first that differs."""
     at = _first_difference(left, right)
     return _payload(left, at), _payload(right, at)
 

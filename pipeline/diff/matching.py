@@ -1,8 +1,8 @@
-"""Digests of both sides, brought together by identity: which agree, and which must be looked at.
+"""Digests of both sides, brought together by identity: which agree, and which are odd.
 
 Theory of operation: one row per message of either side, spread by identity, is added up per identity: how many messages
 each side has, the lowest sequence of each, and the exclusive or of all digests. Where each side has one message and the
-digests cancel out, the messages are equal; every other identity is looked at with its full messages (`details`). That
+digests cancel out, the messages are equal; every other identity is compared by its full messages (`details`). That
 costs one shuffle of small rows and no sorting.
 """
 
@@ -35,8 +35,8 @@ class Counts:
         right: those of the right.
         equal: identities with one equal message on either side.
         common: identities that both sides have.
-        odd: identities that must be looked at.
-        doubled: identities of which a side has more than one message.
+        odd: identities that must be compared by their full messages.
+        duplicated: identities of which a side has more than one message.
         ignored: what was left out of the comparison: in how many messages of the left, and of the right.
     """
 
@@ -45,7 +45,7 @@ class Counts:
     equal: int
     common: int
     odd: int
-    doubled: int
+    duplicated: int
     ignored: dict[Ignored, tuple[int, int]]
 
 
@@ -59,7 +59,7 @@ def matched(left: DataFrame, right: DataFrame, comparison: Comparison, messages:
         messages: about how many there are on both sides together.
 
     Returns:
-        columns `origin` (where identities have one), `number`, `messages` (of the left; 2³² for each of the right),
+        columns `source` (where identities have one), `number`, `messages` (of the left; 2³² for each of the right),
         `left`, `right` (the lowest sequences), `grouped`, `odd`, and `ignored_<bit>` counted as `messages` is.
     """
     from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
@@ -103,7 +103,7 @@ def counts(found: DataFrame, comparison: Comparison) -> Counts:
         "equal": number(~F.col("odd")),
         "common": number((_of_left("messages") > 0) & (_of_right("messages") > 0)),
         "odd": number(F.col("odd")),
-        "doubled": number((_of_left("messages") > 1) | (_of_right("messages") > 1)),
+        "duplicated": number((_of_left("messages") > 1) | (_of_right("messages") > 1)),
     }
     for bit in bits:
         columns[f"left_{bit}"] = F.sum(_of_left(f"ignored_{bit}"))
@@ -118,7 +118,7 @@ def counts(found: DataFrame, comparison: Comparison) -> Counts:
         equal=shown["equal"],
         common=shown["common"],
         odd=shown["odd"],
-        doubled=shown["doubled"],
+        duplicated=shown["duplicated"],
         ignored={what: messages for what, messages in ignored.items() if any(messages)},
     )
 

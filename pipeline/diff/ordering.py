@@ -2,7 +2,7 @@
 
 Definition: of the messages that both sides have, in the order of the left, those are out of order that are not in a
 longest subsequence whose sequences on the right increase; that is, the fewest that would have to be moved. Messages of
-different origins (or entries of a rule) have no order among each other, so each such group is compared alone.
+different sources (or entries of a rule) have no order among each other, so each such group is compared alone.
 
 Theory of operation: the left's sequences are cut into equal ranges, and each is sorted alone, in numpy. What the
 ranges hold at most and at least on the right is enough to see whether all is in order, which it usually is. Else a

@@ -1,6 +1,6 @@
 """Where a stored message says that it comes from, read from its header block.
 
-Theory of operation: a copy names its origin in a source record (`Nats-Stream-Source`, or `Nats-Bridge-Source` where the
+Theory of operation: a copy names its source in a source record (`Nats-Stream-Source`, or `Nats-Bridge-Source` where the
 target's server refuses that from clients), a republished message in the lines `Nats-Stream` and `Nats-Sequence`. Both
 are appended, so where a message has been through both, the later line is of the last step. Blocks as servers and
 the bridge write them are read with one regular expression; for all others the engine's own reader is asked.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.source_record import HEADER, JOINT, TWIN_HEADER, SourceRecord, first_record
 
-__all__ = ["Provenance", "provenance", "republished_from", "same_origin", "without_republished_lines"]
+__all__ = ["Provenance", "provenance", "republished_from", "same_source", "without_republished_lines"]
 
 _RECORD = re.compile(
     rb"\nNats-(?:Stream|Bridge)-Source: ([^ \t\r\n]+) ([0-9]{1,18})(?: ([^ \t\r\n]+ [^ \t\r\n]+)(?: [^\t\r\n]*)?)?\r\n"
@@ -32,12 +32,12 @@ class Provenance:
     """Which message of which stream another one was made of.
 
     Attributes:
-        origin: the stream's name, with ``:HASH`` for an external one.
+        source: the stream's name, with ``:HASH`` for an external one.
         sequence: the message's sequence there.
         entry: the filters and destinations of the entry that copied it, as the record has them; empty if it has none.
     """
 
-    origin: bytes
+    source: bytes
     sequence: int
     entry: bytes = b""
 
@@ -78,8 +78,8 @@ def without_republished_lines(block: bytes) -> bytes:
     return b"" if left == header_block.START + b"\r\n" else left
 
 
-def same_origin(shown: bytes, name: bytes) -> bool:
-    """Whether a record's origin is the stream of this name: itself, or as an external one with its hash."""
+def same_source(shown: bytes, name: bytes) -> bool:
+    """Whether a record's source is the stream of this name: itself, or as an external one with its hash."""
     return shown == name or (shown.startswith(name) and _HASHED.fullmatch(shown, len(name)) is not None)
 
 

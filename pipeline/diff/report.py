@@ -1,7 +1,7 @@
 """A comparison's result as a run of the conformance suite, so that its reports can show it.
 
 Every kind of finding is a case: `diff/missing/1`, `diff/header-value/1`, …. What a case expects is that there is none;
-what was seen is how many there are, and the first of them. The subject of test is the right side, a history. Beside the
+what was seen is how many there are, and the first of them. The subject of test is the right side, a history. With the
 reports are the run's history and the cases, so that `nats-bridge conform judge DIR/history.jsonl --cases DIR/cases`
 judges it again.
 """

@@ -20,7 +20,7 @@ def rule_of(settings: Settings, name: str, stream: str) -> Sourcing | Republish:
     Args:
         settings: the configuration.
         name: the rule's.
-        stream: the name of the stream that is copied; empty where it is not known, and the rule has one origin.
+        stream: the name of the stream that is copied; empty where it is not known, and the rule has one source.
 
     Raises:
         ConfigError: there is no such rule, it makes no copies, or not of this stream, or its transform is wrong.

@@ -1,7 +1,7 @@
 """One comparison from its two sides to its result.
 
 Both sides become digests, which are brought together by identity (`matching`); whether the common messages have the
-same order is found out from their sequences (`ordering`); what must be looked at is fetched and compared (`details`).
+same order is found out from their sequences (`ordering`); what is odd is fetched and compared (`details`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Wanted:
             `auto`: `bridged` where messages are identified by where they come from.
         ignored_headers: names of headers that are not compared.
         allowed: kinds of findings that are reported, and are no difference.
-        origin: what the left stream is called in the right one's records; empty: its name.
+        source: what the left stream is called in the right one's records; empty: its name.
         rule: what makes copies of the left side's messages.
         examples: how many findings of each kind are kept for the summary.
     """
@@ -52,7 +52,7 @@ class Wanted:
     like: Like = "auto"
     ignored_headers: tuple[bytes, ...] = ()
     allowed: frozenset[str] = frozenset()
-    origin: str = ""
+    source: str = ""
     rule: Sourcing | Republish | None = None
     examples: int = 3
 
@@ -68,7 +68,7 @@ class Result:
         reason: why messages are identified as they are; empty where the user said so.
         counts: messages, identities, what was ignored.
         left_out: messages of the left and of the right that were not compared: those that the rule does not copy, and
-            those of other origins.
+            those of other sources.
         kinds: how many findings there are of each kind.
         headers: how many there are of each kind and header, the most frequent ones.
         examples: the first ones of each kind.
@@ -140,14 +140,14 @@ def _compared(left: OpenSide, right: OpenSide, wanted: Wanted, progress: Progres
         odd = found.where("odd")
         parts = []
         if counted.odd:
-            doubled = counted.doubled > 0
-            parts.append(findings(left.frame, right.frame, odd, comparison, number=counted.odd, doubled=doubled))
+            duplicated = counted.duplicated > 0
+            parts.append(findings(left.frame, right.frame, odd, comparison, number=counted.odd, duplicated=duplicated))
         if comparison.by != "sequence":
-            progress.enter("looking at the order", total=counted.common)
+            progress.enter("comparing the order", total=counted.common)
             moved, exact = out_of_order(_pairs(found), left.first, left.last)
             if moved is not None:
                 parts.append(_as_findings(moved, found, comparison, few=exact))
-        progress.enter("looking at what differs", total=counted.odd)
+        progress.enter("reading what differs", total=counted.odd)
         shown = parts[0] if parts else left.frame.sparkSession.createDataFrame([], FINDINGS)
         for part in parts[1:]:
             shown = shown.unionByName(part)
@@ -183,13 +183,13 @@ def _decision(left: OpenSide, right: OpenSide, wanted: Wanted) -> Decision:
 
 
 def _comparison(left: OpenSide, by: By, wanted: Wanted) -> Comparison:
-    rule, origin = wanted.rule, b""
+    rule, source = wanted.rule, b""
     if by == "provenance:right":
-        origin = (wanted.origin or left.stream).encode()
-        if not origin:
-            raise OptionError(f"{left.place.shown}: does not say of which stream it is; say --origin NAME")
-    elif wanted.origin:
-        raise OptionError("--origin NAME: belongs to --by provenance:right")
+        source = (wanted.source or left.stream).encode()
+        if not source:
+            raise OptionError(f"{left.place.shown}: does not say of which stream it is; give --source NAME")
+    elif wanted.source:
+        raise OptionError("--source NAME: belongs to --by provenance:right")
     if rule is not None and not (by == "provenance:right" or (by == "sequence" and _keeps_sequences(rule))):
         raise OptionError(
             f"--by {by}: a rule or transform makes copies of the left side's messages, so the right side must say what "
@@ -199,7 +199,7 @@ def _comparison(left: OpenSide, by: By, wanted: Wanted) -> Comparison:
         by=by,
         bridged=wanted.like == "bridged" or (wanted.like == "auto" and by.startswith("provenance")),
         ignored_headers=wanted.ignored_headers,
-        origin=origin,
+        source=source,
         first=left.place.first or 0,
         last=left.place.last,
         rule=rule,
@@ -222,8 +222,8 @@ def _as_findings(moved: DataFrame, found: DataFrame, comparison: Comparison, *, 
     together = known.join(F.broadcast(moved) if few else moved, ["left", "right"])
     identity = F.col("number").cast("string")
     if comparison.by in ("provenance", "id"):
-        origin = F.udf(lambda value: text(bytes(value or b"")), "string")("origin")
-        identity = origin if comparison.by == "id" else F.concat_ws(" ", origin, identity)
+        source = F.udf(lambda value: text(bytes(value or b"")), "string")("source")
+        identity = source if comparison.by == "id" else F.concat_ws(" ", source, identity)
     return together.select(
         F.lit("order").alias("kind"),
         identity.alias("identity"),
@@ -243,15 +243,15 @@ def _nothing_in_common(left: OpenSide, right: OpenSide, found: DataFrame, compar
         if not row:
             return "none"
         values: dict[str, Any] = row[0].asDict()
-        origin = text(bytes(values.get("origin") or b""))
+        source = text(bytes(values.get("source") or b""))
         if comparison.by == "id":
-            return origin or "none"
+            return source or "none"
         if comparison.by == "provenance":
-            return f"{origin} {values['number']}" if origin else "none"
+            return f"{source} {values['number']}" if source else "none"
         return str(values["number"]) if values["number"] > 0 else "none"
 
     hint = (
-        "; say --origin NAME if the left stream has another name there" if comparison.by == "provenance:right" else ""
+        "; give --source NAME if the left stream has another name there" if comparison.by == "provenance:right" else ""
     )
     return (
         f"{left.place.shown} and {right.place.shown} have no message in common by {comparison.by} "

@@ -69,7 +69,7 @@ class OpenSide:
 
     Attributes:
         frame: columns `stream`, `subject`, `sequence`, `header_block`, `data`; always the same messages.
-        stream: the name of the stream that they are of; empty where nothing tells it.
+        stream: the name of the stream that they are of; empty where that is unknown.
         messages: how many there are.
         first: the lowest sequence.
         last: the highest one.
@@ -88,7 +88,7 @@ class OpenSide:
 
     @classmethod
     def of(cls, place: Place, frame: DataFrame) -> Self:
-        """Look at the messages of a side.
+        """Summarize the messages of a side.
 
         Raises:
             PipelineError: there are none, or they are of several streams.
@@ -114,7 +114,7 @@ class OpenSide:
 def open_side(spark: SparkSession, place: Place) -> OpenSide:
     """Make a side ready to be read, more than once.
 
-    A stream is read from its server once, and kept on the disks of the executors meanwhile, so that what is compared
+    A stream is read from its server once, and kept on the disks of the executors, so that what is compared
     does not change.
 
     Raises:

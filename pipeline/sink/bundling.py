@@ -301,7 +301,7 @@ def _hexadecimal(numbers: array[int]) -> pa.Array:
 def _binary(column: pa.Array) -> pa.Array:
     if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
         return column.cast(pa.binary())
-    # Of a slice of more than 2 GiB, a cast would look at where it begins, not at how large it is.
+    # Of a slice of more than 2 GiB, a cast would check where it begins, not how large it is.
     return pa.array(column.cast(pa.large_binary()).to_pylist(), pa.binary())
 
 

@@ -1,13 +1,13 @@
 """Whether anything of a task's rows can be in the target already, and if so, what.
 
-Spark tries a failed task again, and tells so. It tells nothing when a whole stage is tried again (shuffle files were
+Spark tries a failed task again, and says so. It says nothing when a whole stage is tried again (shuffle files were
 lost), nor that a query was started again; so a first attempt looks, too, where that costs little:
 
 * an ordered write, and a write that is repeated, reads what was stored since it was planned;
-* a parallel one sends its first row alone: while the stream remembers ids, its answer tells whether there was an
+* a parallel one sends its first row alone: while the stream remembers ids, its answer shows whether there was an
   earlier attempt. Later than that, each worker process reads what the write has stored, once and as it runs, to know
   which partitions were begun;
-* a task of a micro-batch looks at the stream's last message: behind a message of an earlier batch there is nothing. A
+* a task of a micro-batch reads the stream's last message: after a message of an earlier batch there is nothing. A
   worker that has seen an earlier batch of the same run knows that its next one is no repetition.
 """
 
@@ -28,7 +28,7 @@ from nats_bridge.transforms import header_block
 __all__ = ["EarlierAttempts", "Look", "forget"]
 
 Look: TypeAlias = Literal["nothing", "read", "ask"]
-"""There can be nothing; it is to be read from the stream; the answer to the first row tells."""
+"""There can be nothing; it is to be read from the stream; the answer to the first row shows it."""
 
 _MOST_KNOWN: Final = 64
 

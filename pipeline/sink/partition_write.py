@@ -1,4 +1,4 @@
-"""One task's rows on their way into the stream: what of them an earlier attempt has stored is left out."""
+"""One task's rows, written into the stream without those that an earlier attempt has stored."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class PartitionWrite:
     def _refuse_second_partition(self) -> None:
         plan = self._plan
         if plan.options.ordered and self._task.partition:
-            # Spark tells no task how many there are, so the first one may have stored rows by now.
+            # Spark lets no task know how many there are, so the first one may have stored rows by now.
             again = "start the query again" if plan.streaming else f'say .option("writeId", "{plan.name}")'
             raise OptionError(
                 f"an ordered write is one task's, and partition {self._task.partition} has rows, too. What partition 0"

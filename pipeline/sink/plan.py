@@ -52,7 +52,7 @@ class TaskPlace:
 
     Attributes:
         partition: the number of its partition.
-        attempt: 0 for the first one, as far as Spark tells: a retried stage restarts at 0.
+        attempt: 0 for the first one, as Spark counts: a retried stage restarts at 0.
         query: the id of the streaming query; empty in a batch write.
         run: the id of the query's present run.
         batch: the micro-batch; 0 in a batch write.
@@ -72,7 +72,7 @@ def named_write(write_id: str | None) -> tuple[str, int | None]:
 
     Args:
         write_id: the option `writeId`: a name, perhaps with `@` and the stream's last sequence before the write, as
-            errors of a failed write tell it.
+            errors of a failed write name it.
 
     Raises:
         OptionError: it cannot be a name.

@@ -2,7 +2,7 @@
 
 `spark-<write>-<batch>-<partition>-<row>-<check>`: the write (or the streaming query), the micro-batch (0 in a batch
 write), the partition, the row's number in it from 0, and a checksum of the message. Another attempt gives the same rows
-the same ids, as long as its input is the same and in the same order; the checksum tells when it is not.
+the same ids, as long as its input is the same and in the same order; the checksum shows when it is not.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ __all__ = ["StoredRows", "counts_consumers", "read_back", "read_range", "removes
 _ID = b"Nats-Msg-Id"
 _FIRST_PIECE = 4096  # sequences
 _GROWTH = 4
-_LAG_PAUSE = 0.1  # seconds until the next look at a replica that has not caught up
+_LAG_PAUSE = 0.1  # seconds until a replica that has not caught up is read again
 _LOOKS = 50
 
 
@@ -111,7 +111,7 @@ async def read_back(api: JetStreamApi, info: Json, first: int, last: int, place:
     """What the stream's end holds of a task's rows of a micro-batch: read backwards, to a message of an earlier batch.
 
     All that a query stores of one batch comes behind all of the one before, so nothing can be in front of that. Ids
-    that the rows bring do not tell their batch; where all do, all of the range is read. Arguments as for `read_range`.
+    that the rows bring do not name their batch; where all do, all of the range is read. Arguments as for `read_range`.
 
     Raises:
         ApiError: the server cannot be asked.

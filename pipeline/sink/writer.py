@@ -38,7 +38,7 @@ _OVERWRITE: Final = (
 
 @dataclass(frozen=True)
 class TaskReport(WriterCommitMessage):
-    """What a task tells the driver.
+    """What a task reports to the driver.
 
     Attributes:
         partition: its partition.
@@ -169,7 +169,7 @@ def _write(plan: WritePlan, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         if task.speculative and not plan.options.allow_speculation:
             raise OptionError(
                 "spark.speculation is on: two tries of a task would write at the same time, and only the stream's"
-                " duplicate window would keep rows from being doubled; turn it off, or say"
+                " duplicate window would keep rows from being stored twice; turn it off, or say"
                 ' .option("allowSpeculation", "true")'
             )
         with LoopThread() as loop:
@@ -199,7 +199,7 @@ def _task(plan: WritePlan) -> TaskPlace:
     if not plan.streaming:  # which can be inside of foreachBatch
         return task
     if not reported("sql.streaming.queryId"):
-        raise PipelineError("Spark does not tell which streaming query a task is of: use PySpark 4.1 or newer")
+        raise PipelineError("Spark does not report which streaming query a task is of: use PySpark 4.1 or newer")
     return replace(
         task,
         query=reported("sql.streaming.queryId"),

@@ -42,7 +42,7 @@ class Asking:
 
         Raises:
             ApiError: the server refuses, or does not answer.
-            PipelineError: a subject is not UTF-8, which the answers cannot tell.
+            PipelineError: a subject is not UTF-8, which the answers cannot hold.
         """
         api = self.connection.api
         patterns = [pattern.encode() for pattern in self.filters]

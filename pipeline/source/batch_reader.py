@@ -51,7 +51,7 @@ class BatchReader(DataSourceReader):
 class _PushFilters:
     """What Spark calls where its setting `spark.sql.python.filterPushdown.enabled` is on, and only there."""
 
-    # Spark tells by this whether a reader has it; where the setting is off, it must find the base class's.
+    # Spark checks by this whether a reader has it; where the setting is off, it must find the base class's.
     __func__ = staticmethod(DataSourceReader.pushFilters)
 
     def __init__(self, reader: BatchReader) -> None:

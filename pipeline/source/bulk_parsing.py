@@ -2,7 +2,7 @@
 
 Theory of operation: a message is a line (`MSG subject sid reply size`, or `HMSG subject sid reply header-size size`),
 as many bytes as the line says, and a line end. Every line of a read that begins like one is a candidate; payloads may
-hold such lines, too. The first candidate is real, since reads are looked at from the end of a message on, and each real
+hold such lines, too. The first candidate is real, since each read is parsed from the end of a message on, and each real
 one says where the next begins: usually all candidates are real, and one comparison shows it. What is real is cut out
 with Arrow's offsets, without a copy for each message. Everything else, a message that is not whole yet included, is
 left to `bridge.client.wire`.

@@ -1,4 +1,4 @@
-"""How many tasks run at once, told to the processes that plan reads: they do not know the session."""
+"""How many tasks run at once, for the processes that plan reads: they do not know the session."""
 
 from __future__ import annotations
 

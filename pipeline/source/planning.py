@@ -32,7 +32,7 @@ class SequenceRange(InputPartition):
     """Messages with first <= sequence <= last, of the stream that was created at a certain time.
 
     Attributes:
-        created: when the stream was created, as the server tells it.
+        created: when the stream was created, as the server reports it.
         first: the first sequence.
         last: the last sequence.
         subjects: the filters; none for all messages.
@@ -143,7 +143,7 @@ class _Held:
         first: the first sequence.
         last: the last sequence.
         total: messages from the first to the last.
-        upto: messages from the first up to a sequence, as far as is known.
+        upto: messages from the first up to a sequence, where that is known.
         ask: the same from the server; None where it is counted by `upto` with `deleted`.
         deleted: what is missing, in order.
     """

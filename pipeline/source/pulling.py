@@ -2,7 +2,7 @@
 
 Asking in portions, of messages and of bytes, bounds what is in flight, so that a slow reader costs neither memory nor
 the connection, and little is sent that lies behind the range's end. A consumer without acks knows nothing of what
-arrived: its own count of deliveries, compared with ours, tells whether something was lost. Then a new consumer resumes
+arrived: its own count of deliveries, compared with ours, shows whether something was lost. Then a new consumer resumes
 behind what is here.
 """
 
@@ -25,9 +25,9 @@ from nats_bridge.pipeline.source.bulk_parsing import BulkParser
 
 __all__ = ["Pull"]
 
-_HEARTBEAT: Final = 2.0  # seconds between two signs of life while a request waits
+_HEARTBEAT: Final = 2.0  # seconds between two heartbeats while a request waits
 _SILENT_BEATS: Final = 3  # without anything, after which the consumer is taken for lost
-_QUIET_BEATS: Final = 5  # signs of life and nothing else, after which another consumer may do better
+_QUIET_BEATS: Final = 5  # heartbeats and nothing else, after which another consumer may do better
 _EXPIRES: Final = 30.0  # seconds that the server keeps a request
 _OVER: Final = (b"404", b"408", b"409 Batch Completed")
 """Why a request ends: nothing is there, its time is up, or (from 2.10 on, where bytes are limited) all has come."""
@@ -38,7 +38,7 @@ _NEXT: Final = "$JS.API.CONSUMER.MSG.NEXT."
 
 
 _Item: TypeAlias = Arrived | list[Delivered] | bytes | Exception
-"""Messages, in bulk or one by one and with what the server says of requests; a sign of life; why no more will come."""
+"""Messages, in bulk or one by one and with what the server says of requests; a heartbeat; why no more will come."""
 
 
 class _LostError(Exception):
@@ -69,7 +69,7 @@ class Pull:
         Close it (`contextlib.aclosing`) where the iteration may end early: the consumer is deleted then.
 
         Raises:
-            ApiError: retriable if the connection broke meanwhile; what was yielded is good.
+            ApiError: retriable if the connection broke; what was yielded is good.
         """
         client = self.connection.client
         arrived: asyncio.Queue[_Item] = asyncio.Queue()
@@ -179,10 +179,10 @@ class Pull:
         self.connection.client.write_raw(b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, len(body), body))
 
     async def _through(self, name: str, seen: int) -> bool:
-        """Whether an idle consumer has nothing more for us: messages that it counted on may be deleted meanwhile."""
+        """Whether an idle consumer has nothing more for us: messages that it counted on may have been deleted."""
         info = await self.connection.api.consumer_info(self.stream, name)
         if info is None:
-            raise _LostError("the consumer is gone")
+            raise _LostError("the consumer was deleted")
         if int(info["delivered"]["consumer_seq"]) < seen:
             raise _LostError("the consumer restarted")
         return int(info["delivered"]["consumer_seq"]) == seen and not info["num_pending"]

@@ -39,7 +39,7 @@ def read_range(options: ReadOptions, schema: ReadSchema, part: SequenceRange) ->
     """Read a range, each message once, in order.
 
     Raises:
-        DataLostError: what was planned to be read is gone.
+        DataLostError: the stream has removed what was planned to be read.
         UnreachableError: no server, or it went away for longer than a task waits.
         PipelineError: the server refuses.
     """
@@ -158,7 +158,7 @@ class _Reading:
             )
         if self.options.fail_on_data_loss and state.limits and at <= part.last and state.first > at:
             raise DataLostError(
-                f"stream '{stream}': messages {at} to {min(state.first - 1, part.last)} are gone before they were read,"
+                f"stream '{stream}': messages {at} to {min(state.first - 1, part.last)} were removed unread,"
                 f" it now begins at {state.first}: read it again, or say failOnDataLoss=false to continue without them"
             )
 

@@ -40,7 +40,7 @@ class ReadOptions:
         partitions: how many ranges; None for as many as there are cores.
         rows_per_partition: messages in a range, about.
         max_rows_per_trigger: messages in a batch of a streaming read at most.
-        fail_on_data_loss: whether messages that are gone before they were read are an error.
+        fail_on_data_loss: whether messages that the stream removed before they were read are an error.
         patience: seconds that a task waits for a server without getting one message more.
     """
 

@@ -88,7 +88,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             limit: how many rows it may hold.
 
         Raises:
-            DataLostError: the stream was recreated, or what comes next is gone.
+            DataLostError: the stream was recreated, or the stream has removed what comes next.
         """
         with marking():
             driver = self._ask()
@@ -113,7 +113,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The ranges of a batch.
 
         Raises:
-            DataLostError: the stream was recreated, or what comes next is gone.
+            DataLostError: the stream was recreated, or the stream has removed what comes next.
         """
         with marking():
             if int(end["sequence"]) <= int(start["sequence"]):
@@ -185,7 +185,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         following = int(offset["sequence"]) + 1
         if whole and self._options.fail_on_data_loss and state.limits and state.first > following:
             raise DataLostError(
-                f"stream '{state.name}': messages {following} to {state.first - 1} are gone before they were read, it"
+                f"stream '{state.name}': messages {following} to {state.first - 1} were removed unread, it"
                 f" now begins at {state.first}: say failOnDataLoss=false to continue without them, or begin with a new"
                 " checkpoint location"
             )

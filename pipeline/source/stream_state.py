@@ -1,4 +1,4 @@
-"""What a stream holds, as its server tells it."""
+"""What a stream holds, as its server reports it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class StreamState:
 
     Attributes:
         name: of the stream.
-        created: when it was created, as the server tells it; another one means another stream.
+        created: when it was created, as the server reports it; another one means another stream.
         first: the first sequence that it holds, or will hold if it is empty.
         last: the last sequence that it gave.
         last_time: when the last one was stored (RFC 3339).
         messages: how many it holds.
         size: bytes of all of them, with what the server adds.
-        deleted: sequences between first and last that are gone, in order; None if there are too many to list.
+        deleted: sequences between first and last that were removed, in order; None if there are too many to list.
         limits: whether it keeps messages whatever consumers do (not a work queue, not for interest).
     """
 

@@ -97,9 +97,9 @@ def test_rules_and_what_is_wrong_with_them(page: StatusPage) -> None:
     assert page.part("monitor", ".measure .value") == "910/s"
     assert page.part("settings", ".says").startswith("waits: stream 'KV_SETTINGS' does not exist")
     assert page.part("copy", ".says").startswith("the server refuses a publication")
-    assert page.part("events", ".says") == "stands by: another replica leads the rule"
+    assert page.part("events", ".says") == "standby: another replica leads the rule"
     assert page.text("#total-ready") == "3 of 6"
-    assert page.text("#total-standing") == "1 stands by"
+    assert page.text("#total-standing") == "1 on standby"
     assert page.driver.title == "not ready · orders-bridge"
 
 
@@ -146,7 +146,7 @@ def test_a_rule_opens_and_shows_everything(page: StatusPage) -> None:
     assert facts["From LEGACY"] == "position 12, lag messages 1,204,413, target is full"
     assert facts["In flight"] == "8,192"
     assert "received4,182,731" in page.part("across", ".counters")
-    assert "lost" not in page.part("across", ".counters")  # noughts are left out
+    assert "lost" not in page.part("across", ".counters")  # zeros are left out
     assert next(each.text for each in page.all(".figure figcaption span") if each.text) == "In, messages per second"
     page.open("copy")
     errors = [each.text for each in page.all(".rule[data-key='copy'] .errors li")]
@@ -205,7 +205,7 @@ def test_it_pauses_and_goes_on(page: StatusPage, server: StatusServer) -> None:
     assert page.text("#updated").startswith("Paused at ")
     assert page.one("#pause").get_attribute("aria-pressed") == "true"
     server.document = samples.document(samples.rule("monitor"))
-    # An answer may have been on its way; after it nothing is asked for any more.
+    # An answer may have been in flight; after it nothing is asked for any more.
     while server.asked(1, 3):
         pass
     page.one("#pause").click()

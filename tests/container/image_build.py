@@ -1,4 +1,4 @@
-"""Performs a Dockerfile's instructions in root folders, as far as that goes without a container engine."""
+"""Performs a Dockerfile's instructions in root folders, as well as is possible without a container engine."""
 
 from __future__ import annotations
 

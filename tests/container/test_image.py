@@ -1,4 +1,4 @@
-"""The image's own steps, without a container engine: built, looked at, and run against a real server."""
+"""The image's own steps, without a container engine: built, inspected, and run against a real server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/kubernetes.md: what it shows to be typed works, as far as that goes without a cluster and a container engine."""
+"""docs/kubernetes.md: what it shows to be typed works, so far as possible without a cluster and a container engine."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_command_of_the_page(command: str, tmp_path: Path) -> None:
 def test_the_patch_that_leaves_readiness_out(tmp_path: Path) -> None:
     (patch,) = re.findall(r"```yaml\n(.*?)```", TEXT, re.S)
     overlay = {**yaml.safe_load((OVERLAYS["native-sidecar"] / "kustomization.yaml").read_text("utf-8"))}
-    # Kustomize reads below the folder it is given and beside it, not across the file system.
+    # Kustomize reads below the folder it is given and next to it, not across the file system.
     target = tmp_path / "k8s"
     run(["cp", "-r", str(PROJECT / "k8s"), str(target)], tmp_path)
     kustomization = target / "overlays/native-sidecar/kustomization.yaml"

@@ -191,7 +191,7 @@ async def test_of_two_replicas_one_works_and_both_are_ready(
 
 
 async def all_at_work(replica: PodHere) -> bool:
-    """Whether every rule works here; a replica that stands by is ready, too."""
+    """Whether every rule works here; a standby is ready, too."""
     return {rule["state"] for rule in await rules_of(replica)} == {"ready"}
 
 

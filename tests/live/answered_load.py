@@ -17,7 +17,7 @@ from tests.live.until import LIMIT
 
 __all__ = ["AnsweredLoad", "answered_load"]
 
-_WAIT = 1.0  # seconds for one answer; a request that nobody answered is made again
+_WAIT = 1.0  # seconds for one answer; a request without an answer is sent again
 _PAUSE = 0.02
 
 

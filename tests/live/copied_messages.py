@@ -1,4 +1,4 @@
-"""Copies as a target holds them, taken apart: what the message was, and what was added on the way."""
+"""Copies as a target holds them, taken apart: what the message was, and what was added to it."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ class Sources:
 
     async def publish(self, messages: int, *followed: tuple[RawPeer, str], holes: bool = False) -> None:
         """Publish; `followed` are targets that copy all of it at the same time."""
-        # Of what is there already, the last messages may be deleted.
+        # Of the existing messages, the last ones may be deleted.
         newest = (await everything(self._peer, self._names[0]))[-1].sequence if followed else 0
         for _ in range(messages):
             self._published += 1

@@ -15,7 +15,7 @@ import nkeys  # type: ignore[import-untyped]  # ships without types
 import trustme
 
 JETSTREAM = "jetstream: enabled"
-PATIENCE = "timeout: 60"  # for whoever logs in: a server's own 2 s can be too short on a busy machine
+PATIENCE = "timeout: 60"  # for each login: a server's own 2 s can be too short on a busy machine
 
 
 def new_keys(kind: int, number: int) -> Any:

@@ -65,7 +65,7 @@ class CutWire:
         self._passable.set()
 
     def cut(self) -> None:
-        """Break every connection; what is on its way is lost."""
+        """Break every connection; what is in flight is lost."""
         for pair in self._pairs:
             for writer in pair:
                 writer.transport.abort()
@@ -76,7 +76,7 @@ class CutWire:
         self._listener.close()
         for _ in range(_TURNS):  # in which a connection that the loop has just accepted gets its task
             await asyncio.sleep(0)
-        # What is held back, or just on its way to the server, would be left to the garbage collector.
+        # What is held back, or in flight to the server, would be left to the garbage collector.
         await end_tasks(*self._accepting)
         self.speak_again()
         self.cut()

@@ -111,9 +111,9 @@ class EveryKind:
             await self._holds(stream, wanted)
 
     async def done(self, supervisors: Sequence[RuleSupervisor], messages: int) -> None:
-        """Wait until every rule has all of `traffic(messages)` behind it, and has heard so from its server.
+        """Wait until every rule has all of `traffic(messages)` behind it, confirmed by its server.
 
-        What the streams hold says nothing of the rules that republish, nor of what a rule has heard.
+        What the streams hold says nothing of the rules that republish, nor of what a rule has received.
         """
         wanted = dict.fromkeys((rule["name"] for rule in self.rules), messages + 1)
         wanted |= {"kv_sources": messages, "subject_transform": messages, "advisories": 1}

@@ -12,7 +12,7 @@ __all__ = ["Scrape", "scrape"]
 
 
 class Scrape:
-    """The samples of one look at `/metrics`."""
+    """The samples of one request to `/metrics`."""
 
     def __init__(self, text: str, content_type: str) -> None:
         parse = open_metrics if "openmetrics" in content_type else text_string_to_metric_families

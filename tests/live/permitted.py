@@ -144,7 +144,7 @@ class Republished(Scenario):
         return {**self.rule(), **self.earlier} if self.earlier else None
 
     def after(self) -> dict[str, Any]:
-        """Likewise."""
+        """The same."""
         return {**self.rule(), **self.later}
 
     async def disturb(self) -> None:

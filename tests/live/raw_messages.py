@@ -42,7 +42,7 @@ class RawPeer:
             await self.client.flushed()
 
     async def close(self) -> None:
-        # Also where the server was faster: whoever closes then may not live to the end of it.
+        # Also where the server was faster: then a test that closes it may end before that.
         await self.client.close()
 
     async def api(self, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class RawPeer:
                 waiting.set_result(payload)
 
     async def _ended(self) -> None:
-        # Whoever waits for an answer hears at once that there will be none.
+        # A request that waits for an answer learns at once that there will be none.
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(ConnectionError("the connection ended before the stream's answer"))

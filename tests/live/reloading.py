@@ -26,7 +26,7 @@ class Reloading:
 
     def write(self, *rules: dict[str, Any], **more: Any) -> None:
         """Write the configuration with these rules."""
-        # Only `reload` shall take it, unless a test is about the watch.
+        # Only `reload` must take it, unless a test is about the watch.
         written = document(self.url, *rules, **{"reload": {"watch": False}, **more})
         self.path.write_text(json.dumps(written), "utf-8")
 

@@ -22,7 +22,7 @@ TTL = 2.0
 """Seconds of a lease whose end has to be waited for, because its holder has ended."""
 LONG = 30.0
 """The same where no replica may lose a lead, however slow the machine is."""
-_PAUSE = 0.02  # seconds until a publisher whom nobody answers tries again: the processor is for who is to take over
+_PAUSE = 0.02  # seconds until a publisher without an answer tries again: the processor is the next leader's
 
 
 def events(process: SidecarProcess, event: str, rule: str | None = None) -> list[dict[str, Any]]:
@@ -117,14 +117,14 @@ class EveryKind:
         self.least = least
         self.reported = reported
         self.load = Load(peer, name)
-        self.streams: list[str] = []  # made while a replica was at work, so that it told of them
-        self.acknowledged: list[bytes] = []  # what the ingress rule's publisher heard to be stored
+        self.streams: list[str] = []  # created while a replica ran, so that it reported them
+        self.acknowledged: list[bytes] = []  # what the ingress rule's publisher got a PubAck for
 
     @classmethod
     async def make(cls, peer: RawPeer, name: str, **config: Any) -> Self:
         """Create the streams, listen to what is republished."""
         await peer.create_stream(**{"name": name, "subjects": [f"{name}.>"]} | config)
-        # A short window: nobody may lean on the server's memory for ids.
+        # A short window: no test may rely on the server's memory for ids.
         copies = {"duplicate_window": 1_000_000_000, **config}
         await peer.create_stream(**{"name": f"C{name}", "subjects": [f"C{name}.>"]} | copies)
         await peer.create_stream(**{"name": f"M{name}", "subjects": [f"M{name}.>"]} | copies)
@@ -239,7 +239,7 @@ class EveryKind:
         await until(there)
 
     async def keep_what_they_promise(self, end: int, *, crashed: bool) -> None:
-        """Assert: nothing doubled at most once, nothing lost at least once, exactly once into streams, all in order."""
+        """Assert: at most once nothing duplicated, at least once nothing lost, exactly once into streams; in order."""
         all_of_them = list(range(1, end + 1))
         once, least = self.once.sequences, self.least.sequences
         if crashed:
@@ -276,7 +276,7 @@ async def under_load(here: EveryKind) -> AsyncIterator[None]:
 async def one_behind_another(
     directory: Path, url: str, here: EveryKind, first_url: str = "", *, ttl: float = TTL
 ) -> AsyncIterator[tuple[Replicas, SidecarProcess, SidecarProcess]]:
-    """A replica that leads every rule (by a way of its own to the server, if given), and one that stands by."""
+    """A replica that leads every rule (by a way of its own to the server, if given), and one on standby."""
     async with replicas(directory, url, here.name, here.rules, ttl) as group:
         await group.free(here.peer)
         first = await group.start(first_url)

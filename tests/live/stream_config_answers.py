@@ -65,7 +65,7 @@ async def _prepared(client: Client, config: dict[str, Any]) -> None:
 async def _request(client: Client, subject: str, body: object) -> dict[str, Any]:
     while True:
         answer = await _request_once(client, subject, body)
-        # The folder of the stream deleted just before may still be on its way out; that is no answer to the case.
+        # The folder of the stream deleted just before may still be there; that is no answer to the case.
         if answer.get("error", {}).get("description") != "error creating store for stream":
             return answer
 

@@ -23,7 +23,7 @@ from tests.live.until import LIMIT, until
 
 Name = Callable[[str], str]
 
-SOON = 20_000_000  # nanoseconds until a message that nobody acknowledges counts as not delivered
+SOON = 20_000_000  # nanoseconds until a message that no client acknowledges counts as not delivered
 
 
 def dead_letters(name: str, what: str = "MSG_TERMINATED", **more: Any) -> dict[str, Any]:
@@ -192,7 +192,7 @@ async def test_advisories_by_themselves(
         await until(lambda: len(bridged.messages) == len(native.messages))
         assert bridge.runs[0].counters.as_dict()["stored"] == 0
     assert len(bridged.messages) >= 2
-    # The listener may have heard more, by now.
+    # The listener may have received more, by now.
     for (subject, reply, block, payload), (theirs, _, _, advisory) in zip(
         bridged.messages, native.messages, strict=False
     ):
@@ -213,7 +213,7 @@ async def test_two_sidecars_share_the_advisories_and_the_order_is_kept_by_one(
     await peer.create_stream(name=name, subjects=[f"{name}.>"], storage="memory")
     for number in range(200):
         await peer.store(f"{name}.{number % 3}".encode(), b"%d" % number)
-    # No stream takes them here, so nothing hides a double.
+    # No stream takes them here, so nothing hides a duplicate.
     heard = await peer.collect(f"dlq.{name}.>")
     settings = settings_for(url, dead_letters(name))
     async with running(settings) as one, running(settings) as two:
@@ -284,7 +284,7 @@ async def test_a_subject_that_is_not_utf_8(
         (letter,) = await letters(peer, name, 1)
     assert letter.payload == b"\xff"
     assert letter.header_block.startswith(b"NATS/1.0\r\nLatin: \xe9\r\n")
-    # Only replicas that answer directly can tell the bytes.
+    # Only replicas that answer directly can show the bytes.
     expected = subject if direct else f"{name}.\ufffd\ufffd".encode()
     assert header_block.read(letter.header_block, b"Nats-Subject") == expected
 
@@ -359,7 +359,7 @@ async def test_the_stream_of_dead_letters_comes_goes_and_comes_back(
         run = bridge.runs[0]
         peer.publish(first, b"+TERM")
         await heard.count(1)  # no stream: published plainly
-        await listener.close()  # from now on the server can say that nobody is there
+        await listener.close()  # from now on the server can answer 'no responders'
         await peer.create_stream(**config)
         await until(lambda: run._streams.names == [f"{name}dlq"])  # type: ignore[attr-defined]
         peer.publish(second, b"+TERM")

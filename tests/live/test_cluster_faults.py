@@ -209,7 +209,7 @@ async def test_a_server_that_was_just_started_is_not_asked_where_a_consumer_stan
             asked = 0
             while asked < 1000 or not back.done():  # until it has found the leader, and longer
                 answer, leader = await reported()
-                # On a busy machine one of the others may lead anew, and have to take in first what it has.
+                # On a busy machine another one may lead, and have to catch up first.
                 assert answer == taken or leader in {node.name for node in cluster.nodes} - {goes.name}
                 asked += 1
             await back

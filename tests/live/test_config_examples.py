@@ -56,10 +56,10 @@ async def test_what_an_example_says_happens(
         findings = await check_server(settings, None)
         assert [finding.text for finding in findings if not finding.ok] == []
         async with running(settings) as sidecar:
-            # With leases, nobody leads at once.
+            # With leases, no replica leads at once.
             await until(lambda: [run.ready for run in sidecar.runs] == [True] * len(settings.rules))
             later = commands[start + 1 :]
-            # Whoever tries it has a terminal for each: those that wait for messages are there first.
+            # A reader who tries it has a terminal for each: those that wait for messages are there first.
             for words in sorted(later, key=lambda words: words[:2] != ["nats", "sub"] and "sub" not in words):
                 await tried.do(words)
             assert tried.subscribed or tried.viewed, "nothing shows that it works"
@@ -95,5 +95,5 @@ async def test_the_secured_one_with_its_files_in_place(native_server: Servers, t
             },
         )
         (finding,) = [each for each in await check_server(settings, None) if each.rule]
-        # Both let it in; nobody has made the stream yet.
+        # Both accept it; the stream is not created yet.
         assert finding.code == "stream_missing"

@@ -141,7 +141,7 @@ async def test_a_counter_adds_up_as_with_native_sources(scene: Scene) -> None:
         await scene.add("a", 100, origin="targets")
         await scene.add("a", 1)
         await scene.both_have(5)
-        # A counter that begins anew in the source takes back here what it had been.
+        # A counter that starts again in the source takes back here what it had been.
         assert (await scene.peer.api(f"STREAM.PURGE.o{scene.name}", {"filter": f"o{scene.name}.a"}))["success"]
         await scene.add("a", 7)
         await scene.both_have(6)
@@ -401,7 +401,7 @@ async def test_check_says_what_will_be_otherwise(scene: Scene) -> None:
 
 
 async def test_a_counter_is_not_handed_over(scene: Scene) -> None:
-    """The server would add every total once more."""
+    """The server would add every total again."""
     await scene.create(**COUNTER)
     settings = settings_for(scene.url, scene.rule())
     (rule,) = settings.rules

@@ -1,4 +1,4 @@
-"""Copies into a target that is far away: a window as wide as the way, and nothing lost or doubled out of it."""
+"""Copies into a target that is far away: a window as wide as the distance, and nothing lost or duplicated of it."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ async def test_kills_after_a_change_of_leaders_in_a_wide_window_lose_and_double_
     unique_name: Callable[[str], str],
     tmp_path: Path,
 ) -> None:
-    """What was on its way at the change is lost, and the sidecar is killed before it could know."""
+    """What was in flight at the change is lost, and the sidecar is killed before it could know."""
     url = await servers.url(version)
     chance = random.Random(version)
     async with NativeCluster(version) as cluster, answered_load(cluster.urls, "none") as load:
@@ -125,7 +125,7 @@ async def test_kills_after_a_change_of_leaders_in_a_wide_window_lose_and_double_
                 process = await start("", here.rule(to="far"), connections=far(url, wire))
                 await here.holds(MESSAGES * (turn + 1) // (times + 1))
                 await load.api(f"STREAM.LEADER.STEPDOWN.T{name}")
-                await asyncio.sleep(chance.uniform(0, 2 * ONE_WAY))  # whenever: what is stored meanwhile differs
+                await asyncio.sleep(chance.uniform(0, 2 * ONE_WAY))  # whenever: what is stored until then differs
                 await process.kill()
             process = await start("", here.rule(to="far"), connections=far(url, wire))
             await process.ready()  # what was in flight at the kill may be all that was missing

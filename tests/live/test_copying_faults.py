@@ -122,7 +122,7 @@ async def test_a_full_target_is_waited_for(
             got += await here.source_sequences()
             last = int((await here.state())["last_seq"])
             await peer.api(f"STREAM.PURGE.{here.target}", {"seq": last + 1})
-        # The target holds a copy before the bridge hears of it.
+        # The target holds a copy before the bridge learns of it.
         await until(lambda: bridge.runs[0].counters.as_dict()["copied"] >= 2000)
         counted = bridge.runs[0].counters.as_dict()
     assert got == list(range(1, 2001))
@@ -167,9 +167,9 @@ async def test_a_full_target_and_kills(
 
             await until(full_or_all_there)
             await process.kill()
-            # What the process had written is stored even now, as far as there is room.
+            # What the process had written is stored even now, if there is room.
             stored = await here.stored()
-            # The newest copy stays: it tells the position.
+            # The newest copy stays: it holds the position.
             got += [record_of(message).sequence for message in stored[:-1]]
             await peer.api(f"STREAM.PURGE.{here.target}", {"seq": stored[-1].sequence})
     assert sorted(got) == list(range(1, number))
@@ -284,7 +284,7 @@ async def _replicated(version: str, raw_peer: OpenPeer, **source: Any) -> AsyncI
     Sometimes a server never learns a stream's leader, and no message is ever stored: another cluster then.
     """
     replicas = {"num_replicas": 3}
-    # After a change of leaders a server can take an id for one under way until the window has passed (10158, 2.15.1):
+    # After a change of leaders a server can treat an id as pending until the window has passed (10158, 2.15.1):
     # copying waits for that. The shortest one with which answers are shared, as with the usual two minutes.
     window = {"duplicate_window": 20 * 10**9}
     for _ in range(5):

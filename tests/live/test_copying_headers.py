@@ -457,7 +457,7 @@ async def test_two_entries_of_a_stream_are_refused_in_a_dialect_whose_records_na
         for key in "ab"
     ]
     rule = {"name": "copy", "kind": "sources", "stream": scene.target, "sources": sources, "dialect": "native"}
-    with pytest.raises(RuleRefusedError, match="do not tell them apart"):
+    with pytest.raises(RuleRefusedError, match="do not distinguish them"):
         async with running(settings_for(scene.url, rule)):
             pass
 

@@ -41,7 +41,7 @@ class Watcher:
         async with asyncio.timeout(LIMIT):
             while len(self.seen) < wanted:
                 entry = await self._watcher.updates(timeout=LIMIT)
-                if entry is not None:  # the sign that everything from before was told
+                if entry is not None:  # the sign that everything from before was delivered
                     self.seen.append((entry.key, entry.value or b"", entry.operation))
         return self.seen
 
@@ -235,7 +235,7 @@ async def test_a_sidecar_that_comes_back_goes_on_where_it_was(
                 expected += await changes(source, [watcher], f"{run}.")
                 await watcher.count(len(expected))
                 assert counters_of(sidecar).duplicates == 0
-            # While nobody copies.
+            # While no rule copies.
             await source.put(f"away.{run}", b"1")
             await source.delete(f"away.{run}")
             expected += [(f"away.{run}", b"1", None), (f"away.{run}", b"", "DEL")]

@@ -20,7 +20,7 @@ LATE = 10
 
 MENDED = [*range(1, LATE), *range(LATE + 1, LEAST + 1), LATE]
 LOOKED_AT = 2 * LEAST
-"""Copies that a start looks at first."""
+"""Copies that a start compares first."""
 
 
 async def holds_exactly(copies: Copies, order: Sequence[int]) -> None:
@@ -47,7 +47,7 @@ async def arranged(copies: Copies, url: str, order: Sequence[int]) -> None:
     await holds_exactly(copies, order)
 
 
-# The newest ones that are looked at begin with the late one.
+# The newest ones that are compared begin with the late one.
 AT_THE_CUT = [*MENDED, *range(LEAST + 1, LEAST + LOOKED_AT)], None
 # They begin among those that were stored in front of it, because these are old.
 OLDER_ONES = MENDED, 0

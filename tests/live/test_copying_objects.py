@@ -141,7 +141,7 @@ async def test_a_watcher_of_the_copy_sees_objects_come_and_go(
         async with running(copying(server)):
             await a.put("one", LARGE)
             reported = [await watcher.updates(timeout=LIMIT)]
-            # A watcher is told of meta data, which is behind the chunks: what it names can be read.
+            # A watcher gets meta data, which comes after the chunks: what it names can be read.
             assert (await b.get("one")).data == LARGE
             await a.delete("one")
             reported.append(await watcher.updates(timeout=LIMIT))
@@ -170,7 +170,7 @@ async def test_links_point_where_they_pointed(native_server: Callable[..., Nativ
             stream = client.jetstream(timeout=LIMIT)
             await stream.publish(subject, json.dumps(link).encode(), headers={"Nats-Rollup": "sub"})
             await same(a, b, "link")
-        assert (await b.get("link")).info.bucket == "A", "followed into the origin's store"
+        assert (await b.get("link")).info.bucket == "A", "followed into the source's store"
 
 
 async def test_a_restart_in_the_middle_of_an_object_leaves_it_whole(

@@ -1,4 +1,4 @@
-"""Moments at which a copy could be lost or doubled: each was a bug, found by a reviewer."""
+"""Moments at which a copy could be lost or duplicated: each was a bug, found by a reviewer."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def ids_are_forgotten(peer: RawPeer, subject: str) -> None:
 async def test_nothing_is_sent_again_when_the_target_has_forgotten_the_ids(
     newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
-    """Another client writes long after the copies: then these are not requested once more."""
+    """Another client writes long after the copies: then these are not requested again."""
     url = await servers.url(newest_version)
     here = await Copies.make(await raw_peer(url), unique_name("late"), target={"duplicate_window": 3 * SECOND})
     async with running(settings_for(url, here.rule())):

@@ -105,7 +105,7 @@ async def test_what_a_schedule_of_the_target_makes_of_a_copy_tells_no_position(
 ) -> None:
     """What it fires has the headers of the message that it names (2.14), the source record among them."""
     for looked_at in ("NEWEST", "LOOKED_AT"):
-        monkeypatch.setattr(resuming, looked_at, 2)  # two records are enough to tell
+        monkeypatch.setattr(resuming, looked_at, 2)  # two records are enough
     url = await servers.url(version)
     peer = await raw_peer(url)
     copies = await Copies.make(peer, unique_name("f"), target={"allow_msg_schedules": True, **FORGETFUL})

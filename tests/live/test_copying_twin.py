@@ -56,7 +56,7 @@ async def ended(peer: RawPeer, stream: str, expected: list[CopiedMessage]) -> No
             for subject, _, block, payload in arriving.messages
             if payload == b"the end"
         ]
-        # A native mirror writes no records, so that only subjects tell.
+        # A native mirror writes no records, so that only subjects show it.
         return last <= {copy.place for copy in found} or (
             last_subjects <= {copy.subject for copy in found if not copy.record}
         )

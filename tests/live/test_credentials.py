@@ -165,7 +165,7 @@ async def test_rotated_credentials_are_used(native_server: Servers, files: Files
         server.config = f"jetstream: enabled\n{operator.config(1)}"
         await asyncio.to_thread(server.restart)
         await said(log, "connection.rejected", 2)
-        rewrite(file, "")  # on its way
+        rewrite(file, "")  # half replaced
         await said(log, "connection.rejected", 4)
         rewrite(file, operator.creds(2))
         await said(log, "connection.back")

@@ -132,7 +132,7 @@ def test_the_dashboard_shows_every_metric() -> None:
     }
     for metric in METRICS:
         names = {metric.sample_name, f"{metric.prometheus}_bucket"}
-        assert names & used, f"nobody looks at {metric.prometheus}"
+        assert names & used, f"no panel and no alert has {metric.prometheus}"
 
 
 @pytest.mark.parametrize("broken", ["nats_bridge_nothing", 'nats_bridge_ready{rule="a"}', "sum by (subject) (up)"])

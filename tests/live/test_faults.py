@@ -95,7 +95,7 @@ async def test_a_server_restart_in_the_middle(
     async with native_server(twin_version) as server, native_server("2.15.1") as target:
         here = await Scene.make(await enduring_peer(server.url), "S", await raw_peer(target.url))
         await here.load.burst(3000)
-        await here.native.count(3000)  # what the restart catches on its way would be lost
+        await here.native.count(3000)  # what is in flight at the restart would be lost
         connections = {"default": {"servers": [server.url]}, "target": {"servers": [target.url]}}
         rule = here.rule(start="first", delivery=delivery, to="target")
         async with running(settings_of(server.url, rule, connections=connections)) as bridge:
@@ -128,7 +128,7 @@ async def test_a_restart_of_the_server_that_is_read_and_published_to(
                 await connected(peer)
                 burst.cancel()
                 await asyncio.gather(burst, return_exceptions=True)
-            # The subscribers lose what was on its way to them as well, so the counters tell what was sent.
+            # The subscribers lose what was in flight to them as well, so the counters show what was sent.
             sequence = int((await peer.store(b"S.end"))["seq"])
             await here.bridged.until_sequence(sequence)
             came = here.bridged.sequences
@@ -240,7 +240,7 @@ async def test_the_target_is_away_for_a_while(
             end = await here.end()
             await here.native.count(end)
             await here.bridged.until_sequence(end)
-            # What the sidecar wrote before the listener was back, nobody heard; the sidecar counted all of it.
+            # What the sidecar wrote before the listener was back, no subscriber got; the sidecar counted all of it.
             assert counters.republished + counters.in_doubt >= end
             assert counters.received == end
             assert counters.lost == 0
@@ -353,7 +353,7 @@ async def test_a_drain_is_bounded_while_the_target_is_away_and_loses_nothing(
         await here.bridged.count(500)
         await until(lambda: _confirmed(here, delivery, 500))
         await asyncio.to_thread(target.stop)
-        await until(lambda: not made[0].connections["target"].client.is_connected)  # or it would write to nobody
+        await until(lambda: not made[0].connections["target"].client.is_connected)  # or it would write to no server
         await here.load.burst(500)
         await until(lambda: _confirmed(here, "at_most_once", 1000))
         os.kill(os.getpid(), signal.SIGTERM)

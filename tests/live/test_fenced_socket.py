@@ -33,7 +33,7 @@ class HandFence:
         return not self.is_open
 
     async def opened(self) -> None:
-        raise AssertionError("nobody waits here")
+        raise AssertionError("no task waits here")
 
 
 @asynccontextmanager

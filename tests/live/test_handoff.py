@@ -1,4 +1,4 @@
-"""Copies handed over to the server: real servers, upgraded in place, and nothing missing or double in the target."""
+"""Copies handed over to the server: real servers, upgraded in place, nothing missing or duplicated in the target."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_an_upgrade_in_place(case: str, versions: tuple[str, str], scene: 
     await here.change_server(lambda: here.server.upgrade(after))
     await here.publish(2)
     ran = await here.handoff()
-    # The header is the server's own, so the server finds the place by itself.
+    # The header is the server's own, so the server finds the place alone.
     assert all("opt_start_seq" not in source for source in ran.document["sources"]), ran.out
     await here.apply(ran.document)
     await natively_exact(here)
@@ -167,7 +167,7 @@ async def test_the_last_copy_deleted(version: str, scene: OpenScene) -> None:
     await delete_newest(here, "T")
     ran = await here.handoff()
     assert ran.code == 1
-    assert "the newest copy left in 'T' is of 5, and 1 messages behind it are gone" in ran.err
+    assert "the newest copy left in 'T' is of 5, and 1 messages after it are lost" in ran.err
     assert "--after S=SEQUENCE, the last one copied (5 to 6)" in ran.err
     await here.publish(2)
     await here.apply((await here.handoff("--after", "S=6")).document)
@@ -189,7 +189,7 @@ async def test_the_target_purged(version: str, scene: OpenScene) -> None:
     await here.home.api("STREAM.PURGE.T")
     ran = await here.handoff()
     assert ran.code == 1
-    assert "'T' was purged and holds no copy any more, so nothing tells which message is next" in ran.err
+    assert "'T' was purged and holds no copy any more, so the next message is unknown" in ran.err
     await here.publish(6)
     await here.apply((await here.handoff("--after", f"S={last}")).document)
     await here.complete()
@@ -333,7 +333,7 @@ async def test_what_servers_do_not_have(scene: OpenScene) -> None:
     here.configure(sources=[{"name": "S", "from": "away", "exclude": ["a.secret"]}])
     ran = await here.handoff()
     assert (ran.code, ran.out) == (1, "")
-    assert "exclude a.secret: servers have no such thing" in ran.err
+    assert "exclude a.secret: servers have no such option" in ran.err
     here.configure(sources=[{"name": "S", "from": "away"}])
     ran = await here.handoff()
     assert "it is on connection 'away'" in ran.err

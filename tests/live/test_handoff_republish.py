@@ -26,6 +26,7 @@ class Place:
     def __init__(self, url: str, stream: str, directory: Path) -> None:
         self.url, self.stream = url, stream
         self.config = directory / "bridge.yaml"
+        self.connection: dict[str, Any] = {"servers": [url]}
         self.rule: dict[str, Any] = {
             "name": "rule",
             "kind": "republish",
@@ -37,8 +38,7 @@ class Place:
 
     def configure(self, **more: Any) -> None:
         self.rule |= more
-        connections = {"default": {"servers": [self.url]}}
-        document = {"connections": connections, "http": {"listen": ""}, "rules": [self.rule]}
+        document = {"connections": {"default": self.connection}, "http": {"listen": ""}, "rules": [self.rule]}
         self.config.write_text(json.dumps(document), "utf-8")
 
     async def handoff(self, *options: str) -> Ran:
@@ -186,6 +186,23 @@ async def test_a_running_sidecar_keeps_its_rule(
     assert "republish" not in (await peer.api(f"STREAM.INFO.{stream}"))["config"]
 
 
+async def test_a_user_that_may_not_receive_what_the_server_sends(
+    native_server: Callable[..., NativeServer], raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    users = '{user: rule, password: secret, permissions: {subscribe: {deny: "outS.>"}}}, {user: all, password: secret}'
+    server = native_server("2.15.1", config=f"authorization {{ users: [{users}] }}").start()
+    peer = await raw_peer(server.url.replace("//", "//all:secret@"))
+    await peer.create_stream(name="S", subjects=["S.>"])
+    (tmp_path / "password").write_text("secret", "utf-8")
+    place = Place(server.url, "S", tmp_path)
+    place.connection |= {"user": "rule", "password_file": str(tmp_path / "password")}
+    place.configure()
+    ran = await place.handoff("--apply")
+    assert ran.code == 2
+    assert "may not subscribe to outS.>, by which handoff sees with which message the server begins" in ran.err
+    assert "republish" not in (await peer.api("STREAM.INFO.S"))["config"]
+
+
 async def test_what_cannot_be_handed_over(
     servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
@@ -195,10 +212,10 @@ async def test_what_cannot_be_handed_over(
         await (await raw_peer(url)).create_stream(name=stream, subjects=[f"{stream}.>"])
     ran = await Place(old, stream, tmp_path).handoff()
     assert (ran.code, ran.out) == (1, "")
-    assert "server 2.9.10 refuses to change republish of a stream that is there (10052): upgrade it first" in ran.err
+    assert "server 2.9.10 refuses to change republish of an existing stream (10052): upgrade it first" in ran.err
     place = Place(new, stream, tmp_path)
     place.configure(exclude=[f"{stream}.x"])
-    assert "servers have no such thing" in (await place.handoff()).err
+    assert "servers have no such option" in (await place.handoff()).err
     place.configure(exclude=[], republish={"src": ">", "dest": f"{stream}.again.>"})
     ran = await place.handoff()
     assert "forms a cycle (10052)" in ran.err

@@ -358,7 +358,7 @@ async def test_a_stream_that_comes_goes_and_comes_back(
         (supervisor,) = sidecar.supervisors
         assert supervisor.state == "waiting"
         for number in range(1, 4):
-            # Without the stream a publisher hears at once that nobody takes its message, as without the rule.
+            # Without the stream a publisher gets 'no responders' at once, as without the rule.
             with pytest.raises(nats.errors.NoRespondersError):
                 await peer.client.request(subject, b"too early", timeout=LIMIT)
             assert not supervisor.ready

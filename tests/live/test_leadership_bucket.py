@@ -376,7 +376,7 @@ async def test_a_lead_that_is_lost_leaves_nothing_on_the_connections(
 
             def lose(run: RuleRun = run, tell: Callable[[], None] = term.lost.set) -> None:
                 tell()
-                run._fail(RuleRefusedError("somebody else is bound to the consumer"))  # type: ignore[attr-defined]
+                run._fail(RuleRefusedError("another process is bound to the consumer"))  # type: ignore[attr-defined]
 
             monkeypatch.setattr(term.lost, "set", lose)
             other = {"holder": "other", "term": 99, "beat": 1, "ttl": 3600, "released": False}
@@ -387,7 +387,7 @@ async def test_a_lead_that_is_lost_leaves_nothing_on_the_connections(
         )
         assert [supervisor.error for supervisor in sidecar.supervisors] == [None, None]
         assert not sidecar.finished.is_set()
-        # The sidecar's own is left: it wants to know when the connection ends for good.
+        # The sidecar's own is left: it wants to know when the connection ends permanently.
         assert sidecar.connections["default"].listeners == 1
 
 

@@ -74,7 +74,7 @@ async def test_copying_waits_for_room(
                 await until(lambda: run.ready and run.counters.as_dict()["copied"] >= MESSAGES)
                 counted = run.counters.as_dict()
                 assert (counted["copied"], counted["rejected"], counted["duplicates"]) == (MESSAGES, 0, 0)
-        # How much was on its way when the target was full at first, and so how often it waits, is up to the network.
+        # How much was in flight when the target was full at first, and so how often it waits, is up to the network.
         assert {entry["server_says"] for entry in logs if entry["event"] == "copying.waits"} == {said}
     assert sorted(got) == list(range(1, MESSAGES + 1))
 

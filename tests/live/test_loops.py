@@ -300,7 +300,7 @@ async def test_a_loop_of_the_server_alone_is_told(
 async def test_a_user_who_may_not_list_streams(
     native_server: Servers, twin_version: str, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
-    """The rules' own streams are looked at all the same."""
+    """The rules' own streams are checked all the same."""
     users = """authorization: {users: [
       {user: all, password: secret}
       {user: few, password: secret, permissions: {publish: {deny: "$JS.API.STREAM.LIST"}, subscribe: ">"}}

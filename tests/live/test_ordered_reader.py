@@ -40,7 +40,7 @@ class _Way:
         self._doubles = doubles
         self._on = routes[subscription.sid]
         self.lost = 0
-        self.beats: list[int] = []  # the consumer sequences that heartbeats told
+        self.beats: list[int] = []  # the consumer sequences in heartbeats
         routes[subscription.sid] = replace(self._on, on_batch=self._on_batch, on_control=self._on_control)
 
     def _on_batch(self, batch: list[Delivered]) -> None:

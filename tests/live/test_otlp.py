@@ -45,7 +45,7 @@ def traced(number: int, flags: str = "01") -> bytes:
 async def receiver(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[OtlpReceiver]:
     async with otlp_receiver() as receiver:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
-        monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # where nobody listens: it must not be asked
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # nothing listens there: it must not be asked
         # A collection that takes longer than the interval is given up, the last one as well.
         monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "2000")
         monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
@@ -68,7 +68,7 @@ async def test_metrics_are_exported(
         await until(lambda: receiver.number("messaging.nats.bridge.lag.messages", rule="kv_sources") == 0)
         await until(lambda: set(receiver.metrics) == {metric.otel for metric in METRICS} - {LEADER.otel})
         assert receiver.number("messaging.nats.bridge.connection_up", connection="default") == 1
-    # One more export comes at the end, when no rule is at work.
+    # One more export comes at the end, when no rule runs.
     assert set(receiver.metrics) == {metric.otel for metric in METRICS} - {metric.otel for metric in WHILE_AT_WORK}
     assert receiver.number("messaging.client.consumed.messages", rule="kv_sources") == MESSAGES
     for metric in METRICS:

@@ -92,7 +92,7 @@ async def test_a_network_that_swallows_everything_for_a_while(
     raw_peer: OpenPeer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connection, "_PING", LIMIT)  # nobody gives the connection up meanwhile
+    monkeypatch.setattr(connection, "_PING", LIMIT)  # so the client does not give the connection up
     url, target = await servers.url(twin_version), await servers.url("2.15.1")
     three = await Three.make(url, target, unique_name("silent"), raw_peer)
     async with cut_wire(url) as wire:

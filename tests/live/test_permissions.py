@@ -108,7 +108,7 @@ class Stage:
         for scenario in self.scenarios:
             scenario.peer, scenario.seen = peer, None
         self.peer_now = peer
-        # An advisory that nobody hears does not come again, so the server must have the subscriptions.
+        # An advisory without a subscriber does not come again, so the server must have the subscriptions.
         await until(lambda: all(opened.reconnects > count for opened, count in zip(connections, before, strict=True)))
         for opened in connections:
             await until(opened.flush)
@@ -128,7 +128,7 @@ class Stage:
                 self.sidecars[scenario.name] = sidecar
             self._unfinished.remove(sidecar)
 
-        # Who lacks the permission to hear answers takes long to give up.
+        # A user without permission to receive answers takes long to give up.
         self._starting += [
             asyncio.create_task(start_one(s), name=s.name) for s in self.scenarios if s.name in self.lacking
         ]
@@ -180,7 +180,7 @@ class Stage:
         missing = self.lacking.get(name)
         if missing is None:
             return False
-        lacking = replace(missing, subject=missing.subject.lower())  # as the client tells it
+        lacking = replace(missing, subject=missing.subject.lower())  # as the client reports it
         said = [("publish", refused_publication(text)) for text in self.refusals()]
         said += [("subscribe", refused_subscription(text)) for text in self.refusals()]
         return any(subject and covers(lacking, way, subject.decode()) for way, subject in said)

@@ -1,4 +1,4 @@
-"""A few rounds of `make twins`: random streams with what newer servers store, native features beside the bridge."""
+"""A few rounds of `make twins`: random streams with what newer servers store, native features next to the bridge."""
 
 from __future__ import annotations
 

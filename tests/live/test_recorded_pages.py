@@ -37,6 +37,6 @@ async def test_the_migration_loses_and_doubles_nothing() -> None:
         "  by the bridge    400",
         "  by the server    266",
         "missing            0",
-        "double             0",
+        "duplicated         0",
         "same order         yes",
     ]

@@ -39,7 +39,7 @@ def to(here: Scene, dest: str, **more: Any) -> dict[str, Any]:
     return {"name": "other", "stream": here.name, "republish": republish, **more}
 
 
-# -- changed rules go on from where they were, beside unchanged ones ---------------------------------------------------
+# -- changed rules resume where they were, next to unchanged ones ---------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ async def test_reloads_in_a_row_under_load(
         await here.bridged.until_sequence(end)
         await seen[0].until_sequence(end)
         assert bridge.supervisor("rule").run is run
-        # What is counted goes on over runs, and nothing of the old ones is left.
+        # Counts continue over runs, and nothing of the old ones is left.
         await until(lambda: bridge.supervisor("other").counters()["republished"] == end)
         assert len(bridge.sidecar.connections["default"]._listeners[0]) == before
         assert bridge.sidecar.reloads["applied"] == reloads
@@ -116,7 +116,7 @@ async def test_every_edit_goes_on_from_the_same_position(
             for number in range(5):
                 await peer.store(f"{here.name}.s{number}".encode(), b"x")
         await here.bridged.until_sequence(5 * len(steps))
-        # While nobody is at work for the rule, messages wait for it.
+        # While no replica runs the rule, messages wait for it.
         await bridge.applied(here.rule(name="elsewhere", durable=False))
         await peer.store(f"{here.name}.s".encode(), b"x")
     assert here.bridged.sequences == list(range(1, 5 * len(steps) + 2))

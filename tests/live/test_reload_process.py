@@ -84,7 +84,7 @@ async def test_a_config_map_is_swapped(
     await peer.store(f"{here.name}.x".encode())
     await seen.until_sequence(1)
     await here.bridged.until_sequence(1)
-    # What cannot be taken is refused, with its place, and the one before goes on.
+    # What cannot be taken is refused, with its place, and the one before stays in force.
     swap("..3", document(url, here.rule(stream="no.such")))
     refused = await process.said("reload.refused")
     assert refused["reason"].startswith(f"{config}:1:")
@@ -92,7 +92,7 @@ async def test_a_config_map_is_swapped(
     await peer.store(f"{here.name}.x".encode())
     await seen.until_sequence(2)
     await here.bridged.until_sequence(2)
-    # A link of the file itself may go, too, while somebody writes it anew.
+    # A link of the file itself may go, too, while another process writes it again.
     config.unlink()
     config.write_text(json.dumps(document(url, here.rule())), "utf-8")
     await said_times(process, "reload.applied", 2)

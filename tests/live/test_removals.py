@@ -46,7 +46,7 @@ async def test_what_advisories_tell(
         (f"STREAM.DELETE.{name}", None, False),
     ):
         await peer.api(subject, body)
-        # The creation, the look at a message, the refused delete and the deletion of the stream remove nothing.
+        # The creation, the read of a message, the refused delete and the deletion of the stream remove nothing.
         async with asyncio.timeout(LIMIT):
             while removes and (removal := await reported.get()) is None:
                 pass

@@ -137,7 +137,7 @@ async def test_of_three_that_start_together_one_works_on_a_rule(
     # The bucket is theirs to make, and what is not there is waited for as long as a holder that is silent.
     async with replicas(tmp_path, url, here.name, here.rules, ttl=6.0) as group:
         for _ in range(3):
-            await group.start()  # each is ready, whether it leads or stands by
+            await group.start()  # each is ready, whether it leads or is on standby
         await until(lambda: set(group.terms().values()) == {1})
         await here.load.burst(2000)
         end = await here.end()

@@ -186,7 +186,7 @@ async def test_durable_false_leaves_nothing_behind(
         process = await start(url, rule)
         await all_came(2)
         await process.kill()
-    # The server removes it after the consumer's inactive_threshold; nothing tells when.
+    # The server removes it after the consumer's inactive_threshold; nothing shows when.
     await until(lambda: _nothing_left(here))
     assert differing(here.bridged, here.native) == []
 

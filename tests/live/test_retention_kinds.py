@@ -93,7 +93,7 @@ async def test_messages_that_only_we_would_see_are_left_alone(
         await here.peer.store(f"{here.name}.eu.1".encode(), b"ours")
         await here.bridged.count(1)
     assert [payload for _, _, _, payload in here.bridged.messages] == [b"ours"]
-    # A work queue keeps what nobody takes, an interest stream never stored it.
+    # A work queue keeps what no consumer takes, an interest stream never stored it.
     assert await stored(here) == (2 if kind == "workqueue" else 1)
 
 
@@ -135,7 +135,7 @@ async def test_a_rule_that_allows_side_effects_runs_alone(
         await until(lambda: _holds(here, 0))
         counters = bridge.runs[0].counters
     assert here.bridged.sequences == [1, 2, 3, 4, 5]
-    # Whether the predecessor was still there when the server looked, nobody outside knows.
+    # Whether the predecessor still existed when the server read it, is unknown outside.
     assert counters.last_sequence_uncertain == 4
 
 
@@ -153,7 +153,7 @@ async def test_an_interest_stream_keeps_nothing_when_the_connection_breaks(
     """A work queue would keep it indefinitely, and therefore needs consent.
 
     The worker acknowledges while the sidecar is away: on a 2.10.27 an acknowledgement that meets the deletion of a
-    consumer can leave its message in the stream, whoever deletes it.
+    consumer can leave its message in the stream, whichever client deletes it.
     """
     url = await servers.url(twin_version)
     here = await Scene.make(await raw_peer(url), unique_name("breaks"), retention="interest")

@@ -120,7 +120,7 @@ async def test_bridge_republishes_what_the_server_republishes(
 
             async def taken(sequence: int) -> None:
                 # Where a stream keeps next to nothing, a message can be gone before any consumer has had it; then
-                # nobody outside can know it. Here the bridge is given the time to see each one.
+                # no outside process can know it. Here the bridge is given the time to see each one.
                 if STREAMS[stream].keys() & {"max_msgs", "max_msgs_per_subject", "allow_rollup_hdrs"}:
                     await bridged.count(len(native.messages) - 2)
                     await until(lambda: run.filtered or run.position >= sequence)

@@ -49,7 +49,7 @@ def url_of(bridge: Sidecar) -> str:
 
 
 async def looks(bridge: Sidecar, times: int) -> None:
-    """Wait until the rules have been looked at so many times more."""
+    """Wait until the rules have been checked so many times more."""
     watch = watch_of(bridge)
     wanted = watch.looks + times
     await until(lambda: watch.looks >= wanted)

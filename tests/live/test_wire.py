@@ -189,7 +189,7 @@ async def test_what_nats_py_waits_for_is_behind_subscribing_too(
     raw_peer: OpenPeer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A race of the server's two connections would be lost once in a hundred times: so what is written is looked at."""
+    """A race of the server's two connections would be lost once in a hundred times: so what is written is checked."""
     peer = await raw_peer(await servers.url("2.10.27"))
     subject = unique_name("sub")
     written: list[bytes] = []

@@ -1,4 +1,4 @@
-"""The lines to try an example with, understood as far as they are about streams and messages, and done on real servers.
+"""The lines to try an example with, understood where they are about streams and messages, and done on real servers.
 
 Each line is a command of the `nats` command line as its manual has it; what is in brackets behind it is for people.
 """
@@ -109,7 +109,7 @@ class Tried:
         )
 
     async def object_put(self, peer: RawPeer, values: list[str], _: dict[str, list[str]]) -> None:
-        """`nats object put STORE FILE`, as far as a rule is told of it: a chunk, and the meta data."""
+        """`nats object put STORE FILE`, what a rule gets of it: a chunk, and the meta data."""
         name = base64.urlsafe_b64encode(values[3].encode()).decode()
         assert "error" not in await peer.store(f"$O.{values[2]}.C.id".encode(), b"content")
         assert "error" not in await peer.store(f"$O.{values[2]}.M.{name}".encode(), b"{}")

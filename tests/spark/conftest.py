@@ -62,7 +62,7 @@ def small_batches(spark: SparkSession) -> Iterator[None]:
 
 @pytest.fixture
 def version() -> str:
-    """The servers' version; a module that looks at several has one of its own."""
+    """The servers' version; a module that tests several has one of its own."""
     return "2.10.27"
 
 

@@ -106,7 +106,7 @@ async def test_a_job_that_was_given_up_is_run_again(spark: SparkSession, wired: 
         wire.speak_again()
     with pytest.raises(JobFailedError, match="run the same command again"):
         await job
-    # From now on what the target holds tells copies apart, not what it remembers; nothing tells when it forgets.
+    # From now on what the target holds identifies copies, not what it remembers; nothing shows when it forgets.
     await asyncio.sleep(2 * WINDOW)
     (summary,) = await backfilled(spark, settings)
     assert 0 < summary.copied < MESSAGES
@@ -158,7 +158,7 @@ async def test_a_killed_driver_leaves_nothing_behind(wired: Callable[..., Any], 
             process.kill()
         async with asyncio.timeout(LIMIT):
             await process.communicate()
-    # Java and the workers end because the driver has; what a worker still sent would be what was on its way.
+    # Java and the workers end because the driver has; what a worker still sent would be what was in flight.
     await until(lambda: not of_session(process.pid))
     wire.cut()
     wire.speak_again()
@@ -174,7 +174,7 @@ async def test_a_killed_driver_leaves_nothing_behind(wired: Callable[..., Any], 
     )
     assert 0 < reported["copied"] < MESSAGES
     await copies.are_exact()
-    # The live rule goes on where the history ends.
+    # The live rule continues where the history ends.
     before = MESSAGES
     async with running(settings):
         await filled(copies, 50)

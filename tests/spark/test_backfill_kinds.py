@@ -91,7 +91,7 @@ async def test_a_bucket_is_copied_as_the_sidecar_would(
 
             await until(ended)
         assert await held(peers[0], "KV_COPY") == await held(peers[1], "KV_COPY")
-        # The live rule goes on behind the history, and makes nothing again.
+        # The live rule continues after the history, and makes nothing again.
         before = await last_sequence(peers[0], "KV_COPY")
         async with running(settings_of(west)):
             await peer.store(f"$KV.{name}.key0".encode(), b"live")

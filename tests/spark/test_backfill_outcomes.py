@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 async def copies(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> Copies:
-    """An origin with messages of every kind, and a target that takes nothing large."""
+    """A source with messages of every kind, and a target that takes nothing large."""
     peer, name = await raw_peer(await servers.url("2.10.27")), unique_name("outcome")
     made = await Copies.make(peer, name, target={"max_msg_size": 1000, "subjects": [f"T{name}.eu.>", f"T{name}.us.>"]})
     for number in range(60):
@@ -85,9 +85,9 @@ async def test_files_hold_what_would_be_stored(
         for row in rows
         if row["rejected"] is None
     ] == await held(copies.peer, copies.target)
-    origin = await everything(copies.peer, copies.name)
-    assert [(row["sequence"], row["time_ns"], row["origin_subject"].encode(), row["stream"]) for row in rows] == [
-        (message.sequence, message.time_ns, message.subject, copies.name) for message in origin
+    source = await everything(copies.peer, copies.name)
+    assert [(row["sequence"], row["time_ns"], row["source_subject"].encode(), row["stream"]) for row in rows] == [
+        (message.sequence, message.time_ns, message.subject, copies.name) for message in source
     ]
     with pytest.raises(OptionError, match="--overwrite"):
         await backfilled(spark, settings, to_parquet=str(folder))

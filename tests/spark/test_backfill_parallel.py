@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOOKED_AT = 2 * LEAST
-"""Copies that a live rule looks at to find its place."""
+"""Copies that a live rule compares to find its place."""
 
 FIRST, MESSAGES, LIVE = 2000, LOOKED_AT + 5000, 20
 

@@ -104,7 +104,7 @@ async def test_a_rule_whose_lease_another_replica_holds(
     patient = settings_for(servers["2.10.27"].url, copies.rule(), leadership={"bucket": bucket, "ttl": 600})
     assert settings.leadership is not None
     assert patient.leadership is not None
-    # A first holder waits for as long as for one that is silent; the next one takes over what is given back.
+    # A first holder waits for as long as for one that is silent; the next one takes over what is released.
     (summary,) = await backfilled(spark, settings, last=5)
     other = await open_leases(patient, patient.leadership)
     try:

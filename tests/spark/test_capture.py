@@ -160,7 +160,7 @@ async def test_it_goes_on_where_it_ended(
 
 
 class KilledError(BaseException):
-    """What ends a run in the middle of a step, as far as it can be done from inside."""
+    """What ends a run in the middle of a step, as well as is possible from inside."""
 
 
 def killing(monkeypatch: pytest.MonkeyPatch, point: str) -> None:
@@ -258,8 +258,7 @@ async def test_messages_that_went_before_they_were_captured(
     with pytest.raises(DataLostError) as lost:
         run(stream)
     assert str(lost.value) == (
-        f"stream '{stream}': messages 11 to 15 are gone and were not captured:"
-        " say --allow-gaps to continue without them"
+        f"stream '{stream}': messages 11 to 15 were removed and not captured: say --allow-gaps to continue without them"
     )
     assert sequences(kept) == list(range(1, 11))
     result = run(stream, allow_gaps=True)
@@ -290,7 +289,7 @@ async def test_messages_that_go_just_before_they_are_read(
         return await asyncio.to_thread(run, stream, **options)
 
     await fill(peer, stream, 20)
-    assert (await purged_before_read(6)).first == 6  # nobody has said where to begin
+    assert (await purged_before_read(6)).first == 6  # no option says where to begin
     await fill(peer, stream, 20)
     with pytest.raises(Exception) as lost:  # noqa: PT011  # Spark's
         await purged_before_read(26)
@@ -306,7 +305,7 @@ async def test_a_beginning_that_is_gone(run: Run, peer: RawPeer, kept: Path, uni
     stream = unique_name("CAPTURE")
     await fill(peer, stream, 10)
     await peer.api(f"STREAM.PURGE.{stream}", {"seq": 4})
-    with pytest.raises(DataLostError, match=r"messages 1 to 3 are gone"):
+    with pytest.raises(DataLostError, match=r"messages 1 to 3 were removed"):
         run(stream, from_sequence=1)
     assert run(stream, from_sequence=1, allow_gaps=True).gaps == ((1, 3),)
     assert sequences(kept) == list(range(4, 11))
@@ -406,7 +405,7 @@ async def test_one_writer_at_a_time(run: Run, peer: RawPeer, kept: Path, unique_
         assert not (kept / LOCK).exists()
     (kept / LOCK).write_text(json.dumps({"host": "elsewhere", "pid": 7, "begun": "1"}))
     with pytest.raises(
-        PipelineError, match=r"process 7 on elsewhere writes to it; if that one is gone, remove file://"
+        PipelineError, match=r"process 7 on elsewhere writes to it; if that one has ended, remove file://"
     ):
         run(stream)
     (kept / LOCK).write_text("?")

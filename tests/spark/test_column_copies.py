@@ -1,4 +1,4 @@
-"""Copies made of columns are those that the loop makes, message by message; what it must look at is left to it."""
+"""Copies made of columns are those that the loop makes, message by message; what it must read is left to it."""
 
 from __future__ import annotations
 

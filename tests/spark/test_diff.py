@@ -54,7 +54,7 @@ def compare(spark: SparkSession, tmp_path: Path, last_result: list[Result]) -> C
 
 
 def native_and_bridged(messages: int = MESSAGES) -> Sides:
-    """What a native target and a bridged one hold of the same origin: equal, but for what is meant to differ."""
+    """What a native target and a bridged one hold of the same source: equal, but for what is meant to differ."""
     left, right = [], []
     for number in range(1, messages + 1):
         own = (b"A: %d" % number, b"B: \xff\xfe", b"A: again")
@@ -149,7 +149,7 @@ def test_exactly_what_is_planted_is_found(compare: Compare) -> None:
         ],
         "missing": [("ORDERS 110", 110, None, "", "a.110", None)],
         "extra": [("ORDERS 999", None, 5000, "", None, "a.x")],
-        "doubled": [("ORDERS 120", None, 5001, "right", None, "a.120")],
+        "duplicated": [("ORDERS 120", None, 5001, "right", None, "a.120")],
         "unidentified": [("", None, 5002, "right", None, "own"), ("", 400, None, "left", "own", None)],
         "order": [("ORDERS 200", 200, 6000, "", None, "later")],
     }
@@ -170,13 +170,13 @@ def test_by_sequence_everything_is_compared(compare: Compare, last_result: list[
         "payload": [("25", 25, 25, "", "2 bytes, at byte 0: 25", "0 bytes, ends at byte 0")],
         "missing": [("100", 100, None, "", "a.b", None)],
         "extra": [("101", None, 101, "", None, "a.b")],
-        "doubled": [("5", None, 5, "right", None, "a")],
+        "duplicated": [("5", None, 5, "right", None, "a")],
     }
     assert last_result[0].comparison.by == "sequence"
     assert not last_result[0].counts.ignored
 
 
-def test_an_origin_and_its_copies(compare: Compare, last_result: list[Result]) -> None:
+def test_a_source_and_its_copies(compare: Compare, last_result: list[Result]) -> None:
     left = [Stored(number, f"a.{number % 7}", block(b"A: 1"), b"%d" % number) for number in range(1, 101)]
     left[0] = replace(left[0], block=b"")
     left[1] = replace(left[1], block=block())
@@ -344,10 +344,10 @@ def test_wrong_sides_are_told_in_a_line(spark: SparkSession, tmp_path: Path) -> 
     assert "has no column stream, subject, sequence, header_block, data" in reported(some, other)
     assert "cannot be read as Parquet" in reported(some, tmp_path / "nothing")
     assert "several streams, such as ONE and TWO" in reported(mixed / "*", some)
-    assert "nothing tells which messages" in reported(some, ours)
+    assert "nothing shows which messages" in reported(some, ours)
     assert "(the left one has A " in reported(ours, theirs, by="provenance")
     assert "no message in common by provenance:right" in reported(ours, theirs, by="provenance:right")
-    assert "belongs to --by provenance:right" in reported(ours, theirs, by="provenance", origin="X")
+    assert "belongs to --by provenance:right" in reported(ours, theirs, by="provenance", source="X")
     with pytest.raises(SchemaError), compared(spark, Place(str(some)), Place(str(other)), Wanted()):
         pass
     with pytest.raises(OptionError), compared(spark, Place(str(some)), Place(str(some)), Wanted()):

@@ -13,7 +13,7 @@ from nats_bridge.pipeline.diff.comparing import By, Comparison, State, bits_of, 
 from nats_bridge.pipeline.diff.findings import KINDS, Finding, Side, found
 from nats_bridge.pipeline.diff.header_lines import differences
 from nats_bridge.pipeline.diff.ordering import displaced
-from nats_bridge.pipeline.diff.provenance import Provenance, provenance, same_origin, without_republished_lines
+from nats_bridge.pipeline.diff.provenance import Provenance, provenance, same_source, without_republished_lines
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.dialect import dialect
 from nats_bridge.transforms.republish import StoredMessage, compile_republish
@@ -50,11 +50,11 @@ def test_where_a_message_comes_from(of: bytes, expected: Provenance | None) -> N
 
 
 def test_names_of_external_streams() -> None:
-    assert same_origin(b"O", b"O")
-    assert same_origin(b"O:AbCd1234", b"O")
-    assert not same_origin(b"O:AbCd123", b"O")
-    assert not same_origin(b"OTHER", b"O")
-    assert not same_origin(b"O", b"OT")
+    assert same_source(b"O", b"O")
+    assert same_source(b"O:AbCd1234", b"O")
+    assert not same_source(b"O:AbCd123", b"O")
+    assert not same_source(b"OTHER", b"O")
+    assert not same_source(b"O", b"OT")
 
 
 @pytest.mark.parametrize(
@@ -130,14 +130,14 @@ def test_many_at_once_are_read_as_one_by_one(
     right: bool, ignored: tuple[bytes, ...], blocks: list[bytes], by: By
 ) -> None:
     for bridged in (False, True):
-        comparison = Comparison(by, bridged=bridged, ignored_headers=ignored, origin=b"O", first=5, last=80)
+        comparison = Comparison(by, bridged=bridged, ignored_headers=ignored, source=b"O", first=5, last=80)
         one, many = reader(comparison, right=right), batch_reader(comparison, right=right)
         numbers = list(range(1, len(blocks) + 1))
         subjects = [b"s"] * len(blocks)
         columns = many(numbers, subjects, blocks)
         rows = [one(*each) for each in zip(numbers, subjects, blocks, strict=True)]
         assert columns.states == [row[0] for row in rows]
-        assert columns.origins == [row[1] for row in rows]
+        assert columns.sources == [row[1] for row in rows]
         assert columns.numbers == [row[2] for row in rows]
         assert columns.entries == [row[3] for row in rows]
         whole = [(made if made is not None else stored) for made, stored in zip(columns.blocks, blocks, strict=True)]
@@ -156,7 +156,7 @@ def test_the_copy_that_a_rule_makes_is_what_is_compared(version: str, stored: by
     sourcing = compile_sourcing(
         {"name": "O", "subject_transforms": [{"src": "a.*", "dest": "b.$1"}]}, dialect(version), header=HEADER
     )
-    comparison = Comparison("provenance:right", bridged=True, origin=b"O", rule=sourcing)
+    comparison = Comparison("provenance:right", bridged=True, source=b"O", rule=sourcing)
     message = StoredMessage(b"a.x", stored, b"", 17, 0)
     copied = sourcing.apply(message)
     assert isinstance(copied, Copied)
@@ -218,11 +218,11 @@ def test_of_several_messages_of_one_identity_the_equal_ones_belong_together() ->
         return Side(sequence, b"", b"a", b"", data)
 
     assert list(found([side(1, b"x")], [side(8, b"y"), side(9, b"x")])) == [
-        Finding("doubled", None, 8, "right", None, "a")
+        Finding("duplicated", None, 8, "right", None, "a")
     ]
     assert list(found([side(1, b"x"), side(2, b"x")], [])) == [
         Finding("missing", 1, None, "", "a", None),
-        Finding("doubled", 2, None, "left", "a", None),
+        Finding("duplicated", 2, None, "left", "a", None),
     ]
 
 

@@ -85,7 +85,7 @@ def test_what_spark_says_of_other_things(text: str, meaning: str) -> None:
 
 
 def test_an_error_of_the_bridge_stays() -> None:
-    error = ServerUnreachableError("connection 'x': nobody answers")
+    error = ServerUnreachableError("connection 'x': no answer")
     assert failure("a job", error) is error
 
 

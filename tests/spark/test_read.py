@@ -159,7 +159,7 @@ async def test_a_frame_is_what_it_was_planned_to_be_or_an_error(
         pinned.count()
     error = reported(caught.value)
     assert type(error) is DataLostError
-    assert f"stream '{stream}': messages 1 to 3 are gone" in str(error)
+    assert f"stream '{stream}': messages 1 to 3 were removed" in str(error)
 
 
 async def test_plans_show_no_secrets(

@@ -110,7 +110,7 @@ async def test_a_reader_reads_less_and_leaves_all_filters_to_spark(
     for one, sequences in cases:
         read = Read(url, stream)
         push: Any = read.reader.pushFilters
-        # What Spark looks at where its setting is off: a reader with a pushFilters of its own would be refused.
+        # What Spark checks where its setting is off: a reader with a pushFilters of its own would be refused.
         assert push.__func__ is DataSourceReader.pushFilters
         assert push([one]) == [one]
         assert await read.sequences() == sequences

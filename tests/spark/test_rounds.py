@@ -1,4 +1,4 @@
-"""Messages without ids on their way into a stream: only a look at what it holds keeps them from being stored twice."""
+"""Messages without ids, written into a stream: only reading what it holds keeps them from being stored twice."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ async def test_the_newest_result_tells_how_much_of_the_history_is_done(
             await store(b"NATS/1.0\r\nAt: 14\r\n\r\n")
             assert await asyncio.to_thread(position) == 5, "from 10 to 14"
             await store(b"")
-            assert await asyncio.to_thread(position) == 5, "the newest is somebody else's"
+            assert await asyncio.to_thread(position) == 5, "the newest is another client's"
             await store(b"NATS/1.0\r\nAt: 12\r\n\r\n")
             assert await asyncio.to_thread(position) == 5, "sent again"
             await peer.api(f"STREAM.DELETE.{stream}")
@@ -67,7 +67,7 @@ async def test_what_the_job_counts_is_shown_until_it_knows_better(
 ) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    counts = iter((4,))  # and then it fails, which disturbs nobody
+    counts = iter((4,))  # and then it fails, which does no harm
     with watched(spark, "a job", total=9) as progress:
         progress.enter("copying", count=lambda: next(counts))
         await seen(lambda: terminal.getvalue().count("\r\x1b[Ka job: copying, 4 of 9 (44 %)") > 1)

@@ -153,7 +153,7 @@ async def test_what_is_lost_is_an_error_with_a_remedy(
     await peer.api(f"STREAM.PURGE.{stream}", {"seq": 31})
     error = await Query(spark, url, stream, tmp_path).refused()
     assert type(error) is DataLostError
-    assert "messages 21 to 30 are gone before they were read" in str(error)
+    assert "messages 21 to 30 were removed unread" in str(error)
     assert "failOnDataLoss=false" in str(error)
     careless = Query(spark, url, stream, tmp_path, failOnDataLoss="false")
     assert await careless.run() == [list(range(31, 41))]

@@ -78,7 +78,7 @@ def test_subjects_that_are_repeated(subjects: list[bytes | None], destination: b
     asked = batch_function(transform)
     assert asked(array).to_pylist() == expected
     assert asked(array.slice(cut)).to_pylist() == expected[cut:]
-    # What is not repeated is not told apart, and some arrays behind it are not, either.
+    # What is not repeated is not distinguished, and some arrays behind it are not, either.
     others = [b"a.%d" % number for number in range(20)]
     assert asked(pa.array(others, pa.binary())).to_pylist() == list(map(transform.apply, others))
     for _ in range(20):

@@ -411,7 +411,7 @@ async def test_a_task_that_waits_for_rows_is_patient(url: str, peer: RawPeer, st
             wire.cut()
             await until(lambda: writing._connection.reconnects > 0)
             writing._rounds.patience = 0.1
-            await asyncio.sleep(0.5)  # nothing is to be seen meanwhile
+            await asyncio.sleep(0.5)  # nothing is to be seen until then
             writing._rounds.patience = 60
             await ended(writing, rows(stream, 10, 20))
         finally:

@@ -21,7 +21,7 @@ def workers() -> list[int]:
     for place in Path("/proc").iterdir():
         if not place.name.isdigit():
             continue
-        with contextlib.suppress(OSError):  # ended meanwhile
+        with contextlib.suppress(OSError):  # it has ended
             pid = int(place.name)
             parents[pid] = int((place / "stat").read_text().rpartition(")")[2].split()[1])
             if b"pyspark.daemon" in (place / "cmdline").read_bytes():
@@ -48,7 +48,7 @@ def of_session(leader: int) -> list[int]:
     """The processes of a session that are not ended; its leader was started with `start_new_session`."""
     found = []
     for place in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):  # ended meanwhile
+        with contextlib.suppress(OSError):  # it has ended
             if place.name.isdigit():
                 state, _, _, session, *_ = (place / "stat").read_text().rpartition(")")[2].split()
                 if int(session) == leader and state != "Z":
@@ -73,7 +73,7 @@ def _kill(pids: list[int]) -> None:
 def _is_connected(pid: int, port: int) -> bool:
     """Whether the process holds a TCP connection to a port of the loopback."""
     held = set()
-    with contextlib.suppress(OSError):  # it ends meanwhile
+    with contextlib.suppress(OSError):  # it may end
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(OSError):
                 held.add(str(descriptor.readlink()))

@@ -1,4 +1,4 @@
-"""`python -m tests.twins`: random streams on real servers, native features beside the bridge; 1 if they differ."""
+"""`python -m tests.twins`: random streams on real servers, native features next to the bridge; 1 if they differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A round on real servers: native republish, sources and mirror beside rules of the bridge, on one drawn stream."""
+"""A round on real servers: native republish, sources and mirror next to rules of the bridge, on one drawn stream."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def test_texts_of_others_begin_no_header() -> None:
     ],
 )
 def test_advisories_that_speak_of_no_message(payload: bytes) -> None:
-    """Anybody in the account may publish there."""
+    """Any client in the account may publish there."""
     advisory = Advisory.read(SUBJECT, payload)
     assert not advisory.speaks_of_a_message
     assert advisory_block(advisory).endswith(b"\r\n\r\n")

@@ -191,7 +191,7 @@ def test_check_tells_problems_as_json(run: Any, tmp_path: Path) -> None:
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What looking at the cluster gives: findings, or an error; the URL asked for is added."""
+    """What a check of the cluster gives: findings, or an error; the URL asked for is added."""
     answer: list[Any] = []
 
     async def check_server(settings: Settings, server_url: str | None) -> list[Finding]:

@@ -82,7 +82,7 @@ def test_the_configuration_says_where(
     assert run(capsys, "-c", CONFIG)[0] == 1
     monkeypatch.setenv("BRIDGE_HTTP__LISTEN", "")
     code, _, err = run(capsys, "-c", CONFIG)
-    assert (code, err) == (2, "http.listen is empty, so this sidecar tells nobody its state: give it an address\n")
+    assert (code, err) == (2, "http.listen is empty, so this sidecar serves no status: give it an address\n")
 
 
 def test_nobody_is_there(refusing: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,7 +75,7 @@ def test_editors_find_its_schema_and_people_how_to_try_it(example: Path) -> None
 @every_example
 def test_every_stream_that_must_be_there_is_made_in_its_lines(example: Path, tmp_path: Path) -> None:
     if example.stem == SECURED:
-        return  # it is for servers that somebody has already
+        return  # it is for servers that a user has already
     place_secrets(tmp_path / "secrets")
     settings = load(example, {})
     tried = example.read_text("utf-8").partition("# Try it")[2].partition("\n\n")[0]

@@ -47,7 +47,7 @@ def test_a_key_lasts_over_changes_that_move_no_message() -> None:
 
 
 def test_a_key_is_twelve_hexadecimal_digits_and_stays_what_it_is() -> None:
-    # Stored in targets for ever: another value would copy everything again.
+    # Stored in targets indefinitely: another value would copy everything again.
     assert key({"name": "ORDERS"}) == b"71ab1b25b469"
     assert key(ENTRIES[4]) == b"a26804181b21"
 

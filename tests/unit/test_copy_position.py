@@ -116,7 +116,7 @@ def test_a_copy_is_only_replaced_by_a_later_one() -> None:
 def test_copies_that_were_deleted_in_the_target_long_ago_are_not_made_again() -> None:
     copies = [copy(1, stored=STORED), copy(2, stored=STORED + 10), copy(5, stored=STORED + 20)]
     held = source(*range(1, 6))
-    # The ids of 3 and 4 may be forgotten: sending them again would store what somebody deleted.
+    # The ids of 3 and 4 may be forgotten: sending them again would store what a client deleted.
     assert compared(copies, held, has_gaps=True, remembered_since_ns=STORED + 21) == Resume(5, assumed=2)
     # Here they are remembered: nothing that was deleted can come back, and what is missing does.
     expected = Resume(2, frozenset({5}), missing=2)
@@ -249,7 +249,7 @@ def test_copies_of_earlier_origins_are_left_out() -> None:
 def test_copies_with_ids_of_elsewhere_are_kept_unless_their_record_leaves_open_whose_they_are() -> None:
     inherited = copy(2, key=ELSEWHERE, stored=CREATED + 1)
     assert of_this_source([copy(1), inherited], KEY, CREATED) == (copy(1), inherited)
-    # The records of 2.9 name the stream only: here the id tells that it is another entry's copy.
+    # The records of 2.9 name the stream only: here the id shows that it is another entry's copy.
     open_record = StoredCopy(b"s.2", CREATED + 1, SourceRecord(b"S", 2), inherited.message_id)
     assert of_this_source([copy(1), open_record], KEY, CREATED) == (copy(1),)
 

@@ -1,4 +1,4 @@
-"""The metrics of many rules as one text, though they are rendered some at a time, beside the event loop."""
+"""The metrics of many rules as one text, though they are rendered some at a time, outside the event loop."""
 
 from __future__ import annotations
 

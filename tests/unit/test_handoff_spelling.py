@@ -65,7 +65,7 @@ def test_every_spelling_means_the_same_to_every_server(name: str, version: str) 
         except StreamConfigError as error:
             pytest.fail(f"{words}: {error}")
         assert not accepted.warnings, words
-    assert len(texts) == len(found), "two spellings that the server cannot tell apart"
+    assert len(texts) == len(found), "two spellings that the server cannot distinguish"
 
 
 def test_a_spelling_keeps_the_way_to_another_account() -> None:

@@ -1,4 +1,4 @@
-"""When a stream's limits overtake a rule, from two looks at both."""
+"""When a stream's limits overtake a rule, from two readings of both."""
 
 from __future__ import annotations
 

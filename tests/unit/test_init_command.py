@@ -1,4 +1,4 @@
-"""`nats-bridge init` before it has looked at a server, and the files that it writes."""
+"""`nats-bridge init` before it has read a server, and the files that it writes."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
         (["--from", "text.json"], "text.json:1:1: not valid JSON"),
         (["-o", "folder"], "-o folder: is a folder; name a file in it"),
         (["-o", "no/bridge.yaml"], "-o no/bridge.yaml: there is no folder no; make it first"),
-        (["-o", "text.json"], "-o text.json: is there already; --force overwrites it"),
-        (["-o", "-", "--schema"], "--schema writes it beside the configuration"),
+        (["-o", "text.json"], "-o text.json: exists; --force overwrites it"),
+        (["-o", "-", "--schema"], "--schema writes it next to the configuration"),
         (["--republish", "S", "a"], "option '--republish' requires 3 arguments"),
         (["--delivery", "never"], "'never' is not one of"),
     ],
@@ -67,7 +67,7 @@ def test_a_secret_is_neither_taken_nor_shown(run: Any) -> None:
 def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     write_whole(file, "one", force=False)
-    with pytest.raises(ConfigError, match="is there already"):
+    with pytest.raises(ConfigError, match="exists"):
         write_whole(file, "two", force=False)
     assert file.read_text("utf-8") == "one"
     write_whole(file, "three", force=True)

@@ -267,7 +267,7 @@ class _Replica:
             return
         lease = self.lease
         if self.write is not None:
-            # What became of a write is told a while after it was sent, perhaps after a pause.
+            # The result of a write is reported a while after it was sent, perhaps after a pause.
             write, self.write = self.write, None
             self._arrive(write, now, bucket)
             return
@@ -315,7 +315,7 @@ def test_never_two_may_write_at_once(seed: int) -> None:
         for replica in chance.sample(replicas, 3):
             replica.act(now, bucket)
         if chance.random() < 0.0002:
-            bucket.record = None  # somebody deletes it
+            bucket.record = None  # a client deletes it
             bucket.revision = chance.choice((0, bucket.revision))
         # A stopped process does not write, but what it asked just before it was stopped still holds.
         may_write = [replica for replica in replicas if replica.lease.is_open(now)]

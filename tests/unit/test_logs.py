@@ -89,7 +89,7 @@ def test_the_table_has_nothing_that_nobody_logs(calls: list[Call]) -> None:
 
 def test_the_page_shows_the_table() -> None:
     page = (ROOT / "docs" / "logs.md").read_text("utf-8")
-    assert page == with_table(page), "write it anew: python -m nats_bridge.bridge.observability.log_events"
+    assert page == with_table(page), "write it again: python -m nats_bridge.bridge.observability.log_events"
 
 
 # -- storms

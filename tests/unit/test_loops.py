@@ -59,7 +59,7 @@ def test_rules_in_a_ring(length: int) -> None:
     assert sorted(map(str, found)) == [f"r{n}" for n in range(length)]
     way = [f"stream S{n} → rule 'r{n}' republishes s{n}.> to s{(n + 1) % length}.>" for n in range(length)]
     assert found["r0"] == " → ".join([*way, "stream S0"])
-    assert found["r1"] == " → ".join([*way[1:], way[0], "stream S1"]), "told from where the rule begins"
+    assert found["r1"] == " → ".join([*way[1:], way[0], "stream S1"]), "shown from where the rule begins"
     assert look(*ring[:-1], aside, default=streams) == {}, "open at one place"
 
 

@@ -101,7 +101,7 @@ def _subscriptions(path: Path, facts: dict[tuple[str, str], StreamFacts] | None 
 
 def test_known_streams_make_it_exact(tmp_path: Path) -> None:
     path = _file(tmp_path, COPY)
-    assert "x.>" in _subscriptions(path), "as far as the rule tells"
+    assert "x.>" in _subscriptions(path), "by the rule's own subjects"
     facts = {("default", "T"): StreamFacts(("x.a", "x.b.*"), "limits", counts_copies=True)}
     assert {"x.a", "x.b.*"} < set(_subscriptions(path, facts))
     assert "x.>" not in _subscriptions(path, facts)

@@ -71,7 +71,7 @@ def test_totals_go_on_when_a_run_is_replaced() -> None:
     assert metrics.totals()["received"] == 16
     assert metrics.totals()["lost"] == 1
     assert metrics.as_dict()["messages_in"] == 16
-    # A rule of the same name that does something else counts anew.
+    # A rule of the same name that does something else counts from zero.
     metrics.follow("mirror", RuleCounters(received=2))
     assert metrics.totals()["received"] == 2
 

@@ -1,4 +1,4 @@
-"""The JSON schema: good for editors, the one that is published, and of one mind with `check` as far as it can be."""
+"""The JSON schema: good for editors, the one that is published, and of one mind with `check` where it can be."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_every_key_is_described_and_no_other_one_is_taken() -> None:
             if name not in mapping.get("required", ()) and name not in ("$schema", "leadership"):
                 known = "default" in value or "anyOf" in value or where.count("/") > 3
                 optional_without = ("opt_start_seq", "opt_start_time")
-                assert known or name in optional_without, f"{where}: {name} tells no default"
+                assert known or name in optional_without, f"{where}: {name} shows no default"
 
 
 def test_it_offers_what_can_be_chosen() -> None:

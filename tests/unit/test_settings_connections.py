@@ -99,7 +99,7 @@ def test_rotated_credentials_are_read_and_half_written_ones_are_not(tmp_path: Pa
     assert signer.public_key != known
 
 
-# Self-signed, valid for a hundred years, trusted by nobody.
+# Self-signed, valid for a hundred years, trusted by no client.
 CERTIFICATE = """\
 -----BEGIN CERTIFICATE-----
 MIIBdTCCARugAwIBAgIUCbgPzhJIj6KAM6PTKQB+ldr5F1swCgYIKoZIzj0EAwIw
@@ -149,7 +149,7 @@ def test_tls(pem: tuple[Path, Path]) -> None:
         ({"user": "u", "password_file": "F"}, None, "password_file: F: no such file"),
         ({"tls": {"ca": "F"}}, "no pem", "tls.ca: F: holds no certificate in PEM form"),
         ({"tls": {"cert": "F", "key": "F"}}, "no pem", "tls.key: F: is not the unencrypted PEM key of the certificate"),
-        ({"tls": {"key": "F"}}, "x", "tls.key: needs 'cert' beside it"),
+        ({"tls": {"key": "F"}}, "x", "tls.key: needs 'cert' as well"),
     ],
 )
 def test_files_that_cannot_be_used(fields: dict[str, Any], content: str | None, said: str, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def _fitting(pattern: str) -> set[str]:
 
 @given(one=_PATTERNS, other=_PATTERNS)
 def test_covering_and_overlapping(one: str, other: str) -> None:
-    # Patterns have three tokens at most, so subjects of four tell all of them apart.
+    # Patterns have three tokens at most, so subjects of four distinguish all of them.
     assert covers(one, other) == (_fitting(other) <= _fitting(one))
     assert overlap(one, other) == bool(_fitting(one) & _fitting(other))
     assert overlap(other, one) == overlap(one, other)

@@ -88,7 +88,7 @@ def test_processes_of_a_test_are_stopped_and_continued(case: list[str], tmp_path
 
 
 def test_an_unstoppable_test_holds_off_the_stops(case: list[str], tmp_path: Path) -> None:
-    # No time to wait for shows that nothing happens: so whoever would stop something is seen to be kept from it.
+    # No time to wait for shows that nothing happens: so what would stop something is seen to be kept from it.
     (tmp_path / "test_case.py").write_text(
         "import fcntl, os, pathlib, pytest\n\n"
         "@pytest.fixture\n"

@@ -132,10 +132,10 @@ def test_after_a_refusal_each_message_is_asked_for_by_itself() -> None:
     assert hear(unconfirmed, [*stored(b"g2", 1, 2), *stored(b"g5", 3), refused(b"g5")]) == (True, True)
     assert asked(unconfirmed.ask_again(2.0)) == [(3, b"3"), (4, b"4"), (5, b"5")]
     assert unconfirmed._counters.asked_again == 3
-    # The rest of the first answers are nobody's: which message is stored they do not tell.
+    # The rest of the first answers belong to no message: they do not show which one is stored.
     assert hear(unconfirmed, stored(b"g5", 4)) == (False, False)
     assert numbers(unconfirmed) == [3, 4, 5]
-    # While something is under way, what follows asks for itself, too.
+    # While something is in flight, what follows asks for itself, too.
     assert asked(unconfirmed.add(operations(6), 2.0)) == [(6, b"6")]
     assert not unconfirmed.all_answered
     hear(unconfirmed, [duplicate(b"3", 3), refused(b"4"), duplicate(b"5", 4), *stored(b"6", 5)])
@@ -149,7 +149,7 @@ def test_after_a_refusal_each_message_is_asked_for_by_itself() -> None:
     counters = unconfirmed._counters
     assert (counters.copied, counters.duplicates, counters.out_of_order) == (5, 0, 0)
     assert (unconfirmed.last_confirmed, unconfirmed.last, unconfirmed.size) == (6, 5, 0)
-    # With nothing under way, groups begin again.
+    # With nothing in flight, groups begin again.
     assert asked(unconfirmed.add(operations(7, 8), 3.0)) == [(7, b"g8"), (8, b"g8")]
 
 
@@ -185,7 +185,7 @@ def test_alone_only_the_last_of_a_group_asks() -> None:
     assert [(number, name) for number, name in names if name] == [(64, b"64"), (66, b"66")]
     assert hear(unconfirmed, stored(b"64", 64)) == (False, False)
     assert numbers(unconfirmed) == [65, 66]
-    # Somebody else has stored one: then it must be asked what is stored, also of what was confirmed.
+    # Another client has stored one: then it must be asked what is stored, also of what was confirmed.
     assert hear(unconfirmed, stored(b"66", 67)) == (True, False)
     again = asked(unconfirmed.ask_again(2.0))
     assert again == [(number, b"%d" % number) for number in range(1, 67)]

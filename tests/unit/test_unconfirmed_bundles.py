@@ -90,7 +90,7 @@ def test_after_a_refusal_each_message_of_a_bundle_is_asked_for_by_itself() -> No
     unconfirmed.add(bundle(1, 3), 1.0)
     assert hear(unconfirmed, [*stored(b"g3", 1), refused(b"g3"), *stored(b"g3", 2)]) == (True, True)
     assert asked(unconfirmed.ask_again(2.0)) == [(1, b"1"), (2, b"2"), (3, b"3")]
-    # What follows asks by itself, too, for as long as something is under way.
+    # What follows asks alone, too, for as long as something is in flight.
     assert asked(unconfirmed.add(bundle(4, 5), 2.0)) == [(4, b"4"), (5, b"5")]
     hear(unconfirmed, [duplicate(b"1", 1), refused(b"2"), duplicate(b"3", 2), *stored(b"4", 3), *stored(b"5", 4)])
     assert unconfirmed.first == operations(2)[0]

@@ -126,7 +126,7 @@ def test_a_way_that_has_become_shorter_is_followed_at_the_next_pause() -> None:
     wide = model.window.messages
     model.round_trip = 0.001
     model.run(5)
-    assert LEAST * 2 < model.window.messages <= wide  # what was on its way waits in the target now
+    assert LEAST * 2 < model.window.messages <= wide  # what was in flight waits in the target now
     model.run(1, offered=1000)
     model.run(5)
     assert model.window.messages < LEAST + 2 * BATCH

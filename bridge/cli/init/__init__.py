@@ -1,1 +1,1 @@
-"""`nats-bridge init`: looks at a cluster and writes a configuration for it."""
+"""`nats-bridge init`: inspects a cluster and writes a configuration for it."""

@@ -1,4 +1,4 @@
-"""From what somebody asks for, in a few words, to a rule that goes with the streams as they are."""
+"""Turn a request of a few words into a rule that fits the existing streams."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def republishing(
     elif config.get("retention") in CONSUMER_RETENTIONS:
         what = "work queue" if config["retention"] == "workqueue" else "stream with interest retention"
         why.append(
-            f"{stream} is a {what}: the rule looks on beside its consumers and takes nothing. So it keeps no position"
+            f"{stream} is a {what}: the rule reads next to its consumers and removes nothing. So it keeps no position"
             " on the server: that would be interest in the messages."
         )
         data["durable"] = False
@@ -184,6 +184,6 @@ def dead_letters(seen: Landscape, stream: str, dest: str) -> ProposedRule:
     kept = (
         f"Stream {takers[0]} takes them, and each is sent again until it has it."
         if takers
-        else f"No stream takes {pattern} yet: until one does, nobody keeps them."
+        else f"No stream takes {pattern} yet: until one does, they are not stored."
     )
     return ProposedRule(data, (f"Messages of {whose} that a consumer was given max_deliver times in vain.", kept))

@@ -80,7 +80,7 @@ _DEFAULT_SERVER = "nats://127.0.0.1:4222"
     type=click.Path(path_type=Path),
     help="Write request bodies for the streams that must be changed first.",
 )
-@click.option("--schema", is_flag=True, help="Write the JSON schema beside the file, for editors.")
+@click.option("--schema", is_flag=True, help="Write the JSON schema next to the file, for editors.")
 @click.option("--force", is_flag=True, help="Overwrite files that are there.")
 def init_command(
     server: str | None,
@@ -99,7 +99,7 @@ def init_command(
     schema: bool,
     force: bool,
 ) -> int:
-    """Look at a cluster, propose rules, write a commented configuration and check it.
+    """Inspect a cluster, propose rules, write a commented configuration and check it.
 
     Without any rule asked for it only looks. Nothing on the cluster is changed. Exit code 0: the file can run, or the
     server needs no rule. 1: something that was asked for cannot run, or not yet. 2: usage or configuration. 3: no
@@ -115,7 +115,7 @@ def init_command(
     file.must_be_free()
     connection = _connection(server, context, creds)
     if schema and file.is_stdout:
-        raise click.UsageError("--schema writes it beside the configuration: give -o FILE, or say nats-bridge schema")
+        raise click.UsageError("--schema writes it next to the configuration: give -o FILE, or run nats-bridge schema")
     if wanted.count("-") > 1:
         raise click.UsageError("--from - reads stdin, once")
     configurations = [(name, read_stream_config(name)) for name in wanted]

@@ -142,7 +142,7 @@ class Draft:
 
 
 def obstacle(rule: ProposedRule, others: Sequence[ProposedRule], seen: Landscape) -> str | None:
-    """Why a rule must not be proposed beside others, as far as what was seen shows it; None if nothing does.
+    """Why a rule must not be proposed with the others, judged by what was seen; None if nothing forbids it.
 
     Args:
         rule: the rule.
@@ -193,7 +193,7 @@ class InitFile:
         if not self.path.parent.is_dir():
             raise ConfigError(f"-o {self.path}: there is no folder {self.path.parent}; make it first")
         if self.path.exists() and not self._force:
-            raise ConfigError(f"-o {self.path}: is there already; --force overwrites it, another -o leaves it")
+            raise ConfigError(f"-o {self.path}: exists; --force overwrites it, another -o leaves it")
 
     def write(self, text: str) -> None:
         """Write the configuration."""
@@ -207,7 +207,7 @@ def write_whole(path: Path, text: str, *, force: bool) -> None:
     """Write a file atomically: readers find the old one or all of the new one.
 
     Raises:
-        ConfigError: it is there already and must stay, or it cannot be written.
+        ConfigError: it exists and must stay, or it cannot be written.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -216,7 +216,7 @@ def write_whole(path: Path, text: str, *, force: bool) -> None:
             file.flush()
             os.fsync(file.fileno())
         if path.exists() and not force:
-            raise ConfigError(f"{path}: is there already; --force overwrites it")
+            raise ConfigError(f"{path}: exists; --force overwrites it")
         draft.replace(path)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror})") from None

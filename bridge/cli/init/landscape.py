@@ -23,11 +23,11 @@ class Landscape:
     """What was seen.
 
     Attributes:
-        server_version: as the server tells it, such as `2.9.10`.
+        server_version: as the server reports it, such as `2.9.10`.
         server: the dialect of that.
         streams: `STREAM.INFO` by name, in the order of the names.
         consumers: the consumers of the streams that have some, each as `CONSUMER.INFO` gives it.
-        unseen: what could not be looked at, a line each.
+        unseen: what could not be read, a line each.
     """
 
     server_version: str

@@ -45,7 +45,7 @@ class Answer(StrEnum):
     RULE = "rule"
     """A rule does it."""
     IMPOSSIBLE = "impossible"
-    """Nobody does."""
+    """Neither the server nor a rule can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class _Comparing:
         self._place = f"server {seen.server_version}"
         self._verdicts: list[Verdict] = []
         self._rules: list[ProposedRule] = []
-        # What the stream has to become, as far as rules need it.
+        # The stream's configuration with what rules need of it.
         self._body: Json = body_of(self._present) if self._present is not None else self._to_create()
         self._notes: list[str] = []
         self._again = False  # the stream has to be recreated
@@ -213,7 +213,7 @@ class _Comparing:
             return  # it was changed already
         self._body["subjects"] = subjects
         self._notes.append(
-            f"it takes {part.stored} instead of {part.subject}: publishers of {part.src} hear 'no responders' from then"
+            f"it takes {part.stored} instead of {part.subject}: publishers of {part.src} get 'no responders' from then"
             " on until the sidecar runs"
         )
 
@@ -351,7 +351,7 @@ class _Comparing:
         return {"name": self._name, "subjects": list(self._given.get("subjects") or ())}
 
     def _receive(self, entries: list[Json]) -> None:
-        """The stream takes copies from a client: no native source beside it, and subjects for them."""
+        """The stream takes copies from a client: no native source next to it, and subjects for them."""
         left = []
         for native in self._body.get("sources") or ():
             if any(native["name"] == entry["name"] and _selects_the_same(native, entry) for entry in entries):

@@ -51,7 +51,7 @@ def named(rule: ProposedRule, taken: Iterable[str]) -> ProposedRule:
 
 
 SCHEMA_FILE: Final = "bridge.schema.json"
-"""Where the first line of a written configuration looks for the schema: beside it."""
+"""Where the first line of a written configuration looks for the schema: next to it."""
 
 _WIDTH = 118
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
@@ -91,7 +91,7 @@ _ELSE: Final[Mapping[str, tuple[str, ...]]] = {
         'on_rejected: {skip: "rejected.copies"} # what the stream rejects permanently; the default stop waits for you',
     ),
     "mirror": (
-        "keep_sequence: true # the source's sequence numbers; then nobody else may publish into the stream",
+        "keep_sequence: true # the source's sequence numbers; then no other client may publish into the stream",
         'on_rejected: {skip: "rejected.copies"} # what the stream rejects permanently; the default stop waits for you',
     ),
     "subject_transform": (),

@@ -44,21 +44,21 @@ def url_of_listener(address: tuple[str, int] | None) -> str:
         ConfigError: it is turned off.
     """
     if address is None:
-        raise ConfigError("http.listen is empty, so this sidecar tells nobody its state: give it an address")
+        raise ConfigError("http.listen is empty, so this sidecar serves no status: give it an address")
     host, port = address
     host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def ask_for_status(url: str, *, history: bool) -> dict[str, Any]:
-    """The state, as `GET /status` tells it.
+    """The state that `GET /status` returns.
 
     Args:
         url: from `status_url`.
         history: whether the rules' recent history belongs to it.
 
     Raises:
-        ServerUnreachableError: nobody answers there, or somebody else.
+        ServerUnreachableError: no answer, or none of a sidecar.
     """
     try:
         _, content = _get(url if history else f"{url}?history=no", good=(200,))
@@ -77,7 +77,7 @@ def ask_whether_alive(url: str) -> tuple[bool, str]:
         url: from `status_url`.
 
     Raises:
-        ServerUnreachableError: nobody answers there, or somebody else.
+        ServerUnreachableError: no answer, or none of a sidecar.
     """
     status, content = _get(f"{url.removesuffix('/status')}/livez?verbose", good=(200, 503))
     return status == 200, content.decode(errors="replace")

@@ -39,7 +39,7 @@ _LONGEST_INTERVAL = 3600  # seconds
     metavar="FILE",
     help="Ask the sidecar of this configuration (its http.listen) instead.",
 )
-@click.option("--json", "as_json", is_flag=True, help="The whole state on stdout, as GET /status tells it.")
+@click.option("--json", "as_json", is_flag=True, help="The whole state on stdout, as GET /status returns it.")
 @click.option("--live", is_flag=True, help="Liveness only; ignore the state of servers. Exit code 0 or 1.")
 @click.option("--watch", is_flag=True, help="Show it again and again, until q or Ctrl-C.")
 @click.option(
@@ -66,7 +66,7 @@ def status_command(
     if math.isnan(interval):  # which no range leaves out
         raise click.UsageError("--interval: 'nan' is no number of seconds")
     if live and (watch or as_json):
-        raise click.UsageError("--live goes with neither --watch nor --json: it is one look at /livez")
+        raise click.UsageError("--live goes with neither --watch nor --json: it asks /livez once")
     address = _address(url, config)
     if live:
         lives, reported = ask_whether_alive(address)
@@ -157,7 +157,7 @@ def _frame(document: dict[str, Any] | None, silent: str, width: int, height: int
     head, *blocks = rule_blocks(document, width, bars)
     room = height - len(lines) - len(head) - 2
     if sum(map(len, blocks)) > room:
-        # Not all can be shown, so those that somebody should see come first.
+        # Not all can be shown, so rules that are not ready come first.
         wanted = sorted(range(len(blocks)), key=lambda at: (document["rules"][at].get("ready") is True, at))
         shown: list[list[str]] = []
         for at in wanted:

@@ -65,7 +65,7 @@ def _selection(source: Source) -> str:
 
 
 class Acknowledging:
-    """What an entry does beside copying.
+    """What an entry does in addition to copying.
 
     Args:
         plan: what the entry does.
@@ -99,7 +99,7 @@ class Acknowledging:
         self._copies: dict[int, StoredCopy] = {}
         self._reader: AcknowledgingReader | None = None
         self._done = 0  # the sequence of the last message that was taken: sent, or nothing is to be sent of it
-        self._gone_until = 0  # up to this sequence, nobody has held messages for the rule
+        self._gone_until = 0  # up to this sequence, no consumer has held messages for the rule
         self._gone = 0  # how many of these have not come yet
 
     async def position(self, copies: dict[int, StoredCopy], source_info: Json) -> int:

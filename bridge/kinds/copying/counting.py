@@ -3,11 +3,11 @@
 Theory of operation: a message of a counter stream holds the counter's total. A server that copies it adds the
 difference to the total that it added last from that subject of that source, so that nothing is added twice, and what
 vanished from the source is made up for. It keeps those totals in `Nats-Counter-Sources`, which no client can renew. So
-each copy tells them in `Nats-Bridge-Counter-Sources`, in the same form, and before copies are written, the newest on
+each copy has them in `Nats-Bridge-Counter-Sources`, in the same form, and before copies are written, the newest on
 their subjects are read: what the target shows is what was added, whatever became of earlier answers. What was stored
 since need not be read again, as long as the target has removed nothing.
 
-What a target has forgotten by its limits tells nothing. Then a message adds its own increment.
+What a target's limits have removed is unknown. Then a message adds its own increment.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Totals = dict[str, int]
 
 @dataclass(slots=True)
 class _Counter:
-    """A counter of the target, as far as it holds a source's.
+    """A counter of the target, with what one source added to it.
 
     Attributes:
         totals: by subject of the source.
@@ -125,7 +125,7 @@ class Counting:
         self._shown |= self._made.keys()
 
     def forget(self) -> None:
-        """Of what was made last, something may not be stored: the target tells."""
+        """Something of what was made last may not be stored: read it from the target again."""
         for subject in self._made:
             self._known.pop(subject, None)
             self._shown.discard(subject)
@@ -180,7 +180,7 @@ class Counting:
         return _Counter(dict(totals), not self._forgets)
 
     async def _earlier(self, subject: str, last: int) -> Totals | None:
-        """What the newest copy of the entry tells where others have written behind it."""
+        """What the newest copy of the entry says where other clients have written after it."""
         found = None
         replay = Replay(self._api, self._plan.stream, (subject,), headers_only=True)
         async with contextlib.aclosing(replay.between(1, last)) as batches:
@@ -191,7 +191,7 @@ class Counting:
         return found
 
     def _read(self, block: bytes) -> Totals | None:
-        """What a copy of the entry tells; None where it is none."""
+        """The totals in a copy of the entry; None where it is none."""
         if own_record(self._plan.sourcing.is_own, block) is None:
             return None
         return _totals(block, _OURS, self._source) or _totals(block, _THEIRS, self._source)
@@ -200,7 +200,7 @@ class Counting:
 def turns(operations: list[Operation], identified: bytes) -> Iterator[list[Operation]]:
     """Copies in as few pieces as may be made into additions together, in order.
 
-    The target may have a publisher's message id from somebody else. Then it adds nothing, and what follows on that
+    The target may have a publisher's message id from another client. Then it adds nothing, and what follows on that
     counter must make up for it; so such a message is its counter's last in a piece.
 
     Args:

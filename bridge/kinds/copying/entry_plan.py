@@ -1,4 +1,4 @@
-"""What one entry of a copying rule does, as far as it is known before it begins."""
+"""What one entry of a copying rule does, what is known of it before it begins."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class EntryPlan:
         filler: the subject for numbers that the source lacks.
         one_by_one: whether order is kept at the price of speed.
         behind: a sequence of the source up to which everything is known to be in the target, in whatever order: copies
-            of these tell nothing about where to resume. None for nothing known.
+            of these say nothing about where to resume. None for nothing known.
         durable: the durable consumer through which the source's messages are acknowledged; empty if they are not.
         former: where the rule's former consumers of these subjects are; None where there are none.
         work_queue: whether the source is a work queue.
@@ -61,5 +61,5 @@ class EntryPlan:
         return self.sources == 1 and not self.durable
 
     def is_own(self, record: SourceRecord) -> bool:
-        """Whether a source record in the target was written for this entry, and tells where to resume."""
+        """Whether a source record in the target was written for this entry, and says where to resume."""
         return record.sequence > (self.behind or 0) and self.sourcing.is_own(record)

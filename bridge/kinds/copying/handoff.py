@@ -64,13 +64,13 @@ def names_of(entries: tuple[Source, ...]) -> list[str]:
 
 
 class CopyingHandoff:
-    """Looks at a rule that copies, and at its streams.
+    """Reads a rule that copies, and its streams.
 
     Args:
         rule: the rule.
         dialect_text: the dialect that it runs with, or `native`.
         connections: the open connections by name.
-        after: per source, the last sequence that was copied, said by somebody who knows.
+        after: per source, the last sequence that was copied, as the user says.
         sidecar: the sidecar's name.
     """
 
@@ -134,23 +134,23 @@ class CopyingHandoff:
         if config.get("allow_msg_counter"):
             problems.append(
                 f"{place} is a counter stream: its server does not know what the bridge has added, and would add the"
-                " whole total of every counter once more: leave this rule to the bridge, or begin with an empty stream"
+                " whole total of every counter again: leave this rule to the bridge, or begin with an empty stream"
             )
         for source, name in zip(self._rule.entries, names_of(self._rule.entries), strict=True):
             if source.exclude:
                 problems.append(
-                    f"{name}: exclude {', '.join(source.exclude)}: servers have no such thing and would copy these,"
+                    f"{name}: exclude {', '.join(source.exclude)}: servers have no such option and would copy these,"
                     " too: select what is wanted by subject_transforms, run the bridge with that, and hand over then"
                 )
             if source.acknowledge:
                 problems.append(
                     f"{name}: acknowledge: a server (2.14 and newer) reads such a stream by a durable consumer that"
-                    " somebody creates for it (sources with a consumer), and does not look at what the bridge copied."
+                    " a client creates for it (sources with a consumer), and does not read what the bridge copied."
                     " Stop the sidecar when the stream is empty, run clean, create that consumer, and add the source"
                 )
             if source.rename_objects:
                 problems.append(
-                    f"{name}: rename_objects: servers have no such thing, and copies would name the source's bucket:"
+                    f"{name}: rename_objects: servers have no such option, and copies would name the source's bucket:"
                     " run the bridge without that, and hand over then"
                 )
             if source.subject_transforms and not self._server.stream_fields_of_2_10:
@@ -254,24 +254,24 @@ class CopyingHandoff:
             state = entry.target_info["state"]
             why = "was purged" if not int(state["messages"]) else "lost messages"
             return (
-                f"{name}: '{target}' {why} and holds no copy any more, so nothing tells which message is next"
+                f"{name}: '{target}' {why} and holds no copy any more, so the next message is unknown"
                 f" ({entry.source.name} holds {first}{until}): say --after {entry.source.name}=SEQUENCE, the last one"
                 f" copied (0 for none), or start the sidecar, let it copy a message, and hand over then"
             )
         if doubt.put_again:
             return (
                 f"{name}: the newest copy left in '{target}' is of {reached}; {first}{until} may have been copied, too,"
-                f" and put again locally on {doubt.listed}: copied once more, that would overwrite the local value:"
+                f" and put again locally on {doubt.listed}: copied again, that would overwrite the local value:"
                 f" say --after {entry.source.name}=SEQUENCE, the last one copied ({reached} to {doubt.sequences[-1]})"
             )
         return (
-            f"{name}: the newest copy left in '{target}' is of {reached}, and {doubt.gone} messages behind it are gone"
+            f"{name}: the newest copy left in '{target}' is of {reached}, and {doubt.gone} messages after it are lost"
             f" (deleted?): {first}{until} may have been copied, too, or not: say --after {entry.source.name}=SEQUENCE,"
             f" the last one copied ({reached} to {doubt.sequences[-1]}), or let the sidecar copy one more message first"
         )
 
     async def _worded(self, entry: EntryAtTarget, name: str, position: int) -> _Decision:
-        """The first spelling of the entry with which the server begins exactly behind a position."""
+        """The first spelling of the entry with which the server begins exactly after a position."""
         api, stream = self._target.api, self._rule.target_stream
         older: Found | None = None
         for number, words in enumerate(self._spellings(entry)):
@@ -296,7 +296,7 @@ class CopyingHandoff:
                     return _Decision(
                         start,
                         f"{name}: the server finds no record of its own in '{stream}' and begins at opt_start_seq"
-                        f" {position + 1}, one behind the last copy.",
+                        f" {position + 1}, one after the last copy.",
                     )
                 return _Decision(
                     start,

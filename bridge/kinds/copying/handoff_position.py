@@ -1,6 +1,6 @@
-"""How far the bridge got with one entry, and whether the target still tells it for certain.
+"""How far the bridge got with one entry, and whether the target's records still show it for certain.
 
-Where the target lost messages behind the newest copy that is left (a delete, a bucket's key that was put again, a
+Where the target lost messages after the newest copy that is left (a delete, a bucket's key that was put again, a
 limit), one of them may have been a newer copy. What the bridge would do then is no help: it knows no more.
 """
 
@@ -34,7 +34,7 @@ _MOST_LISTED = 5
 
 @dataclass(frozen=True, slots=True)
 class EntryAtTarget:
-    """An entry with everything it takes to look at it.
+    """An entry with everything that finding its position needs.
 
     Attributes:
         source: the entry as configured.
@@ -83,7 +83,7 @@ class Doubt:
     """Messages of the source that may have been copied, or not: their copies would be gone.
 
     Attributes:
-        gone: how many messages the target lost behind the newest copy that is left.
+        gone: how many messages the target lost after the newest copy that is left.
         sequences: the source's messages concerned, in order, at most so many as were lost.
         destinations: the subjects of their copies, each once.
         put_again: whether the target holds a message of its own on each of these subjects.
@@ -188,7 +188,7 @@ async def doubt_behind(entry: EntryAtTarget, newest: Found | None, after: int) -
                     continue
                 ack = AckReply.parse(reply)
                 put = gaps.newest.get(destination, 0)
-                # Copies are made in order: where one was certainly not made, none behind it was.
+                # Copies are made in order: where one was certainly not made, none after it was.
                 if ack.time_ns > gaps.until_ns or (by_subject_only and put < ack.time_ns):
                     return _doubt(gaps.lost, sequences, destinations, put_again=all_put_again)
                 sequences.append(ack.stream_sequence)

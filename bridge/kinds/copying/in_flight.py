@@ -34,7 +34,7 @@ _Group: TypeAlias = tuple[bytes, int, int, float, Messages]
 """Its name, how many messages it is, their bytes, when they were sent, and they themselves."""
 
 _Heard: TypeAlias = tuple[int, int, int]
-"""Of a group: its answers so far, how many of them say "duplicate", and the last sequence that they tell."""
+"""Of a group: its answers so far, how many of them say "duplicate", and the last sequence in them."""
 
 _NOTHING: _Heard = (0, 0, 0)
 
@@ -86,7 +86,7 @@ class Unconfirmed:
         self._groups: deque[_Group] = deque()
         self._confirmed: deque[tuple[float, Messages]] = deque(maxlen=_KEPT_GROUPS)
         self._counted: set[bytes] = set()  # names of no new copies: counted before, or fillers
-        self._doubted: set[bytes] = set()  # names asked for again: a duplicate is what was stored at first
+        self._doubted: set[bytes] = set()  # names sent again: for these, duplicate means stored
         self._last_doubted = 0  # where the last confirmed one of them was stored
         self._heard = _NOTHING  # of the first group
         self._ahead: dict[bytes, _Heard] = {}  # of other groups whose messages all ask, by name
@@ -235,7 +235,7 @@ class Unconfirmed:
     # -- what is answered --------------------------------------------------------------------------------------------
 
     def take(self, answers: list[Delivered], now: float) -> int:
-        """Confirm what answers say is stored, as long as they come as they should; how many were looked at."""
+        """Confirm what answers say is stored, as long as they come as they should; how many were read."""
         if not self._groups or self.pub_acks or self._doubted:
             return 0
         return self._take_shared(answers, now) if self._groups[0][0].startswith(_SHARED) else self._take(answers, now)
@@ -264,7 +264,7 @@ class Unconfirmed:
         return len(stored)
 
     def _take_shared(self, answers: list[Delivered], now: float) -> int:
-        """Where all ask, nothing is looked at one by one if every answer says "stored"."""
+        """Where all ask, nothing is read one by one if every answer says "stored"."""
         if self._all_stored.fullmatch(b"".join([payload for *_, payload in answers])) is None:
             return 0
         groups, digits = self._groups, len(self._good)
@@ -299,7 +299,7 @@ class Unconfirmed:
             Whether it must be asked again what is stored, and whether something was not taken by the target.
 
         Raises:
-            LostTrackError: the answers do not tell what is stored.
+            LostTrackError: the answers do not show what is stored.
             RuleRefusedError: another stream answers, or sequences cannot be kept.
         """
         start = len(self._inbox)
@@ -333,20 +333,20 @@ class Unconfirmed:
             why = (
                 "its message id is that of an earlier message: shorten the stream's duplicate_window"
                 if pub_ack.kind == "duplicate"
-                else "somebody else writes to that stream, or a change of leaders left messages out"
+                else "another client writes to that stream, or a change of leaders left messages out"
             )
             raise RuleRefusedError(
                 f"stream '{self._stream}' has message {name.decode()} of the source as {pub_ack.sequence}, so"
                 f" sequences can be kept no longer: {why}"
             )
         if pub_ack.kind == "later" and not pub_ack.stream:
-            # Nobody there: the stream has no leader, or it was deleted, and may come back as another one.
+            # No responders: the stream has no leader, or it was deleted, and may come back as another one.
             raise LostTrackError(pub_ack.description)
         if pub_ack.kind == "stored" and pub_ack.sequence <= self.last:
             raise LostTrackError("the target is a new stream, or lost the end of its store")
 
     def take_off(self, now: float) -> None:
-        """Confirm what has PubAcks, as far as nothing unknown or untaken is before it."""
+        """Confirm what has PubAcks, up to the first that is unknown or not taken."""
         while self._groups:
             group = self._groups[0]
             name, count = group[0], group[1]

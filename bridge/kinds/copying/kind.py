@@ -33,7 +33,7 @@ def _refuses_handoff(rule: CopyingRule) -> str:
     )
     return (
         f"stream '{rule.stream}' cannot become a native mirror: servers refuse that (10055). Create a native mirror of"
-        f" '{rule.mirror.name}' {how}beside it and let readers move there{other}"
+        f" '{rule.mirror.name}' {how}next to it and let readers move there{other}"
     )
 
 

@@ -5,7 +5,7 @@
 so it is no smaller than what any of our earlier copies got. (2.9.10, 2.10.27 and 2.15.1; one server and three.)
 
 A counter stream with replicas does not look so far: it says that the increment is missing (10169; 2.12.15, 2.14.9,
-2.15.1). Behind that, what was sent before is stored as soon as the cluster agrees, so its end is looked at until it
+2.15.1). Behind that, what was sent before is stored as soon as the cluster agrees, so its end is read until it
 stays. What comes later still is sent again then, and left out because of its message id.
 """
 
@@ -36,7 +36,7 @@ async def last_sequence_behind(
         connection: the connection of the target.
         stream: its name.
         subject: one that it stores.
-        waits: called with what keeps it waiting, in words, each time that nobody listens on the subject.
+        waits: called with what keeps it waiting, in words, each time that the subject has no responders.
 
     Raises:
         RuleRefusedError: another stream answers, or the stream refuses every message.
@@ -51,7 +51,7 @@ async def last_sequence_behind(
             # No responders: between two leaders, or permanently.
             await connection.api.stream_info(stream)
             waits(
-                f"stream '{stream}' to answer on its subject '{subject.decode()}', where nobody listens"
+                f"stream '{stream}' to answer on its subject '{subject.decode()}', which has no responders"
                 " (has it a leader, or does a mapping of the account lead its subjects away?)"
             )
         except (nats_py.errors.Error, OSError):

@@ -1,4 +1,4 @@
-"""Whether a copy further back in a target was left out: more of them are looked at than it is worth to keep.
+"""Whether a copy further back in a target was left out: more of them are checked than it is worth to keep.
 
 A copy can be lost while so many later ones are stored as a window is wide at its widest (`window`), and a start
 cannot know how wide it was. The newest few are compared with the source in every detail (`position`). Behind them
@@ -43,7 +43,7 @@ class Behind:
         last: its last sequence.
         key: the entry's key with the present source.
         created_ns: when that was created, in nanoseconds since 1970.
-        after: copies of messages up to this one tell nothing.
+        after: copies of messages up to this one are ignored.
     """
 
     def __init__(

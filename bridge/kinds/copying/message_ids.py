@@ -31,7 +31,7 @@ def entry_key(sourcing: Sourcing, created: str) -> bytes:
 
     Args:
         sourcing: the compiled entry.
-        created: the source's creation time, as `STREAM.INFO` tells it.
+        created: the source's creation time, as `STREAM.INFO` reports it.
     """
     selection = b"\n".join([sourcing.source, *sourcing.record_filters, b"", *sourcing.record_destinations])
     return _half(selection) + _half(b"\n".join([selection, created.encode()]))

@@ -1,8 +1,8 @@
-"""Copies that several tasks have begun to store and not ended: the newest ones then tell no position.
+"""Copies that several tasks have begun to store and not ended: the newest ones then show no position.
 
-`nats-bridge backfill --parallel` stores copies in whatever order, and those that tell a rule where to resume only at
+`nats-bridge backfill --parallel` stores copies in whatever order, and those that show a rule where to resume only at
 its end. A rule that started before that would take the newest copies for all that there are, and leave messages out or
-copy them twice. So the job leaves a mark until it has come to its end: a durable consumer of the source that nobody
+copy them twice. So the job leaves a mark until it has come to its end: a durable consumer of the source that no client
 reads from, which outlives the job and restarts of the server. A rule looks for it before it believes any copy.
 """
 
@@ -29,7 +29,7 @@ class UnfinishedCopies:
         source: the source's name.
         key: the entry's key with the present source.
         target: the target's name.
-        created: when the target was created, as `STREAM.INFO` tells it.
+        created: when the target was created, as `STREAM.INFO` reports it.
     """
 
     api: JetStreamApi
@@ -94,7 +94,7 @@ class UnfinishedCopies:
         )
 
     async def end(self) -> None:
-        """The newest copies tell the position.
+        """End the mark: from now on the newest copies show the position.
 
         Raises:
             ApiError: the server refuses, or cannot be asked.

@@ -40,7 +40,7 @@ def copying_needs(
             rule=name,
         )
     yield from existing(target, stream, rule=name)
-    if not (isinstance(rule, MirrorRule) and rule.keep_sequence):  # there the last number tells the position
+    if not (isinstance(rule, MirrorRule) and rule.keep_sequence):  # there the last number is the position
         yield from replays(target, stream, rule=name)
     yield write(target, api_subject("STREAM.MSG.GET", stream), f"reads its position in {stream}", rule=name)
     yield from stream_events(target, rule=name, without="that is seen up to two seconds later")
@@ -71,7 +71,7 @@ def _acknowledging(source: Source, consumer: str, known: KnownStreams, *, rule: 
 
 
 def _others(rule: SourcesRule | MirrorRule | KvSourcesRule, stored: list[str], known: KnownStreams) -> Iterator[Need]:
-    """To hear whether somebody else writes to the target."""
+    """To receive what other clients write to the target."""
     if len(rule.entries) > 1 or rule.entries[0].acknowledge:
         return
     facts = known.get((rule.target_connection, rule.target_stream))
@@ -82,12 +82,12 @@ def _others(rule: SourcesRule | MirrorRule | KvSourcesRule, stored: list[str], k
     elif isinstance(rule, KvSourcesRule):
         subjects, hint = [f"$KV.{rule.bucket}.>"], ""
     else:
-        subjects, hint = stored, f" (as far as the rule tells the subjects of {rule.target_stream}: --server sees them)"
+        subjects, hint = stored, f" (by the rule's subjects; --server reads those of {rule.target_stream})"
     for subject in subjects:
         yield listen(
             rule.target_connection,
             subject,
-            f"hears whether others write to {rule.target_stream}{hint}",
+            f"sees whether others write to {rule.target_stream}{hint}",
             rule=rule.name,
             without="every copy is confirmed singly, which is slower",
         )

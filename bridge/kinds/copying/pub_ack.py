@@ -29,7 +29,7 @@ class PubAck:
     """A stream's answer.
 
     Attributes:
-        kind: `stored`, `duplicate` (it has this id already), `later` (full, no leader, nobody there: trying again
+        kind: `stored`, `duplicate` (it has this id already), `later` (full, no leader, no responders: trying again
             can help) or `refused` (it never will).
         stream: which stream answered; empty where none did.
         sequence: where it was stored.
@@ -60,7 +60,7 @@ class PubAck:
             passing = code == 503 or err_code in _NOT_NOW
             return cls("later" if passing else "refused", stream, 0, err_code, str(error.get("description", "")))
         if not stream or sequence < 0:
-            return _strange(payload)  # anybody can listen on the subject and answer
+            return _strange(payload)  # any client can subscribe to the subject and answer
         if answer.get("duplicate"):
             # An id that was taken note of and not stored, which a change of leaders can leave behind, has no sequence.
             return cls("duplicate", stream, sequence) if sequence else cls("later", stream, description="id pending")
@@ -68,7 +68,7 @@ class PubAck:
 
     @property
     def last_sequence(self) -> int | None:
-        """The stream's last sequence, which it tells when it refuses an expected one."""
+        """The stream's last sequence, which it reports when it refuses an expected one."""
         if self.err_code != _WRONG_LAST_SEQUENCE:
             return None
         number = self.description.rpartition(":")[2].strip()

@@ -1,4 +1,4 @@
-"""Publishing copies: pipelined, in order, and nothing taken for stored that the target has not accounted for.
+"""Publishes copies: pipelined, in order; a message counts as stored only when the target has accounted for it.
 
 Operations are written as they come, up to a window of unconfirmed ones (`window`). Three ways to know that they are
 stored:
@@ -389,7 +389,7 @@ class Publisher:
     # -- trouble within a connection ---------------------------------------------------------------------------------
 
     async def _recover(self) -> None:
-        """Bring everything pending to an end, in order."""
+        """Resolve what is in flight, in order: retry, reject or skip."""
         unconfirmed = self._unconfirmed
         pause, said_late = _FIRST_PAUSE, b""  # no pause as long as it takes them
         try:

@@ -39,7 +39,7 @@ __all__ = ["NEWEST", "Read", "Resuming", "compared"]
 _log = structlog.get_logger("bridge.copying")
 
 NEWEST = 2 * LEAST
-"""Copies that are looked at first, in every detail."""
+"""Copies that are compared first, in every detail."""
 
 Read: TypeAlias = Callable[[int, bool], Awaitable[TargetTail]]
 """Reads so many of an entry's newest copies: whatever their age, or only what may have been in flight together."""
@@ -129,7 +129,7 @@ class Resuming:
             self._log.warning(
                 "copying.assumed_deleted",
                 messages=resume.assumed,
-                meaning="not in the target, which has lost messages there: deleted by somebody, or never stored",
+                meaning="not in the target, which has lost messages there: deleted by a client, or never stored",
             )
         self._report(resume)
         return resume
@@ -264,7 +264,7 @@ class Resuming:
         if earliest is None:
             return 0
         self._log.warning(
-            "copying.begins_at_time", time=earliest, meaning="the target holds no copy that tells the position"
+            "copying.begins_at_time", time=earliest, meaning="the target holds no copy that shows the position"
         )
         replay = Replay(self._source_api, source.name)
         return min(await replay.before(earliest), int(source_info["state"]["last_seq"]))
@@ -301,7 +301,7 @@ async def compared(
     left out is compared.
 
     What still seems to be missing is looked for further back: it is there if the tail begins among copies that made up
-    for an interruption. They were in flight together, so what is there is not far in front of them.
+    for an interruption. They were in flight together, so those that are stored are not far before them.
 
     Args:
         source_api: the API of the connection that holds the source.

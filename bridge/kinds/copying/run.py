@@ -42,7 +42,7 @@ __all__ = ["CopyRun", "make_run"]
 _log = structlog.get_logger("bridge.rule")
 
 _MOST_FIRST_FILLERS = 1_000_000  # sequences
-_LOOK = 2.0  # seconds until a look at the target without an advisory
+_LOOK = 2.0  # seconds until the target is read without an advisory
 _CLOSE = 2.0  # seconds for closing the rule's own connection
 
 
@@ -67,7 +67,7 @@ class CopyRun(Run):
     Args:
         rule: the rule.
         connections: the open connections by name.
-        open_target: opens a connection to the target that hears nothing of what it publishes itself.
+        open_target: opens a connection to the target that does not receive what it publishes itself.
         context: the rule's surroundings.
     """
 
@@ -99,7 +99,7 @@ class CopyRun(Run):
     # -- life (RuleRun) ----------------------------------------------------------------------------------------------
 
     async def check(self) -> None:
-        """Look at target and sources; see `RuleRun`."""
+        """Check target and sources; see `RuleRun`."""
         rule = self.rule
         target = await existing_stream(self._target, rule.name, rule.target_stream)
         self._target_config = target["config"]
@@ -115,7 +115,7 @@ class CopyRun(Run):
         if old and (twice := next((name for name in names if names.count(name) > 1), None)):
             raise RuleRefusedError(
                 f"rule '{rule.name}': source '{twice}' is there twice, and the source records of dialect"
-                f" {self._plans[0].sourcing.dialect} do not tell them apart: set dialect 2.10 or newer"
+                f" {self._plans[0].sourcing.dialect} do not distinguish them: set dialect 2.10 or newer"
             )
 
     async def _open(self) -> dict[str, Any]:
@@ -224,7 +224,7 @@ class CopyRun(Run):
             try:
                 config = (await self._target.api.stream_info(self.rule.target_stream))["config"]
             except ApiError:
-                continue  # deleted, or nobody answers: the entries see that themselves
+                continue  # deleted, or no answer: the entries see that themselves
             if config == self._target_config:
                 continue
             self._target_config = config
@@ -272,12 +272,12 @@ class CopyRun(Run):
             )
         if config.get("retention") != "limits":
             raise RuleRefusedError(
-                f"{place} is a {config['retention']} stream: its consumers take away the copies that tell the position:"
+                f"{place} is a {config['retention']} stream: its consumers remove the copies that hold the position:"
                 " copy into a stream with limits retention"
             )
         if config.get("no_ack"):
             raise RuleRefusedError(
-                f"{place} has no_ack: it never tells what it has stored, so nothing can be copied exactly once"
+                f"{place} has no_ack: it never reports what it has stored, so nothing can be copied exactly once"
             )
 
     async def _plan(self, source: Source, target: Json, durable: str) -> EntryPlan:
@@ -451,7 +451,7 @@ def _remarks(source: Source, source_stream: Json, target: Json) -> list[str]:
         found.append("counters are copied as totals, their increments under a name of ours (kd/copy/renamed)")
     if target.get("allow_msg_counter") and Target.forgets_by(target):
         found.append(
-            "the limits of the target may remove what tells what was added to a counter (kd/copy/counter-forgotten)"
+            "the limits of the target may remove the record of what was added to a counter (kd/copy/counter-forgotten)"
         )
     return found
 

@@ -1,10 +1,10 @@
 """The newest copies of an entry, as its target holds them.
 
 The target is read backwards from its end, headers only, in growing pieces, until enough copies of the entry are found
-to tell where it stood and whether an interruption left some out.
+to know where it stood and whether an interruption left some out.
 
 A repaired interruption leaves copies after later ones: the piece can begin among them, and the later ones are
-in front of it, however long ago. So what seems to be left out is looked for once more, further back (`whatever_age`).
+in front of it, however long ago. So what seems to be left out is searched again, further back (`whatever_age`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _log = structlog.get_logger("bridge.copying.target_tail")
 FIRST_PIECE = 4096  # sequences
 _GROWTH = 4
 TOGETHER_NS = 60 * 10**9  # copies that were in flight at the same time are stored within this of each other
-_LAG_PAUSE = 0.1  # seconds until the next look at a replica that has not caught up
+_LAG_PAUSE = 0.1  # seconds until a replica that has not caught up is read again
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ async def read_tail(
             break
         high, size = low - 1, next_size(size, len(copies), wanted, last - low + 1)
         if not copies:
-            ids.clear()  # what is behind all copies tells nothing about them, and it can be much
+            ids.clear()  # what is stored after all copies says nothing about them, and can be much
         if not copies and last - high > 16 * FIRST_PIECE * (reported + 1):
             reported = (last - high) // (16 * FIRST_PIECE)
             searched, left = last - high, high - first + 1
@@ -191,7 +191,7 @@ async def read_piece(
         stream: its name.
         low: the first sequence.
         high: the last one.
-        make: makes what takes them; once more where they are read again.
+        make: makes what takes them; again where they are read again.
         newest: whether `high` is the stream's end, which a replica may not have reached yet.
 
     Returns:

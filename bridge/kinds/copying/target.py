@@ -1,4 +1,4 @@
-"""The stream that receives, as far as copying needs to know it before a message is sent."""
+"""The target stream: what copying needs to know of it before a message is sent."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Target:
         kept_per_subject: how many messages of one subject it keeps; 0 for any number.
         forgets: whether it removes messages by limits.
         full_is_refused: whether it refuses messages when it is full (discard new).
-        room: how many messages, and bytes, it takes until it is full, as far as limits for the whole stream tell; 0
+        room: how many messages, and bytes, it takes until it is full, by the limits for the whole stream; 0
             messages where limits per subject decide.
-        fed_by_server: whether the server itself stores messages in it, of which no subscriber hears: what it copies
+        fed_by_server: whether the server itself stores messages in it, which no subscriber receives: what it copies
             natively, delete markers (2.11), what schedules fire (2.12).
         replicas: how many servers hold it.
         created: which stream of that name it is.
@@ -109,7 +109,7 @@ class Target:
 
     @property
     def counts_copies(self) -> bool:
-        """Whether its sequences can tell how many messages it has stored, while nobody else writes."""
+        """Whether its sequences show how many messages it has stored, while no other client writes."""
         return self.replicas == 1 and self.window_ns > 0 and not self.full_is_refused and not self.fed_by_server
 
     def with_record_header(self, header: bytes) -> Target:

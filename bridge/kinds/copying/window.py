@@ -1,7 +1,7 @@
 """How much may be in flight to a target: enough for the distance, and no more.
 
 Theory of operation. A fixed window of messages carries, each round trip, no more than itself: 8,192 are plenty next
-door, and no more than 41,000 messages/s at 200 ms. So the window is a fixed part, as before, and beside that what the
+door, and no more than 41,000 messages/s at 200 ms. So the window is a fixed part, as before, and in addition what the
 way itself holds: the highest rate at which the target has confirmed lately, times the round trip (as BBR estimates a
 bandwidth-delay product). While the window is what limits, each round trip confirms more than the one before, and the
 window grows by its fixed part until the target or the sender is what limits; while less is sent, the rate falls and the
@@ -12,7 +12,7 @@ that would make them wait longer. Any shorter one that is measured counts as wel
 makes it longer.
 
 Bounds, for each rule: `LEAST` and `LEAST_SIZE` per source, and what `MOST` and `MOST_SIZE` are more than these, which
-its sources share. What a start looks at to find copies that were lost while later ones were stored follows from the
+its sources share. What a start reads to find copies that were lost while later ones were stored follows from the
 same bounds (`LOOKED_AT`), as a start cannot know how wide the window was.
 """
 

@@ -275,7 +275,7 @@ class IngressRun(Run):
     async def _pause(self, reason: str) -> None:
         if reason != self._paused_because:
             self._paused_because = reason
-            self._log.warning("rule.waiting", reason=reason, meaning="publishers hear that nobody is there")
+            self._log.warning("rule.waiting", reason=reason, meaning="publishers get 'no responders'")
         if self._subscription is not None:
             self.state = "waiting"
             self.counters.pauses += 1

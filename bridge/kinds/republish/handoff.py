@@ -44,7 +44,7 @@ async def take_over(
         answer.update,
         (
             f"Sent. Stream '{rule.stream}': everything up to sequence {end} was republished by the bridge, the server"
-            f" republishes what is behind it.",
+            f" republishes what comes after it.",
             f"The rule's consumer is removed; do not start rule '{rule.name}' again.",
         ),
     )
@@ -63,7 +63,7 @@ async def _over(rule: RepublishRule, sidecar: str, connections: Mapping[str, Con
     problems = []
     if rule.exclude:
         problems.append(
-            f"exclude {', '.join(rule.exclude)}: servers have no such thing and would republish these, too: select what"
+            f"exclude {', '.join(rule.exclude)}: servers have no such option and would republish these: select what"
             " is wanted by republish.src, or leave this rule to the bridge"
         )
     if present:
@@ -78,7 +78,7 @@ async def _over(rule: RepublishRule, sidecar: str, connections: Mapping[str, Con
         )
     if not server_dialect(source).republish_can_be_edited:
         problems.append(
-            f"server {source.server_version} refuses to change republish of a stream that is there (10052): upgrade it"
+            f"server {source.server_version} refuses to change republish of an existing stream (10052): upgrade it"
             " first (the bridge keeps republishing), then run handoff again"
         )
     if problems:
@@ -110,8 +110,7 @@ async def _back(rule: RepublishRule, sidecar: str, connections: Mapping[str, Con
         )
     if not server_dialect(source).republish_can_be_edited:
         return refused(
-            f"server {source.server_version} refuses to change republish of a stream that is there (10052): it stays"
-            " native"
+            f"server {source.server_version} refuses to change republish of an existing stream (10052): it stays native"
         )
     body = body_of(config)
     del body["republish"]
@@ -127,7 +126,7 @@ async def _back(rule: RepublishRule, sidecar: str, connections: Mapping[str, Con
         body,
         (
             *steps,
-            "Stop the publishers for a moment: native republish keeps no position, so nobody could tell whether a"
+            "Stop the publishers for a moment: native republish keeps no position, so it is unknown whether a"
             " message that is stored around the update was republished.",
             f"Send the update to $JS.API.STREAM.UPDATE.{rule.stream}: the server stops republishing.",
             f"Write start: {{sequence: {last + 1}}} into the rule (the stream's last sequence, {last} now, plus 1) and"
@@ -145,7 +144,7 @@ async def _steps(rule: RepublishRule, sidecar: str, connection: Connection) -> l
     begun = (
         f"Send the update to $JS.API.STREAM.UPDATE.{rule.stream}: server {connection.server_version} republishes what"
         " is"
-        " stored from then on, and nothing that is there already."
+        " stored from then on, and nothing that was stored before."
     )
     other_way = (
         "Or let this command do it: --apply takes the rule over from the stopped sidecar, sends the update, sees with"
@@ -159,8 +158,8 @@ async def _steps(rule: RepublishRule, sidecar: str, connection: Connection) -> l
         ]
     state = (await connection.api.stream_info(rule.stream))["state"]
     return [
-        "Stop the publishers for a moment; native republish has no position, so exactly one of the two must be there"
-        " for every message.",
+        "Stop the publishers for a moment; native republish has no position, so exactly one of the two must republish"
+        " each message.",
         f"Wait until the sidecar has republished everything (its position, in /status, is {state['last_seq']} or what"
         " the stream's last sequence is by then), and stop it (SIGTERM).",
         begun,

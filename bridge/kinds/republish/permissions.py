@@ -77,7 +77,7 @@ def _watching(rule: RepublishRule, known: KnownStreams) -> Iterator[Need]:
         yield listen(
             source,
             f"$JS.EVENT.ADVISORY.CONSUMER.DELETED.{stream}.*",
-            f"hears that a consumer of {stream} is gone, if it is a work-queue or interest stream",
+            f"learns that a consumer of {stream} was deleted, if it is a work-queue or interest stream",
             rule=rule.name,
             without="side effects of watching such a stream that begin later are not noticed",
         )

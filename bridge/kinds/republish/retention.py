@@ -120,7 +120,7 @@ class Purge:
         self.up_to = min(up_to, self._first_left - 1) if self._first_left else up_to
 
     def answer(self, first_left: int, seen_to: int) -> None:
-        """Tell what the server says.
+        """Apply what the server reports.
 
         Args:
             first_left: the first sequence that is left of what the filter means, 0 if none is.

@@ -51,7 +51,7 @@ def reason_against_watching(
             effect = (
                 "watching would remove its messages"
                 if retention == "workqueue"
-                else "watching would count as interest and store messages that nobody else wants"
+                else "watching would count as interest and store messages that no other client wants"
             )
             return f"is {what} stream and no other consumer takes '{subject}': {effect}"
     if retention == "workqueue":

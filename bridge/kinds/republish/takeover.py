@@ -3,7 +3,7 @@
 Theory of operation: this process runs the rule itself, in place of the stopped sidecar. Shortly before the update it
 only collects what arrives, and subscribes to the destination. The server republishes in the stream's order, so the
 first message that it sends marks the boundary: everything before it is ours. Then this process republishes what it
-    collected up to there, drops the rest, and removes the rule's consumer.
+collected up to there, drops the rest, and removes the rule's consumer.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from collections.abc import Awaitable, Mapping
 
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import Json
+from nats_bridge.bridge.client.permission_violations import refused_subscription
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.rule_consumer import durable_name
+from nats_bridge.bridge.errors import RuleRefusedError
 from nats_bridge.bridge.kinds.republish.run import RepublishRun
 from nats_bridge.bridge.rules.context import RuleContext
 from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter
@@ -80,7 +82,7 @@ async def take_over_from_sidecar(
         update: the body of the `STREAM.UPDATE`.
 
     Raises:
-        RuleRefusedError: the sidecar still runs.
+        RuleRefusedError: the sidecar still runs, or the user may not subscribe to the destinations.
         BridgeError: a server refuses, or cannot be asked.
     """
     source, target = connections[rule.source_connection], connections[rule.target_connection]
@@ -97,8 +99,16 @@ async def take_over_from_sidecar(
         pattern = covering_filter(
             compile_transform((rule.republish.src or ">").encode(), rule.republish.dest.encode(), NEWEST)
         )
+        refusals: list[str] = []
+        source.on_refusal(refusals.append)
         subscription = await source.client.subscribe_batches(pattern, first.see, lambda *_: None)
         await source.flush()
+        source.forget(refusals.append)
+        if any(refused_subscription(text) == pattern.lower().encode() for text in refusals):
+            raise RuleRefusedError(
+                f"rule '{rule.name}': the user of connection '{source.name}' may not subscribe to {pattern}, by which"
+                " handoff sees with which message the server begins: allow it in the user's permissions"
+            )
         before = await _last(source, rule.stream)
         await api.request(f"STREAM.UPDATE.{rule.stream}", update)
         after = await _last(source, rule.stream)

@@ -75,7 +75,7 @@ class Listener:
             )
         except OSError as error:
             await self.stop()
-            # asyncio puts the address into the text once more; an unknown name has a number that is no errno.
+            # asyncio repeats the address in the text; an unknown name has a number that is no errno.
             number = error.errno or 0
             reason = os.strerror(number) if number in errno.errorcode else error.strerror or str(error)
             raise ConfigError(

@@ -135,7 +135,7 @@ def _wedged_check(name: str, seconds: float) -> Check:
 def _rule_check(supervisor: RuleSupervisor) -> Check:
     name = f"rule {supervisor.rule.name}"
     if supervisor.ready:
-        return Check(name, note="stands by, another replica leads it" if supervisor.state == "standby" else "")
+        return Check(name, note="on standby, another replica leads it" if supervisor.state == "standby" else "")
     if supervisor.error is not None:
         return Check(name, f"failed: {_without_name(supervisor, str(supervisor.error))}")
     if (waiting := _waiting_for(supervisor)) is not None:

@@ -114,7 +114,7 @@ class LeaseStore:
         bucket: where the leases are.
         timing: the time limits for answers.
         hint: called for writes of other replicas.
-        heard: called with what replicas announce.
+        heard: called with each announcement of a replica.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 Theory of operation. Every replica announces, several times in a lease's time, how many rules it leads. No one decides
 for the others: a replica that leads more than its share hands over, and one that leads its share leaves a free lease to
-the others for a while (`Lease.restraint`). A replica that is not heard for `silent_for` counts no more, so that a dead
+the others for a while (`Lease.restraint`). A replica silent for `silent_for` no longer counts, so that a dead
 one is no reason to wait. Announcements decide only who *should* lead; who leads is decided by leases, so a lost or late
 announcement costs evenness and nothing else.
 """

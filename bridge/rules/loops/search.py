@@ -204,5 +204,5 @@ class _Teller:
         where = f" on '{place.space}'" if self._several else ""
         if place.kind == "store":
             return f"stream {place.stream}{where}"
-        # A stream that takes what is on its way names the place itself.
+        # A stream that takes the message names the place itself.
         return f"subjects {step.move.selects}{where}" if place.kind == "space" and step.move.text else ""

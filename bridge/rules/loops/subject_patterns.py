@@ -1,6 +1,6 @@
 """Sets of subjects as patterns: what two have in common, and what a transform makes of one. Pure.
 
-Theory of operation: the subjects that a message may have somewhere on its way are described by one pattern, tokens and
+Theory of operation: the subjects that a message may have anywhere on its path are described by one pattern, tokens and
 perhaps a `>`. The common part of two patterns is again one pattern, or nothing. A transform turns a pattern into the
 pattern of its results: literals stay, a wildcard carries its token along, `partition` and `random` give a number, all
 other functions give anything (those that may cut a token in several give anything from there on). So a pattern never

@@ -37,7 +37,7 @@ def _combination_problems(connection: Connection) -> Iterator[tuple[tuple[str, .
         for field in given:
             yield (
                 (field,),
-                f"'{field}' cannot stand beside 'context', which says it already; remove one of them",
+                f"'{field}' cannot be combined with 'context', which says it already; remove one of them",
             )
         return
     if not connection.servers:
@@ -46,12 +46,12 @@ def _combination_problems(connection: Connection) -> Iterator[tuple[tuple[str, .
     for field in credentials[1:]:
         yield (
             (field,),
-            f"'{field}' cannot stand beside '{credentials[0]}'; a connection is one user, keep one of them",
+            f"'{field}' cannot be combined with '{credentials[0]}'; a connection is one user, keep one of them",
         )
     if connection.user and not connection.password_file:
-        yield ("user",), "needs 'password_file' beside it, the path of a file with the password"
+        yield ("user",), "needs 'password_file' as well, the path of a file with the password"
     if connection.password_file and not connection.user:
-        yield ("password_file",), "needs 'user' beside it"
+        yield ("password_file",), "needs 'user' as well"
 
 
 _KEYS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
@@ -71,7 +71,7 @@ def reference_problems(rules: Any, connections: Iterable[str]) -> Iterator[Probl
     """Names of rules that are there twice, and names of connections that are not there.
 
     Args:
-        rules: as they stand in the configuration, so that a rule with another mistake is looked at, too.
+        rules: as they stand in the configuration, so that a rule with another mistake is checked, too.
         connections: the names there are.
     """
     names = list(connections)
@@ -105,7 +105,7 @@ def leadership_problems(section: Any, connections: Iterable[str]) -> Iterator[Pr
 def _references(rule: dict[str, Any], at: Path) -> Iterator[tuple[Path, str, dict[str, Any]]]:
     """Every mapping that names a connection: where it is, under which key it does, and itself."""
     kind = rule.get("kind")
-    # Of an unknown kind nobody can say what it leaves out.
+    # What an unknown kind leaves out is unknown.
     for key in _KEYS.get(str(kind), tuple(key for key in ("from", "to") if key in rule)):
         yield at, key, rule
     if kind == "mirror" and isinstance(rule.get("mirror"), dict):

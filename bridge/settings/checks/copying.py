@@ -107,7 +107,7 @@ def _sequence_problems(rule: MirrorRule, at: Path) -> Iterator[Problem]:
             )
     elif not rule.keep_sequence:
         yield Problem(
-            (*at, "filler_subject"), "fills numbers only with keep_sequence: true beside it; add that or remove this"
+            (*at, "filler_subject"), "fills numbers only together with keep_sequence: true; add that or remove this"
         )
     elif not is_valid_publish(in_bytes(subject)):
         yield Problem(

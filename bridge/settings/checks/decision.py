@@ -132,7 +132,7 @@ class _Decider:
             others = [other for other in before_it if overlap(other, source)] or before_it
             shown = ", ".join(f"'{other}'" for other in others)
             return Problem(
-                (*place, "src"), f"'{source}' beside {shown}: {answer}; let no {noun} fit two of them, or keep one"
+                (*place, "src"), f"'{source}' next to {shown}: {answer}; let no {noun} fit two of them, or keep one"
             )
         native: Mapping[str, str] = entry["subject_transforms"][position]
         if not is_valid_filter(in_bytes(native["src"] or ">")):
@@ -159,7 +159,7 @@ def _about_the_entry(
         case 10144 | 10150:
             return Problem(
                 (*written.at, "filter_subject"),
-                f"'{wanted}' beside subject_transforms: {answer}; make it the src of a transform",
+                f"'{wanted}' next to subject_transforms: {answer}; make it the src of a transform",
             )
         case 10140:
             twin = next(other.shown for other in before if other.identity == written.identity)

@@ -1,6 +1,6 @@
 """Patterns of subjects compared as subscriptions take them, and which subjects a sidecar stays away from.
 
-The engine's own comparisons are the server's, which look at the first byte of a token only; a consumer's filter and a
+The engine's own comparisons are the server's, which check the first byte of a token only; a consumer's filter and a
 subscription, which is what the sidecar has, take `*x` literally.
 """
 

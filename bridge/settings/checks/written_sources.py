@@ -57,7 +57,7 @@ class WrittenSource:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """What the first field of source records tells: the stream, and the API prefix of an external one."""
+        """What the first field of source records names: the stream, and the API prefix of an external one."""
         return self.source.name, self.source.external.api if self.source.external else ""
 
 
@@ -133,7 +133,7 @@ def _ambiguous(source: WrittenSource, twin: WrittenSource) -> str:
     )
     return (
         f"'{source.name}' comes from {source.source.connection} here and from {twin.source.connection} in"
-        f" {twin.shown}, and source records would not tell which; {do}"
+        f" {twin.shown}, and source records would not show which; {do}"
     )
 
 

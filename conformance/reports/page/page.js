@@ -233,7 +233,7 @@ function close() {
   cell?.scrollIntoView({ block: "nearest" });
 }
 
-/** The cell that tells most of a row: what failed, what differs, what was played. */
+/** The cell that shows most of a row: what failed, what differs, what was played. */
 function tellingColumn(row) {
   const order = ["fail", "errored", "divergence", "difference", "skipped", "pass", "inapplicable", "unrecorded"];
   return shownColumns().sort((a, b) => order.indexOf(keyOf(row, a)) - order.indexOf(keyOf(row, b)))[0];
@@ -460,7 +460,7 @@ const partsOf = (observation) => ({
   facts: observation.f || {},
 });
 
-/** Everything that an expectation looks at, beside what was seen. */
+/** Everything that an expectation compares, next to what was seen. */
 function comparison(expectation, observation) {
   const { decisions, received, stored, acks, facts } = partsOf(observation);
   const made = [];
@@ -502,7 +502,7 @@ function comparison(expectation, observation) {
   return inOrder(made);
 }
 
-/** What was seen and nobody expects anything of. */
+/** What was seen and no expectation names. */
 function alsoSeen(expectation, observation) {
   const { decisions, received, stored, acks, facts } = partsOf(observation);
   const made = [];
@@ -544,7 +544,7 @@ function sentSection(each) {
   return make("section", { class: "sent" }, make("h3", {}, "What was sent"), make("div", {}, ...steps));
 }
 
-/** What is expected of most versions, beside what this one shows. */
+/** What is expected of most versions, next to what this one shows. */
 function usualSection(expectation, observation) {
   const section = make("section", { class: "usual known" }, make("h3", {}, "What other versions show, and this one"), ...comparison(expectation, observation));
   const names = { both: "the same", expected: "others", observed: "this one" };
@@ -564,7 +564,7 @@ function strip(row, column) {
     }, versionOf(at), make("span", {}, outcomeOf(row, at)?.sign ?? report.noRecord))))));
 }
 
-/** A known divergence's id, linked to where it is explained, as far as the page knows where that is. */
+/** A known divergence's id, linked to its explanation, where the page knows it. */
 const divergenceNode = (id) => report.divergences ? make("a", { href: report.divergences }, id)
   : make("span", { title: "explained in docs/known-divergences.md" }, id);
 

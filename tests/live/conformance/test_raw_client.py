@@ -112,7 +112,7 @@ async def test_something_else_is_there() -> None:
 async def test_a_server_that_ends_ends_what_waits_for_it(native_server: Servers) -> None:
     async with native_server("2.15.1") as server:
         client = await RawClient.connect(server.url)
-        # Somebody is there, who never answers.
+        # There is a subscriber that never answers.
         await client.subscribe(b"silent")
         waiting = asyncio.create_task(client.ask(Message(b"silent")))
         await client.flush()

@@ -169,7 +169,7 @@ class StandaloneCluster:
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(self.place / "local"),
             "SPARK_DAEMON_MEMORY": "256m",
-            # Its port is a fixed one, and nobody asks there.
+            # Its port is a fixed one, and no test asks there.
             "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
             "PYSPARK_PYTHON": str(self._python()),
         }

@@ -61,7 +61,7 @@ def test_enough_of_each_kind_is_accepted_and_enough_refused(version: str, kind: 
     engine = Engine(version)
     accepted = Counter(engine.decide(draw(2, number, {kind})).refusal is None for number in range(300))
     assert accepted[True] > 45
-    # 2.9 does not look at ingress transforms, and so refuses none.
+    # 2.9 does not check ingress transforms, and so refuses none.
     assert accepted[False] > 15 or (version, kind) == ("2.9.10", Kind.INGRESS)
 
 

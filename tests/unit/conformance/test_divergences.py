@@ -80,7 +80,7 @@ def test_a_verdict_names_the_ids_that_are_needed_and_no_others() -> None:
     verdict = judge(case(SOURCES, expected), BRIDGE, seen)
     assert verdict.outcome is Outcome.DIVERGENCE
     assert verdict.divergences == ("kd/copy/message-id", "kd/copy/record-name", "kd/copy/identity")
-    # The raw mismatch is kept for whoever wants to see it.
+    # The raw mismatch is kept for a reader who wants it.
     assert [each.where for each in verdict.mismatches] == ["stored.S[0].headers"]
 
 
@@ -182,7 +182,7 @@ def test_what_a_case_names_itself_counts_where_it_does_not_match() -> None:
     named = case(SOURCES, one(b""), kd=("kd/copy/stalls",))
     assert judge(named, BRIDGE, stored(b"", b"")).divergences == ("kd/copy/stalls",)
     assert judge(named, BRIDGE, stored(b"")).outcome is Outcome.PASS
-    # A normaliser that explains it is told instead.
+    # A normaliser that explains it is reported instead.
     assert judge(named, BRIDGE, stored(block(ID))).divergences == ("kd/copy/message-id",)
 
 

@@ -12,7 +12,7 @@ from nats_bridge.conformance.catalogue import read_catalogue
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_what_the_code_says(name: str) -> None:
     written = (FOLDER / name).read_text("utf-8")
-    assert written == PAGES[name](), "make it anew: python -m docs.reference --write"
+    assert written == PAGES[name](), "generate it: python -m docs.reference --write"
 
 
 def test_every_page_has_something_that_makes_it() -> None:

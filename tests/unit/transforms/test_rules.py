@@ -52,7 +52,7 @@ def test_an_empty_source_means_everything_except_on_2_9() -> None:
 
 def test_an_empty_destination_is_an_error_on_2_9_and_no_transform_later() -> None:
     assert refusal("foo.*", "", V29).reason == "invalid subject"
-    transform = compile_transform(b"foo..bad", b"", dialect(V210))  # the source is not even looked at
+    transform = compile_transform(b"foo..bad", b"", dialect(V210))  # the source is not even checked
     assert transform.is_empty
     assert transform.apply(b"foo.a") is None
 

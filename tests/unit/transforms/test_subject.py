@@ -83,7 +83,7 @@ def test_subscriptions_and_consumer_filters_match(subject: bytes, pattern: bytes
         (b"foo", b"foo.>", False),
         (b"foo.a.b", b"foo.a", False),
         (b"foo.a", b"foo.a.b", False),
-        (b"foo.zzz", b"foo.*x", True),  # only the first byte of a longer token is looked at
+        (b"foo.zzz", b"foo.*x", True),  # only the first byte of a longer token is compared
         (b"foo.*", b"foo.*x", False),
         (b"foo..a", b"foo.*.a", False),
     ],

@@ -12,7 +12,7 @@ const LATE_FROM = 60; // seconds behind that are marked
 
 const SIGNS = { ready: "✓", standby: "‖", waiting: "…", starting: "…", draining: "↓", stopped: "■", failed: "✗", wedged: "✗" };
 const WORDS = {
-  ready: "running", standby: "stands by", waiting: "waits", starting: "starts", draining: "finishes", stopped: "stopped",
+  ready: "running", standby: "standby", waiting: "waits", starting: "starts", draining: "finishes", stopped: "stopped",
   failed: "failed", wedged: "stalled",
 };
 
@@ -393,7 +393,7 @@ function showTotals() {
   const working = rules.filter((rule) => rule.condition === "ready").length, standing = rules.filter((rule) => rule.condition === "standby").length;
   setHidden(byId("totals"), !rules.length);
   setText(byId("total-ready"), `${working} of ${rules.length}`);
-  setText(byId("total-standing"), standing ? `${standing} ${standing === 1 ? "stands" : "stand"} by` : "");
+  setText(byId("total-standing"), standing ? `${standing} on standby` : "");
   setText(byId("total-in"), sum("rate_in") === null ? "–" : `${count(sum("rate_in"))}/s`);
   setText(byId("total-out"), sum("rate_out") === null ? "–" : `${count(sum("rate_out"))}/s`);
   const all = rules.reduce((messages, rule) => messages + behind(rule), 0);
@@ -436,7 +436,7 @@ function showConfig() {
   ].filter(([, value]) => value));
 }
 
-/** The recent history is most of the state, and changes the least: it is asked for now and then, and kept meanwhile. */
+/** The recent history is most of the state, and changes the least: it is asked for now and then, and kept. */
 function takeOverHistory(rules, before) {
   const known = new Map(before.map((rule) => [rule.name, rule.measures?.history]));
   for (const rule of rules) if (rule.measures && known.has(rule.name)) rule.measures.history = known.get(rule.name);
