@@ -13,7 +13,7 @@ from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.kinds.republish import encoder as republish_loop
 from nats_bridge.bridge.kinds.republish.counters import RuleCounters
 from nats_bridge.bridge.kinds.republish.encoder import RepublishEncoder
-from nats_bridge.bridge.kinds.republish.retention import Retention, StreamLimits
+from nats_bridge.bridge.kinds.republish.retention import Purge, Retention, StreamLimits
 from nats_bridge.transforms import dialect
 from nats_bridge.transforms.republish import Republished, StoredMessage, compile_republish
 from nats_bridge.transforms.subject import matches
@@ -163,19 +163,19 @@ def test_a_message_that_has_to_wait_for_an_answer_does_not_become_its_own_predec
     loop = RepublishEncoder(compile_republish("S", RULES[0], dialect("2.15.1")), retention, RuleCounters())
     loop._room = 1  # for one entry, another subject's
     loop.seed(b"s", b"1")
-    retention.removed(1)
+    purge = Purge(b"elsewhere", up_to=1)
+    retention.purged(purge)
     out: list[bytes] = []
     other, waiting = (
         delivered(StoredMessage(subject, b"", b"", n, 10**18 + n), headers_only=False, prefix=b"")
         for n, subject in ((2, b"other"), (3, b"s"))
     )
-    assert loop.run([other], out) == 1
-    assert loop.run([waiting], out) == 0
-    assert loop.suspect is not None
-    assert loop.suspect.last == 1
-    loop.answer(loop.suspect, 0)
-    assert loop.run([waiting], out) == 1
-    assert b"Nats-Last-Sequence: 0\r\n" in out[1]
+    for each in (other, waiting):
+        assert loop.run([each], out) == 0
+        retention.answer(purge, 0, 1)
+        assert loop.run([each], out) == 1
+        retention.unanswered.append(purge)
+    assert [b"Nats-Last-Sequence: 1\r\n" in sent for sent in out] == [False, True]
 
 
 def test_a_stream_whose_name_is_a_format() -> None:
