@@ -205,7 +205,7 @@ types: spark
 bench: install
 	$(BIN)/python -m benchmarks $(BENCH)
 
-FIGURES := sizes subjects rules peers
+FIGURES := sizes subjects rules peers distance replicated
 figures: spark
 	$(BIN)/python -m benchmarks $(FIGURES) --json build/figures.json || test $$? = 1
 	$(BIN)/python -m benchmarks.plots build/figures.json docs/figures

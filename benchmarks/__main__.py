@@ -18,11 +18,13 @@ from benchmarks import (
     catch_up,
     copy_latency,
     copy_memory,
+    distance,
     engine,
     latency,
     live_copying,
     memory,
     peers,
+    replicated,
     rules,
     sizes,
     soak,
@@ -41,7 +43,7 @@ __all__ = ["arguments", "main"]
 _NAMES = (
     *("engine", "throughput", "latency", "memory"),
     *("sizes", "subjects", "rules", "peers"),
-    *("catch-up", "live-copying", "copy-latency", "copy-memory", "telemetry", "startup"),
+    *("catch-up", "live-copying", "copy-latency", "copy-memory", "distance", "replicated", "telemetry", "startup"),
 )
 _LONG = ("soak",)
 """Run only where they are named."""
@@ -92,7 +94,9 @@ def _run(options: argparse.Namespace) -> int:
     version = options.server_version
     if not set(options.names) <= {"engine", "startup"}:
         # Now, not in the middle of a measurement.
-        for needed in (version, *(catch_up.OLDER if "catch-up" in options.names else ())):
+        older = {*(catch_up.OLDER if "catch-up" in options.names else ())}
+        older |= {replicated.OLDER} if "replicated" in options.names else set()
+        for needed in (version, *older):
             fetch(needed)
     environment = {
         "date": str(datetime.date.today()),
@@ -120,6 +124,8 @@ def _run(options: argparse.Namespace) -> int:
         "live-copying": partial(live_copying.run, version),
         "copy-latency": partial(copy_latency.run, version),
         "copy-memory": partial(copy_memory.run, version),
+        "distance": partial(distance.run, version),
+        "replicated": partial(replicated.run, version),
         "telemetry": partial(telemetry.run, version),
         "soak": partial(soak.run, version),
     }

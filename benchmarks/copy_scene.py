@@ -1,7 +1,7 @@
 """A source stream, and a target that either the server natively or `nats-bridge run` copies into.
 
-Both copy the same: messages of BENCH on `bench.N` go to COPY as `copy.N`. Every measurement creates its target again,
-next to the same source.
+On one server, on two of which either may be far away, or on a cluster. Both copy the same: messages of BENCH on
+`bench.N` go to COPY as `copy.N`. Every measurement creates its target again, next to the same source.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
-from benchmarks.processes import Program, cpu_seconds, running_bridge
+from benchmarks.processes import PATIENT, Program, cpu_seconds, far_wire, running_bridge
 from benchmarks.raw_socket import RawSocket
 from benchmarks.stream_growth import unix_seconds
-from nats_bridge.native_servers import NativeServer, fetch, free_port
+from nats_bridge.native_servers import NativeCluster, NativeServer, fetch, free_port
 
 __all__ = [
     "SOURCE",
@@ -23,6 +24,7 @@ __all__ = [
     "Copying",
     "Scene",
     "bridge_config",
+    "cluster_scene",
     "native_copy",
     "own_copy",
     "program_copy",
@@ -45,16 +47,25 @@ class Scene:
         target: the server that gets the copies; it may be the same one.
         storage: of both streams, `memory` or `file`.
         external: what the target's server puts before API requests to the source's; empty for the same server.
+        source_url: where a program that copies reaches the source.
+        target_url: where it reaches the target.
+        replicas: of both streams.
+        others: more servers of the same cluster.
     """
 
     source: NativeServer
     target: NativeServer
     storage: str
-    external: str = ""
+    external: str
+    source_url: str
+    target_url: str
+    replicas: int = 1
+    others: tuple[NativeServer, ...] = ()
 
     def cpu_seconds(self) -> float:
         """CPU time that the servers have used so far."""
-        return sum(cpu_seconds(pid) for pid in {self.source.pid, self.target.pid})
+        pids = {server.pid for server in (self.source, self.target, *self.others)}
+        return sum(cpu_seconds(pid) for pid in pids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,28 +84,67 @@ class Copying:
 
 
 @contextmanager
-def scene(version: str, storage: str, *, across: bool = False) -> Iterator[Scene]:
+def scene(
+    version: str,
+    storage: str,
+    *,
+    across: bool = False,
+    far: Literal["source", "target", ""] = "",
+    round_trip: float = 0.0,
+) -> Iterator[Scene]:
     """Run the servers, with an empty source.
 
     Args:
         version: of the servers.
         storage: `memory` or `file`.
         across: whether the target lies on a server of its own, which is a leaf node of the source's.
+        far: which of the two servers is reached through a wire by a program that copies. The leaf node's wire is as
+            long.
+        round_trip: of the wires, in seconds.
     """
     with ExitStack() as stack:
         binary = fetch(version)
-        if across:
+        if not (across or far):
+            server = stack.enter_context(NativeServer(binary=binary))
+            place = Scene(server, server, storage, "", server.url, server.url)
+        else:
+
+            def wire_to(url: str) -> str:
+                return stack.enter_context(far_wire(url, round_trip / 2)) if far else url
+
             port = free_port()
-            hub = f'leafnodes {{listen: "127.0.0.1:{port}"}}\njetstream {{domain: {_HUB}}}\n'
-            leaf = f'leafnodes {{remotes: [{{url: "nats-leaf://127.0.0.1:{port}"}}]}}\njetstream {{domain: {_LEAF}}}\n'
+            hub = f'leafnodes {{listen: "127.0.0.1:{port}"}}\njetstream {{domain: {_HUB}}}\n{PATIENT}'
+            remote = wire_to(f"nats-leaf://127.0.0.1:{port}")
+            leaf = f'leafnodes {{remotes: [{{url: "{remote}"}}]}}\njetstream {{domain: {_LEAF}}}\n{PATIENT}'
             source = stack.enter_context(NativeServer(binary=binary, config=hub))
             target = stack.enter_context(NativeServer(binary=binary, config=leaf))
-        else:
-            source = target = stack.enter_context(NativeServer(binary=binary))
-        with RawSocket(source.port) as connection:
-            config = {"name": SOURCE, "subjects": ["bench.>"], "storage": storage}
-            connection.request(f"$JS.API.STREAM.CREATE.{SOURCE}", config)
-        yield Scene(source, target, storage, f"$JS.{_HUB}.API" if across else "")
+            source_url = wire_to(source.url) if far == "source" else source.url
+            target_url = wire_to(target.url) if far == "target" else target.url
+            place = Scene(source, target, storage, f"$JS.{_HUB}.API", source_url, target_url)
+        _make_source(place)
+        yield place
+
+
+@contextmanager
+def cluster_scene(version: str, storage: str, replicas: int = 3) -> Iterator[Scene]:
+    """Run a cluster of three servers, with an empty source.
+
+    Args:
+        version: of the servers.
+        storage: `memory` or `file`.
+        replicas: of both streams.
+    """
+    with NativeCluster(binary=fetch(version), config=PATIENT) as cluster:
+        first, *others = cluster.nodes
+        place = Scene(first, first, storage, "", first.url, first.url, replicas, tuple(others))
+        _make_source(place)
+        yield place
+
+
+def _make_source(place: Scene) -> None:
+    with RawSocket(place.source.port) as connection:
+        config = {"name": SOURCE, "subjects": ["bench.>"], "storage": place.storage, "num_replicas": place.replicas}
+        connection.request(f"$JS.API.STREAM.CREATE.{SOURCE}", config)
 
 
 @contextmanager
@@ -130,7 +180,7 @@ def own_copy(place: Scene, stream: str = TARGET, until: str = "copying.begins") 
     subjects = f"{stream.lower()}.>"
     with (
         _stream(place, {"name": stream, "storage": place.storage, "subjects": [subjects]}),
-        running_bridge(bridge_config(place.source.url, place.target.url, stream), until) as program,
+        running_bridge(bridge_config(place.source_url, place.target_url, stream), until) as program,
     ):
         yield Copying(unix_seconds(program.logged(until)["timestamp"]), stream, program)
 
@@ -145,7 +195,7 @@ def program_copy(place: Scene, running: Callable[[str], AbstractContextManager[P
     """
     with (
         _stream(place, {"name": TARGET, "storage": place.storage, "subjects": ["copy.>"]}),
-        running(place.source.url) as program,
+        running(place.source_url) as program,
     ):
         yield Copying(time.time() - (time.monotonic() - program.ready), TARGET, program)
 
@@ -178,7 +228,7 @@ def bridge_config(source: str, target: str, stream: str = TARGET) -> str:
 @contextmanager
 def _stream(place: Scene, config: dict[str, object]) -> Iterator[None]:
     with RawSocket(place.target.port) as connection:
-        connection.request(f"$JS.API.STREAM.CREATE.{config['name']}", config)
+        connection.request(f"$JS.API.STREAM.CREATE.{config['name']}", {**config, "num_replicas": place.replicas})
         yield
         connection.request(f"$JS.API.STREAM.DELETE.{config['name']}")
 

@@ -72,7 +72,8 @@ class FarWire:
     async def _connect(self, near: _End) -> None:
         far = _End(self._ends, self.one_way)
         try:
-            await asyncio.get_running_loop().create_connection(lambda: far, self._server.hostname, self._server.port)
+            host, port = str(self._server.hostname), self._server.port or 4222
+            await asyncio.get_running_loop().create_connection(lambda: far, host, port)
         except OSError:
             near.abort()
             return

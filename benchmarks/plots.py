@@ -29,6 +29,8 @@ _COLOURS = {
     "nats-bridge, at least once": "#63a4c4",
     "nats-bridge, one stream": "#63a4c4",
     "nats-bridge, catching up": "#9065b0",
+    "nats-bridge, target far": "#0b6e99",
+    "nats-bridge, source far": "#63a4c4",
     "nats.go": "#448361",
     "nats-py": "#d9730d",
 }
@@ -254,12 +256,51 @@ def _peers(series: _Series) -> Figure:
     return picture
 
 
+def _distance(series: _Series) -> Figure:
+    picture, (rate, whole) = _panels(2, "Copying against distance, 128-byte messages, file streams")
+    _lines(rate, series, lambda name, at: series[name][at]["rate"] / 1000)
+    rate.set_title("thousand messages/s (higher is better)", loc="left", fontsize=10)
+    _legend(rate, rate)
+    _lines(whole, series, lambda name, at: series[name][at]["rate"] / series[name][min(series[name])]["rate"])
+    whole.axhline(0.8, color=_GREY, linewidth=1, linestyle=":")
+    whole.set_title("without distance = 1 (0.8 wanted)", loc="left", fontsize=10)
+    for axes in (rate, whole):
+        axes.set_ylim(bottom=0)
+        axes.set_xticks(sorted(series["native"]))
+        axes.set_xlabel("round trip, ms")
+    return picture
+
+
+def _replicated(series: _Series) -> Figure:
+    names = [name for name in series if series[name]]
+    places = sorted(series["native"])
+    picture, panels = _panels(len(places), "Three replicas to three replicas, with a transform", height=2.6)
+    for axes, place in zip(panels, places, strict=True):
+        found = [(name, series[name][place]["rate"] / 1000) for name in reversed(names)]
+        bars = axes.barh(
+            [name for name, _ in found], [rate for _, rate in found], color=[_colour(name) for name, _ in found]
+        )
+        axes.bar_label(bars, [f"{rate:,.1f}" for _, rate in found], padding=3, fontsize=8)
+        axes.grid(visible=False)
+        axes.set_title(f"nats-server {_version(place)}, thousand messages/s", loc="left", fontsize=10)
+        axes.margins(x=0.18)
+    return picture
+
+
+def _version(place: float) -> str:
+    """A version that stands on an axis as a number, such as 21027 for 2.10.27."""
+    number = int(place)
+    return f"{number // 10_000}.{number // 100 % 100}.{number % 100}"
+
+
 _PICTURES: tuple[tuple[str, str, Callable[[_Series], Figure]], ...] = (
     ("throughput-by-size", "sizes", _throughput_by_size),
     ("cpu-by-size", "sizes", _cpu_by_size),
     ("subjects", "subjects", _subjects),
     ("rules", "rules", _rules),
     ("peers", "peers", _peers),
+    ("distance", "distance", _distance),
+    ("replicated", "replicated", _replicated),
 )
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "Program",
     "bench_stream",
     "cpu_seconds",
+    "far_wire",
     "memory_of",
     "running_bridge",
     "running_copier",
@@ -161,6 +162,34 @@ def running_go_copier(url: str, way: str) -> Iterator[Program]:
     """
     with _running("nats.go", [str(built()), url, way], "copier ready") as program:
         yield program
+
+
+@contextmanager
+def far_wire(url: str, one_way: float) -> Iterator[str]:
+    """A wire in a process of its own, see `benchmarks.far_wire`; its URL.
+
+    Args:
+        url: the server at its other end.
+        one_way: seconds that a byte takes.
+
+    Raises:
+        BenchmarkError: it did not start.
+    """
+    command = [sys.executable, "-m", "benchmarks.far_wire", url, str(one_way)]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        near = process.stdout.readline().strip()
+        if not near:
+            raise BenchmarkError(f"the wire to {url} did not start")
+        yield near
+    finally:
+        process.stdin.close()
+        process.wait()
+        process.stdout.close()
 
 
 @contextmanager

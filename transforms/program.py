@@ -41,8 +41,11 @@ class _Writer:
         return scope["make"](**self.values)
 
 
-def compile_program(pattern: bytes, destination: bytes, parts: tuple[Part, ...]) -> Program:
-    """The function that gives the result for a subject, or None where ``pattern`` does not match it."""
+def compile_program(pattern: bytes, destination: bytes, parts: tuple[Part, ...], without: bytes = b"") -> Program:
+    """The function that gives the result for a subject.
+
+    It gives None where ``pattern`` does not match the subject, or where the result has one of the bytes ``without``.
+    """
     writer = _Writer()
     if pattern == REST and destination == REST:
         writer.lines.append("return subject")  # without any check of tokens, like the server
@@ -52,7 +55,13 @@ def compile_program(pattern: bytes, destination: bytes, parts: tuple[Part, ...])
         _match_with_rest(writer, source[:-1], parts)
     else:
         _match_exact(writer, source)
-    writer.lines.append(f"return {_result(writer, parts)}")
+    if without:
+        writer.lines.append(f"result = {_result(writer, parts)}")
+        # Deleting is the one byte-set search that bytes do at C speed.
+        writer.lines.append(f"if len(result.translate(None, {writer.value(without)})) != len(result): return None")
+        writer.lines.append("return result")
+    else:
+        writer.lines.append(f"return {_result(writer, parts)}")
     return writer.build()
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from nats_bridge.transforms.destination import Kind, text_of
 from nats_bridge.transforms.dialect import NEWEST, Dialect
 from nats_bridge.transforms.header_block import START, opened
+from nats_bridge.transforms.program import compile_program
 from nats_bridge.transforms.subject import REST, UNMATCHABLE, is_valid_publish, tokens
 from nats_bridge.transforms.timestamp import rfc3339_nano
 from nats_bridge.transforms.transform import Transform, compile_transform
@@ -177,17 +178,10 @@ def _destination(transform: Transform) -> Callable[[bytes], bytes | None]:
     apply = transform.apply
     dialect = transform.dialect
     checked = transform.pattern == REST and transform.destination == REST
-    if not checked and all(part.kind in _KEEPS_TOKENS_WHOLE for part in transform.parts):
+    if not checked and not transform.is_empty and all(part.kind in _KEEPS_TOKENS_WHOLE for part in transform.parts):
         # Tokens of a matching subject are never empty and never wildcards, so only white space can be wrong.
         spaces = b" \t\r\n\f" if dialect.republish_suppresses_invalid_subject else _SEPARATORS
-
-        def destination(subject: bytes) -> bytes | None:
-            result = apply(subject)
-            if result is None or len(result.translate(None, spaces)) != len(result):
-                return None
-            return result
-
-        return destination
+        return compile_program(transform.pattern, transform.destination, transform.parts, without=spaces)
 
     def destination_checked(subject: bytes) -> bytes | None:
         result = apply(subject)

@@ -9,7 +9,7 @@ left out before anything else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -25,7 +25,7 @@ from nats_bridge.transforms.source_record import (
     consumed_name,
     external_name,
 )
-from nats_bridge.transforms.subject import REST, matches
+from nats_bridge.transforms.subject import REST, matcher
 from nats_bridge.transforms.transform import Transform, compile_mapping, compile_transform
 
 __all__ = ["Copied", "Outcome", "Sourcing", "compile_sourcing"]
@@ -67,12 +67,16 @@ class Sourcing:
     header: bytes
     exclude: tuple[bytes, ...]
     transforms: tuple[Transform, ...] = field(repr=False)
+    _selects: Callable[[bytes], object] | None = field(init=False, repr=False, compare=False)
+    _excludes: Callable[[bytes], object] | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_selects", matcher(self.filters))
+        object.__setattr__(self, "_excludes", matcher(self.exclude))
 
     def destination(self, subject: bytes) -> bytes | None:
         """The copy's subject, which no client may be able to publish; None where the message is not selected."""
-        if self.filters and not any(matches(subject, pattern) for pattern in self.filters):
-            return None
-        if any(matches(subject, pattern) for pattern in self.exclude):
+        if (self._selects and not self._selects(subject)) or (self._excludes and self._excludes(subject)):
             return None
         for transform in self.transforms:
             result = transform.apply(subject)

@@ -9,6 +9,9 @@ reproduced as they are.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterable
+
 __all__ = [
     "collide",
     "is_subset",
@@ -16,6 +19,7 @@ __all__ = [
     "is_valid_literal",
     "is_valid_pattern",
     "is_valid_publish",
+    "matcher",
     "matches",
     "tokens",
 ]
@@ -76,6 +80,26 @@ def matches(subject: bytes, pattern: bytes) -> bool:
         if position >= len(have) or token not in (ANY, have[position]):
             return False
     return len(have) == len(want)
+
+
+def matcher(patterns: Iterable[bytes]) -> Callable[[bytes], object] | None:
+    """What `matches` says of any of several patterns, as one function whose result is true or false.
+
+    Returns:
+        The function; None without patterns.
+    """
+    alternatives = [_expression(pattern) for pattern in patterns]
+    return re.compile(b"|".join(alternatives), re.DOTALL).fullmatch if alternatives else None
+
+
+def _expression(pattern: bytes) -> bytes:
+    parts = []
+    for token in pattern.split(DOT):
+        if token == REST:
+            parts.append(b".*")
+            break
+        parts.append(b"[^.]*" if token == ANY else re.escape(token))
+    return rb"\.".join(parts)
 
 
 def is_subset(a: bytes, b: bytes) -> bool:

@@ -13,9 +13,10 @@ from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.kinds.republish import encoder as republish_loop
 from nats_bridge.bridge.kinds.republish.counters import RuleCounters
 from nats_bridge.bridge.kinds.republish.encoder import RepublishEncoder
-from nats_bridge.bridge.kinds.republish.retention import Retention, StreamLimits
+from nats_bridge.bridge.kinds.republish.retention import Purge, Retention, StreamLimits
 from nats_bridge.transforms import dialect
 from nats_bridge.transforms.republish import Republished, StoredMessage, compile_republish
+from nats_bridge.transforms.subject import matches
 
 BLOCKS = [
     b"",
@@ -69,9 +70,27 @@ def batches(messages: Sequence[Delivered], size: int) -> list[Sequence[Delivered
 
 @pytest.mark.parametrize("prefix", [b"", b"_.hash."], ids=["short", "long"])
 @pytest.mark.parametrize("version", ["2.9.10", "2.10.27", "2.15.1"])
-@given(rule=st.sampled_from(RULES), made=MESSAGES, size=st.integers(1, 8), careful=st.booleans())
+@given(
+    rule=st.sampled_from(RULES),
+    made=MESSAGES,
+    size=st.integers(1, 8),
+    careful=st.booleans(),
+    exclude=st.sampled_from([(), (b"s.a",), (b"s.a.*", b"other"), (b"s.>",)]),
+    own=st.sampled_from([(), (b"out.own", b"out.a.>")]),
+    hot=st.sampled_from([0, 1_000, 1 << 20]),
+    enters=st.sampled_from([1, 2, 3]),
+)
 def test_equals_the_pure_function(
-    prefix: bytes, version: str, rule: dict[str, object], made: list[Any], size: int, careful: bool
+    prefix: bytes,
+    version: str,
+    rule: dict[str, object],
+    made: list[Any],
+    size: int,
+    careful: bool,
+    exclude: tuple[bytes, ...],
+    own: tuple[bytes, ...],
+    hot: int,
+    enters: int,
 ) -> None:
     if version == "2.9.10":
         rule = rule | {"dest": str(rule["dest"]).replace("left(", "splitFromLeft(")}
@@ -79,7 +98,8 @@ def test_equals_the_pure_function(
     # A limit that is never reached takes the careful way without changing anything.
     limits = StreamLimits(max_msgs=10**9) if careful else StreamLimits()
     counters = RuleCounters()
-    loop = RepublishEncoder(republish, Retention(limits), counters)
+    loop = RepublishEncoder(republish, Retention(limits), counters, exclude=exclude, own_subjects=own)
+    loop._room = hot
     sequence, time_ns, last = 0, 1_700_000_000_000_000_000, dict[bytes, int]()
     expected: list[bytes] = []
     arriving: list[Delivered] = []
@@ -89,20 +109,25 @@ def test_equals_the_pure_function(
         message = StoredMessage(subject, block, payload, sequence, time_ns)
         republished = republish.apply(message, last.get(subject, 0))
         last[subject] = sequence
-        if republished is not None:
+        if any(matches(subject, pattern) for pattern in exclude):
+            republished = None
+        if republished is not None and not any(matches(republished.subject, pattern) for pattern in own):
             expected.append(operation(republished))
         arriving.append(delivered(message, headers_only=bool(rule.get("headers_only")), prefix=prefix))
     out: list[bytes] = []
-    for batch in batches(arriving, size):
-        assert loop.run(batch, out) == len(batch)
+    with pytest.MonkeyPatch.context() as patch:
+        # However few subjects have an entry, the results are the same.
+        patch.setattr(republish_loop, "_ENTERS", enters)
+        for batch in batches(arriving, size):
+            assert loop.run(batch, out) == len(batch)
     assert out == expected
     assert counters.received == len(made)
     assert counters.republished == len(expected)
-    assert counters.received == counters.republished + counters.unmatched + counters.suppressed
+    assert counters.received == counters.republished + counters.unmatched + counters.suppressed + counters.looped
 
 
-def test_subjects_spill_into_the_compact_map_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(republish_loop, "_HOT_SUBJECTS", 10)
+def test_subjects_leave_for_the_compact_map_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(republish_loop, "_HOT_BYTES", 10 * republish_loop._size_of(b"s.10"))
     loop = RepublishEncoder(
         compile_republish("S", RULES[0], dialect("2.15.1")), Retention(StreamLimits()), RuleCounters()
     )
@@ -113,6 +138,54 @@ def test_subjects_spill_into_the_compact_map_and_come_back(monkeypatch: pytest.M
     last = [int(sent.rpartition(b"Last-Sequence: ")[2].partition(b"\r\n")[0]) for sent in out]
     assert last == [0] * 100 + list(range(1, 201))
     assert len(loop.last_sequences) >= 90
+    assert len(loop._entries) <= 11
+
+
+def test_what_is_seen_often_stays_and_what_is_not_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(republish_loop, "_HOT_BYTES", 10 * republish_loop._size_of(b"often.1"))
+    loop = RepublishEncoder(
+        compile_republish("S", RULES[0], dialect("2.15.1")), Retention(StreamLimits()), RuleCounters()
+    )
+    often = [b"often.%d" % number for number in range(5)]
+    for sequence in range(1, 4001):
+        subject = often[sequence // 2 % 5] if sequence % 2 else b"once.%d" % sequence
+        message = StoredMessage(subject, b"", b"", sequence, 1_700_000_000_000_000_000)
+        loop.run([delivered(message, headers_only=False, prefix=b"")], [])
+    assert set(often) <= set(loop._entries)
+    assert len(loop._entries) <= 11
+    loop.forget_destinations()
+    assert len(loop._entries) == 0
+    assert len(loop.last_sequences) == 2005
+
+
+def test_a_message_that_has_to_wait_for_an_answer_does_not_become_its_own_predecessor() -> None:
+    retention = Retention(StreamLimits(max_msgs=10**9))
+    loop = RepublishEncoder(compile_republish("S", RULES[0], dialect("2.15.1")), retention, RuleCounters())
+    loop._room = 1  # for one entry, another subject's
+    loop.seed(b"s", b"1")
+    purge = Purge(b"elsewhere", up_to=1)
+    retention.purged(purge)
+    out: list[bytes] = []
+    other, waiting = (
+        delivered(StoredMessage(subject, b"", b"", n, 10**18 + n), headers_only=False, prefix=b"")
+        for n, subject in ((2, b"other"), (3, b"s"))
+    )
+    for each in (other, waiting):
+        assert loop.run([each], out) == 0
+        retention.answer(purge, 0, 1)
+        assert loop.run([each], out) == 1
+        retention.unanswered.append(purge)
+    assert [b"Nats-Last-Sequence: 1\r\n" in sent for sent in out] == [False, True]
+
+
+def test_a_stream_whose_name_is_a_format() -> None:
+    republish = compile_republish("100%b", RULES[0], dialect("2.15.1"))
+    loop = RepublishEncoder(republish, Retention(StreamLimits()), RuleCounters())
+    message, out = StoredMessage(b"s.%d", b"", b"%", 1, 10**18), list[bytes]()
+    loop.run([delivered(message, headers_only=False, prefix=b"")], out)
+    republished = republish.apply(message, 0)
+    assert republished is not None
+    assert out == [operation(republished)]
 
 
 def test_what_would_be_stored_again_is_not_published() -> None:

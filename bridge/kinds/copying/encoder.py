@@ -3,8 +3,9 @@
 Byte for byte a copy is what `transforms.sourcing` says (a test holds the two together), with a message id before the
 source record where the publisher gave none, which takes the place of that of an earlier copy.
 
-Everything constant for a subject is built once. What needs more care than a few bytes operations is not written but
-returned as a `Special`: messages whose headers may act in the target, and those that it cannot take.
+Everything constant for a subject is built once; subjects that were not seen for long are forgotten. What needs more
+care than a few bytes operations is not written but returned as a `Special`: messages whose headers may act in the
+target, and those that it cannot take.
 """
 
 from __future__ import annotations
@@ -18,15 +19,19 @@ from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.bridge.kinds.copying.message_ids import without_earlier
 from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.transforms import header_block
-from nats_bridge.transforms.republish import Refusal
+from nats_bridge.transforms.republish import unpublishable
 from nats_bridge.transforms.sourcing import Sourcing
+from nats_bridge.transforms.subject import matcher
 
 __all__ = ["OUR_ID", "CopiedAs", "CopyEncoder", "Operation", "Special", "fields_behind", "message_sequence"]
 
 OUR_ID = b"\nNats-Msg-Id: bridge-"
 """In the header block of what is a copy itself."""
 
-_MOST_SUBJECTS = 65_536
+_MOST_BYTES = 20 << 20
+"""How much the entries of a generation of subjects may take; there are two."""
+_ENTRY_BYTES = 160
+"""An entry with its share of the dict; its subject and its destination come on top."""
 _INCREMENT = b"\n" + INCREMENT
 _ACTS = (b"\nNats-TTL:", b"\nNats-Rollup:", b"\n" + SCHEDULES, _INCREMENT)
 
@@ -105,19 +110,34 @@ class CopyEncoder:
         self._key = key
         self._counters = counters
         self._records = records
-        self._known: dict[bytes, CopiedAs] = {}
+        # By subject: the destination; why it cannot be copied; or None: it is not selected.
+        self._known: dict[bytes, bytes | str | None] = {}
+        self._known_before: dict[bytes, bytes | str | None] = {}  # the generation before, without what was seen again
+        self._room = _MOST_BYTES
         self.retarget(target)
 
     def retarget(self, target: Target, key: bytes | None = None) -> None:
         """The target was changed, or the source is a new one."""
         self._target = target
         self._key = key or self._key
-        self._known.clear()
+        self._known, self._known_before, self._room = {}, {}, _MOST_BYTES
         sourcing = self._sourcing
+        self._takes = matcher(target.subjects)
+        # The record of sequence 0, cut after that number, is what does not change; a subject stands at its end.
+        names, nameless = (sourcing.record(0, subject)[len(sourcing.source) + 2 :] for subject in (b"*", b""))
+        self._record_rest, self._names_subject = nameless, names != nameless
         self.identified = b"Nats-Msg-Id: bridge-%b-" % self._key
         self.record = b"%b: %b " % (target.record_header, sourcing.source) if self._records else b""
         self.counts = target.counts
         self._acts = tuple(name for name in _ACTS if not (target.counts and name == _INCREMENT))
+        # A message without headers is written in one piece, unless that may act in the target.
+        self._form = b""
+        if self.record and not self.counts:
+            constant = _constant(self.identified), _constant(self.record), _constant(self._record_rest)
+            form = b"NATS/1.0\r\n%b%%b-%%b\r\n%b%%b%b" % constant
+            form += b" %b\r\n\r\n" if self._names_subject else b"%.0b\r\n\r\n"
+            self._form_size = len(form % (b"", b"", b"", b""))
+            self._form = b"HPUB %b %d %d\r\n" + form + b"%b\r\n"
         self.limit = min(self.max_payload, target.max_message_size or self.max_payload)
 
     def run(self, batch: list[Delivered], out: list[Operation], start: int = 0) -> tuple[int, Special | None]:
@@ -133,29 +153,41 @@ class CopyEncoder:
         """
         if start >= len(batch):
             return len(batch), None
-        known, identified, record, limit = self._known, self.identified, self.record, self.limit
-        there, counts = self.there, self.counts
+        identified, record, limit = self.identified, self.record, self.limit
+        there, counts, form = self.there, self.counts, self._form
+        form_size = self._form_size if form else 0
+        names, known, append = self._names_subject, self._known, out.append
         unselected = 0
         behind = fields_behind(batch[0][1])
         for index in range(start, len(batch)):
             message = batch[index]
             subject, reply, block, payload = message
             try:
-                entry = known[subject]
+                destination = known[subject]
             except KeyError:
-                entry = self.copied_as(subject)
-            if entry is None:
+                destination = self._enter(subject)
+                known = self._known
+            if destination is None:
                 unselected += 1
                 continue
-            _, sequence, _, time, *_ = reply.rsplit(b".", behind)
+            tokens = reply.rsplit(b".", behind)
+            sequence, time = tokens[1], tokens[3]
             if there and int(sequence) in there:
                 there.discard(int(sequence))
                 self._counters.already_there += 1
                 continue
-            if entry.__class__ is not tuple:
+            if isinstance(destination, str):
                 self._counters.unselected += unselected
-                return index + 1, Special(message, None, str(entry), block)
-            head, tail = entry
+                return index + 1, Special(message, None, destination, block)
+            if form and not block:
+                size = form_size + len(sequence) + len(time) + len(sequence)
+                if names:
+                    size += len(subject)
+                total = size + len(payload)
+                if total <= limit:
+                    made = form % (destination, size, total, sequence, time, sequence, subject, payload)
+                    append((sequence, made))
+                    continue
             acts = has_id = False
             if block:
                 if b"Nats-" in block:
@@ -168,6 +200,7 @@ class CopyEncoder:
                 opened = header_block.START
             if counts and _INCREMENT not in block:
                 acts = True  # it is no counter's, and will be refused
+            tail = self._tail(subject)
             if not record:
                 added = tail if has_id else b"%b%b-%b\r\n%b" % (identified, sequence, time, tail)
             elif has_id:
@@ -176,41 +209,47 @@ class CopyEncoder:
                 added = b"%b%b-%b\r\n%b%b%b" % (identified, sequence, time, record, sequence, tail)
             size = len(opened) + len(added)
             total = size + len(payload)
-            operation = b"%b%d %d\r\n%b%b%b\r\n" % (head, size, total, opened, added, payload)
+            operation = b"HPUB %b %d %d\r\n%b%b%b\r\n" % (destination, size, total, opened, added, payload)
             if acts or total > limit:
                 self._counters.unselected += unselected
                 reason = "" if total <= limit else self._too_large(total)
                 return index + 1, Special(message, None if reason else (sequence, operation), reason, opened + added)
-            out.append((sequence, operation))
+            append((sequence, operation))
         self._counters.unselected += unselected
         return len(batch), None
 
     def copied_as(self, subject: bytes) -> CopiedAs:
-        """Return the cached encoding, or rejection, for a subject."""
-        known = self._known
-        if subject in known:
-            return known[subject]
-        if len(known) >= _MOST_SUBJECTS:
-            known.clear()
-        entry: CopiedAs
+        """Return what copies of messages with a subject begin and end with, or why there are none."""
+        destination = self._known[subject] if subject in self._known else self._enter(subject)
+        return (b"HPUB %b " % destination, self._tail(subject)) if isinstance(destination, bytes) else destination
+
+    def _enter(self, subject: bytes) -> bytes | str | None:
+        """The destination of a subject that the young generation does not know; it will, unless it is random."""
+        before = self._known_before
+        found = before.pop(subject) if subject in before else self._destination(subject)
+        if not self.is_random:
+            self._room -= _ENTRY_BYTES + 2 * len(subject)
+            if self._room <= 0:
+                self._known, self._known_before, self._room = {}, self._known, _MOST_BYTES
+            self._known[subject] = found
+        return found
+
+    def _destination(self, subject: bytes) -> bytes | str | None:
         destination = self._sourcing.destination(subject)
         if destination is None:
-            entry = None
-        elif (refusal := self._sourcing.refusal(subject)) is not None:
-            entry = _why(refusal)
-        elif not self._target.takes(destination):
-            entry = f"stream '{self._target.name}' has no subject for '{destination.decode('utf-8', 'replace')}'"
-        else:
-            # The record of sequence 0, cut after that number, is the part that does not change.
-            value = self._sourcing.record(0, subject)
-            rest = value[len(self._sourcing.source) + 2 :]
-            entry = (
-                b"HPUB %b " % destination,
-                (rest + b"\r\n\r\n") if self._records else b"\r\n",
-            )
-        if not self.is_random:
-            known[subject] = entry
-        return entry
+            return None
+        if unpublishable(destination) is not None and (refusal := self._sourcing.refusal(subject)) is not None:
+            return f"its subject {refusal.reason}"
+        if not (self._takes and self._takes(destination)):
+            return f"stream '{self._target.name}' has no subject for '{destination.decode('utf-8', 'replace')}'"
+        return destination
+
+    def _tail(self, subject: bytes) -> bytes:
+        """The end of the header block, behind the sequence in the record."""
+        if not self._records:
+            return b"\r\n"
+        name = b" " + subject if self._names_subject else b""
+        return b"%b%b\r\n\r\n" % (self._record_rest, name)
 
     def _travelling(self, stored: bytes) -> tuple[bytes, bool]:
         """A header block that may be stored in the target, and whether what is left may act there."""
@@ -228,5 +267,6 @@ class CopyEncoder:
         return f"with its headers it has {total} bytes, more than the {self.limit} that the target takes"
 
 
-def _why(refusal: Refusal) -> str:
-    return f"its subject {refusal.reason}"
+def _constant(text: bytes) -> bytes:
+    """The text as a part of a format."""
+    return text.replace(b"%", b"%%")

@@ -1,11 +1,13 @@
 """The hot loop: batches of stored messages in, protocol operations out.
 
 It writes byte for byte what `transforms.republish` returns (a test compares the two); but it builds everything
-constant for a subject once, and a message costs a few bytes operations and one dict look-up.
+constant for a rule once, and a message costs a few bytes operations and one dict look-up.
 
-It keeps an entry per subject: the start of the `HPUB` line, the last sequence, and the header lines up to the sequence.
-Entries of the most recent subjects live in a dict; when it grows too large, their last sequences move into a compact
-map (`subject_sequences`); the rest is derived again when needed.
+It keeps an entry per subject: the destination and the last sequence. Entries live in a dict that is bounded by memory.
+When it is full, sweeps go through it, and what was not seen since the sweep before began moves into a compact map of
+last sequences (`subject_sequences`), one entry for each that enters. Subjects without an entry then use that map
+directly; of their messages, only each sixteenth makes its subject enter. So nothing is ever cleared whole, and subjects
+that come once cost little.
 """
 
 from __future__ import annotations
@@ -21,14 +23,21 @@ from nats_bridge.bridge.kinds.republish.retention import Retention
 from nats_bridge.bridge.kinds.republish.subject_sequences import SubjectSequences
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.republish import Republish
-from nats_bridge.transforms.subject import matches
+from nats_bridge.transforms.subject import matcher
 from nats_bridge.transforms.timestamp import rfc3339_nano
 
 __all__ = ["RepublishEncoder", "Suspect"]
 
-_HOT_SUBJECTS = 65_536
+_HOT_BYTES = 40 << 20
+"""How much the entries of recent subjects may take."""
+_ENTRY_BYTES = 260
+"""An entry with its share of the dict; its subject and its destination come on top."""
+_SEARCHED_SUBJECTS = 65_536
+_ENTERS = 16
+"""Of so many messages whose subject has no entry, one gives it one, when there are many."""
+_LOOKS = 8
+"""How many entries are looked at to find one that was not seen lately."""
 _NONE = b"0"
-_AROUND_SIZE = len(b"Z\r\nNats-Last-Sequence: \r\n\r\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +74,41 @@ class RepublishEncoder:
     ) -> None:
         self.retention = retention
         self.counters = counters
-        self.own_subjects = tuple(own_subjects)
+        self.own_subjects = own_subjects
         self.max_payload = max_payload
-        self._exclude = tuple(exclude)
         self.suspect: Suspect | None = None
         self.last_sequences = SubjectSequences()
         self._republish = republish
+        self._excluded = matcher(exclude)
+        around = b"Nats-Stream: %b\r\nNats-Subject: %%b\r\nNats-Sequence: %%b" % republish.stream.replace(b"%", b"%%")
+        behind = b"Z\r\nNats-Last-Sequence: %b\r\n\r\n"
+        self._form = b"HPUB %%b %%d %%d\r\n%%b%b%%b%%b%b%%b\r\n" % (around, behind)
+        self._form_size = len(around % (b"", b"")) + len(behind % b"")
         self._timed = republish.dialect.republish_time_stamp
         self._empty_size = 0 if republish.dialect.republish_cuts_two_byte_block else 2
         self._headers_only = republish.headers_only
         self._random = republish.transform.is_random
         self._plain = self._timed and not self._headers_only and not self._random
+        # By subject: the destination (None: not published), the last sequence, and the size of the header lines as far
+        # as it is always the same (the reason).
         self._entries: dict[bytes, list[Any]] = {}
+        self._room = _HOT_BYTES
+        self._missed = 0
+        self._unswept: list[bytes] = []  # subjects that the present sweep has not come to
+        self._sweeps = (0, 0)  # the stream's sequence when the sweep before began, and when the present one did
         self._second = b""
         self._stamp = b""
         self._looked_up = (b"", 0)
+
+    @property
+    def own_subjects(self) -> Sequence[bytes]:
+        """See `Args`; call `forget_destinations` after a change, unless nothing is known yet."""
+        return self._own_subjects
+
+    @own_subjects.setter
+    def own_subjects(self, patterns: Sequence[bytes]) -> None:
+        self._own_subjects = tuple(patterns)
+        self._would_loop = matcher(patterns)
 
     def seed(self, subject: bytes, sequence: bytes) -> None:
         """Set the last sequence (decimal text) of a subject, before or between batches."""
@@ -106,7 +135,7 @@ class RepublishEncoder:
         """The subjects whose last message has one of the sequences; not those of a map that takes long to search."""
         wanted = {b"%d" % sequence: sequence for sequence in sequences}
         found = {wanted[entry[1]]: subject for subject, entry in self._entries.items() if entry[1] in wanted}
-        if len(self.last_sequences) <= _HOT_SUBJECTS:
+        if len(self.last_sequences) <= _SEARCHED_SUBJECTS:
             for text, sequence in wanted.items():
                 subject = self.last_sequences.subject_of(text)
                 if subject is not None and subject not in self._entries:
@@ -116,7 +145,7 @@ class RepublishEncoder:
     def forget(self) -> None:
         """The stream is a new one: nothing that was known still holds."""
         self.last_sequences.clear()
-        self._entries.clear()
+        self._clear()
 
     def forget_destinations(self) -> None:
         """The stream's subjects or the target changed: derive again what depends on them."""
@@ -140,49 +169,46 @@ class RepublishEncoder:
             done = self._run_careful(batch, out)
         self.counters.received += done
         self.counters.republished += len(out) - before
-        if len(self._entries) > _HOT_SUBJECTS:
-            self._spill()
         return done
 
     def _run_plain(self, batch: Sequence[Delivered], out: list[bytes]) -> None:
         """No removals to think of, payloads and time stamps wanted: nearly always this one."""
         get = self._entries.get
         append = out.append
-        max_payload = self.max_payload
+        form, max_payload = self._form, self.max_payload
         second, stamp = self._second, self._stamp
         # From the end, the last of five tokens is cut in no more: stream sequence, consumer sequence, time, the rest.
         dots = batch[0][1].count(b".")
         cuts = 4 if dots == 8 else dots - 6
-        around = len(stamp) + _AROUND_SIZE
+        around = len(stamp)
         for subject, reply, block, payload in batch:
-            entry = get(subject)
-            if entry is None:
-                entry = self._enter(subject)
-            prefix, last, bare, lines = entry
             tokens = reply.rsplit(b".", cuts)
             sequence = tokens[1]
+            entry = get(subject)
+            if entry is None:
+                entry = self._enter(subject, sequence)
+            destination, last, size = entry
             entry[1] = sequence
-            if prefix is None:
-                self._count_dropped(bare)
+            if destination is None:
+                self._count_dropped(size)
                 continue
             time = tokens[3]
             if time[:-9] != second:
-                second, stamp = self._second, self._stamp = time[:-9], _stamp_of(time)
-                around = len(stamp) + _AROUND_SIZE
+                second, stamp = time[:-9], _stamp_of(time)
+                around = len(stamp)
             fraction = time[-9:].rstrip(b"0")
-            if fraction:
-                fraction = b"." + fraction
-            if block:
-                bare = block[:-2] + lines
-            head_size = around + len(bare) + len(sequence) + len(fraction) + len(last)
-            size = head_size + len(payload)
-            if size > max_payload:
+            if not fraction:
+                # A whole second has no dot. What follows in the same second needs it again.
+                second, stamp = b"", stamp[:-1]
+                around = len(stamp)
+            opened = block[:-2] if block else header_block.START
+            size += around + len(opened) + len(sequence) + len(fraction) + len(last)
+            total = size + len(payload)
+            if total > max_payload:
                 self.counters.too_large += 1
                 continue
-            append(
-                b"%b%d %d\r\n%b%b%b%bZ\r\nNats-Last-Sequence: %b\r\n\r\n%b\r\n"
-                % (prefix, head_size, size, bare, sequence, stamp, fraction, last, payload)
-            )
+            append(form % (destination, size, total, opened, subject, sequence, stamp, fraction, last, payload))
+        self._second, self._stamp = second, stamp
 
     def _run_careful(self, batch: Sequence[Delivered], out: list[bytes]) -> int:
         """Run with care: predecessors may be removed, or the rule is headers-only, or the dialect has no time stamp."""
@@ -194,7 +220,7 @@ class RepublishEncoder:
             sequence = tokens[at]
             number = int(sequence)
             time = tokens[at + 2]
-            entry = self._entries.get(subject) or self._enter(subject)
+            entry = self._entries.get(subject) or self._enter(subject, sequence, is_kept=True)
             last = entry[1]
             if following:
                 if retention.pending:
@@ -217,7 +243,7 @@ class RepublishEncoder:
             if entry[0] is None:
                 self._count_dropped(entry[2])
                 continue
-            operation = self._operation(entry, block, payload, sequence, time, last)
+            operation = self._operation(entry[0], subject, block, payload, sequence, time, last)
             if operation is None:
                 self.counters.too_large += 1
             else:
@@ -249,15 +275,23 @@ class RepublishEncoder:
         return found
 
     def _operation(
-        self, entry: list[Any], block: bytes, payload: bytes, sequence: bytes, time: bytes, last: bytes
+        self,
+        destination: bytes,
+        subject: bytes,
+        block: bytes,
+        payload: bytes,
+        sequence: bytes,
+        time: bytes,
+        last: bytes,
     ) -> bytes | None:
         size_line = b""
         if self._headers_only:
             block, size = _without_size(block)
             size_line = b"Nats-Msg-Size: %b\r\n" % size
         stamp = b"\r\nNats-Time-Stamp: " + rfc3339_nano(int(time)) if self._timed else b""
-        head = b"%b%b%b\r\nNats-Last-Sequence: %b\r\n%b\r\n" % (
-            block[:-2] + entry[3] if len(block) > self._empty_size else entry[2],
+        head = b"%b%b%b%b\r\nNats-Last-Sequence: %b\r\n%b\r\n" % (
+            block[:-2] if len(block) > self._empty_size else header_block.START,
+            self._republish.prefix(subject),
             sequence,
             stamp,
             last,
@@ -266,24 +300,62 @@ class RepublishEncoder:
         size_in_bytes = len(head) + len(payload)
         if size_in_bytes > self.max_payload:
             return None
-        return b"%b%d %d\r\n%b%b\r\n" % (entry[0], len(head), size_in_bytes, head, payload)
+        return b"HPUB %b %d %d\r\n%b%b\r\n" % (destination, len(head), size_in_bytes, head, payload)
 
-    def _enter(self, subject: bytes) -> list[Any]:
-        entry = self._derive(subject, self.last_sequences.get(subject) or _NONE)
-        self._entries[subject] = entry
+    def _enter(self, subject: bytes, sequence: bytes, *, is_kept: bool = False) -> list[Any]:
+        """Return the entry of a subject that has none.
+
+        Args:
+            subject: the subject.
+            sequence: that of its message, which is stored as its last one where the entry is not kept.
+            is_kept: whether the entry must be kept, because the message may have to be looked at again.
+        """
+        while self._room <= 0 and self._entries:
+            self._missed += 1
+            if not is_kept and (self._missed % _ENTERS or not self._push_out(int(sequence))):
+                return self._derive(subject, self.last_sequences.exchange(subject, sequence) or _NONE)
+            if is_kept:
+                self._push_out(int(sequence), is_forced=True)
+        last = self.last_sequences.get(subject) if len(self.last_sequences) else None
+        entry = self._entries[subject] = self._derive(subject, last or _NONE)
+        self._room -= _size_of(subject)
         return entry
 
+    def _push_out(self, sequence: int, *, is_forced: bool = False) -> bool:
+        """Move an entry into the compact map.
+
+        Args:
+            sequence: where the stream is.
+            is_forced: whether it may be one that was seen lately, if no other is found.
+
+        Returns:
+            Whether one was moved.
+        """
+        for looks in range(1, _LOOKS + 1):
+            if not self._unswept:
+                self._unswept, self._sweeps = list(self._entries), (self._sweeps[1], sequence)
+            subject = self._unswept.pop()
+            last = self._entries[subject][1]
+            if int(last) < self._sweeps[0] or (is_forced and looks == _LOOKS):
+                del self._entries[subject]
+                self._keep(subject, last)
+                return True
+        return False
+
+    def _keep(self, subject: bytes, last: bytes) -> None:
+        self._room += _size_of(subject)
+        if last != _NONE:
+            self.last_sequences.set(subject, last)
+
     def _derive(self, subject: bytes, last: bytes) -> list[Any]:
-        if any(matches(subject, pattern) for pattern in self._exclude):
-            return [None, last, "unmatched", b""]
+        if self._excluded and self._excluded(subject):
+            return [None, last, "unmatched"]
         destination = self._republish.destination(subject)
         if destination is None:
-            reason = "suppressed" if self._republish.refusal(subject) else "unmatched"
-            return [None, last, reason, b""]
-        if any(matches(destination, own) for own in self.own_subjects):
-            return [None, last, "looped", b""]
-        lines = b"Nats-Stream: %b\r\nNats-Subject: %b\r\nNats-Sequence: " % (self._republish.stream, subject)
-        return [b"HPUB %b " % destination, last, b"NATS/1.0\r\n" + lines, lines]
+            return [None, last, "suppressed" if self._republish.refusal(subject) else "unmatched"]
+        if self._would_loop and self._would_loop(destination):
+            return [None, last, "looped"]
+        return [destination, last, self._form_size + len(subject)]
 
     def _count_dropped(self, reason: str) -> None:
         setattr(self.counters, reason, getattr(self.counters, reason) + 1)
@@ -294,16 +366,24 @@ class RepublishEncoder:
         self.retention.raised = False
 
     def _spill(self) -> None:
-        keep = self.last_sequences.set
         for subject, entry in self._entries.items():
-            if entry[1] != _NONE:
-                keep(subject, entry[1])
+            self._keep(subject, entry[1])
+        self._clear()
+
+    def _clear(self) -> None:
         self._entries.clear()
+        self._room = _HOT_BYTES
+        self._unswept, self._sweeps = [], (0, 0)
+
+
+def _size_of(subject: bytes) -> int:
+    """About how many bytes a subject's entry takes; destinations are about as long as subjects."""
+    return _ENTRY_BYTES + 2 * len(subject)
 
 
 def _stamp_of(time: bytes) -> bytes:
-    """The time stamp line up to the whole second, for a time in nanoseconds as decimal text."""
-    return b"\r\nNats-Time-Stamp: " + rfc3339_nano(int(time[:-9]) * 1_000_000_000)[:-1]
+    """The time stamp line up to the dot, for a time in nanoseconds as decimal text."""
+    return b"\r\nNats-Time-Stamp: %b." % rfc3339_nano(int(time[:-9]) * 1_000_000_000)[:-1]
 
 
 def _without_size(block: bytes) -> tuple[bytes, bytes]:

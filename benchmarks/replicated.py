@@ -1,0 +1,69 @@
+"""Copying between streams with three replicas, on a cluster of three servers; with a transform, on two versions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from benchmarks.copy_arm import HEADER, Arm, pair
+from benchmarks.copy_scene import Scene, cluster_scene
+from benchmarks.figures import Ratio, Report, median_of
+from benchmarks.load import FILLING, publish_all
+from benchmarks.processes import cpu_seconds
+from benchmarks.stream_growth import watch_growth
+
+__all__ = ["OLDER", "run"]
+
+OLDER = "2.10.27"
+"""Measured next to the newest: copies with a transform are slow there."""
+
+_MESSAGES = 100_000
+_ROUNDS = 3
+_LEAST = 1.5  # times native
+
+
+def run(version: str, *, quick: bool, say: Callable[[str], None]) -> Report:
+    """Measure. The arms take turns, round after round, with the same stored messages."""
+    messages, rounds = (_MESSAGES // 5, 1) if quick else (_MESSAGES, _ROUNDS)
+    found = {each: pair(each) for each in dict.fromkeys((OLDER, version))}
+    for each, arms in found.items():
+        for number in range(1, rounds + 1):
+            for arm in arms if number % 2 else arms[::-1]:
+                say(f"replicated: round {number} of {rounds}, {arm.name}")
+                with cluster_scene(each, "file") as place:
+                    _measure(arm, place, messages)
+    ratios, points = [], []
+    for each, (native, own) in found.items():
+        ratios += [
+            Ratio(f"three replicas, nats-bridge over native, {each}", own.rate / native.rate, _LEAST),
+            Ratio(
+                f"three replicas, nats-bridge over native, {each}, first to last",
+                median_of(own.steady) / median_of(native.steady),
+            ),
+        ]
+        points += [arm.point(name, _number(each)) for name, arm in (("native", native), ("nats-bridge", own))]
+    note = (
+        f"{messages:,} stored messages, file streams, three servers on one machine; from the beginning of the copy to"
+        " the last one."
+    )
+    rows = [arm.row() for arms in found.values() for arm in arms]
+    return Report(HEADER, rows, ratios, (note,), points)
+
+
+def _number(version: str) -> int:
+    """A version as a place on an axis: 21027 for 2.10.27."""
+    major, minor, patch = map(int, version.split("."))
+    return major * 10_000 + minor * 100 + patch
+
+
+def _measure(arm: Arm, place: Scene, messages: int) -> None:
+    publish_all(place.source.port, messages, window=FILLING)
+    server_used = place.cpu_seconds()
+    with arm.copy(place) as copying:
+        program = copying.program
+        used = cpu_seconds(program.pid) if program else 0.0
+        growth = watch_growth(place.target.port, copying.stream, messages)
+        arm.rates.append(messages / (growth.last - copying.began))
+        arm.steady.append(growth.rate)
+        arm.server_cpu.append((place.cpu_seconds() - server_used) / messages * 1e6)
+        if program:
+            arm.cpu.append((cpu_seconds(program.pid) - used) / messages * 1e6)
