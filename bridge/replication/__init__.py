@@ -25,6 +25,8 @@ from nats_bridge.bridge.kinds.copying.pub_ack import PubAck
 from nats_bridge.bridge.kinds.copying.publisher import Publisher
 from nats_bridge.bridge.kinds.copying.resume_point import Resume, of_this_source
 from nats_bridge.bridge.kinds.copying.resuming import NEWEST, compared
+from nats_bridge.bridge.kinds.copying.round import Round
+from nats_bridge.bridge.kinds.copying.round_life import RoundLife
 from nats_bridge.bridge.kinds.copying.source import Reading
 from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, TargetTail, own_record, read_tail
 from nats_bridge.bridge.kinds.copying.target import Target
@@ -62,6 +64,8 @@ __all__ = [
     "Replay",
     "RepublishEncoder",
     "Resume",
+    "Round",
+    "RoundLife",
     "RuleMetrics",
     "Standpoint",
     "StoredCopy",

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from nats_bridge.bridge.errors import BridgeError
+from nats_bridge.bridge.rules.states import StateTable
 
 if TYPE_CHECKING:
     from nats_bridge.bridge.client.connection import Connection
@@ -14,22 +15,27 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.rules.context import RuleContext
     from nats_bridge.bridge.settings import Rule
 
-__all__ = ["Counters", "RuleRun", "Run", "RunState"]
+__all__ = ["RUN", "Counters", "RuleRun", "Run", "RunEvent", "RunState"]
 
 _GATE = "the certainty that no other replica writes for the rule"
 """What a rule waits for while its fence is closed; see `bridge.client.write_fence`."""
 
 RunState: TypeAlias = Literal["starting", "waiting", "ready", "draining", "stopped", "failed"]
-"""Where a run is in its life; `Run` is the only one that moves it, but for `waiting`.
+RunEvent: TypeAlias = Literal["opened", "paused", "resumed", "failed", "stop", "stopped"]
 
-| from | to | when |
-|---|---|---|
-| starting | ready | `start` has opened everything |
-| ready | waiting, and back | the kind pauses: its target is away |
-| starting, waiting, ready | failed | it cannot continue (`_fail`) |
-| any | draining | `stop` |
-| draining | stopped, or failed if it was | everything is drained and closed |
-| any | stopped | `abandon`, `end_at_once` |
+RUN: StateTable[RunState, RunEvent] = StateTable(
+    """
+              opened   paused    resumed   failed    stop      stopped
+    starting  ready    -         -         failed    draining  stopped
+    ready     -        waiting   ready     failed    draining  stopped
+    waiting   -        waiting   ready     failed    draining  stopped
+    failed    failed   failed    failed    failed    failed    stopped
+    draining  -        draining  draining  draining  draining  stopped
+    stopped   -        -         -         stopped   stopped   stopped
+    """
+)
+"""Where a run is in its life; `Run` moves it. `waiting`: the kind pauses, because its target is away. A run that has
+failed stays so while it is stopped, and after that.
 """
 
 
@@ -115,8 +121,8 @@ class Run(ABC):
     `_close`, which may find only a part of them open.
     """
 
-    state: RunState
-    error: BaseException | None
+    state: RunState = "starting"
+    error: BaseException | None = None
     remarks: tuple[str, ...] = ()
     counters: Any  # the kind's own; see `Counters`
     _context: RuleContext
@@ -129,14 +135,14 @@ class Run(ABC):
         """Begin; see `RuleRun`."""
         self._opened = True
         about = await self._open()
-        if self.error is None:  # else a message on the way has ended it already
-            self.state = "ready"
+        self._happened("opened")
+        if self.state == "ready":  # else a message on the way has ended it already
             self._log.info("rule.ready", **about)
 
     async def stop(self) -> None:
         """Finish what is in flight; see `RuleRun`."""
+        self._happened("stop")
         failed = self.state == "failed"
-        self.state = "draining"
         if self._opened:
             try:
                 await self._drain(failed=failed)
@@ -144,7 +150,8 @@ class Run(ABC):
                 self._log.error("rule.drain_incomplete", reason=str(error))
             await self._close()
             self._log.info("rule.stopped", **self._counted())
-        self.state = "failed" if failed else "stopped"
+        if not failed:
+            self._happened("stopped")
 
     async def abandon(self) -> None:
         """End a `stop` that was cancelled because it took too long; see `RuleRun`."""
@@ -156,7 +163,7 @@ class Run(ABC):
         except (BridgeError, OSError) as error:
             self._log.error("rule.abandon_incomplete", reason=str(error))
         await self._close()
-        self.state = "stopped"
+        self._happened("stopped")
         self._log.error("rule.abandoned", **({"lost": lost} if lost else {}), **self._counted())
 
     async def end_at_once(self) -> None:
@@ -164,7 +171,7 @@ class Run(ABC):
         if self._opened:
             await self._cut()
             await self._close()
-        self.state = "stopped"
+        self._happened("stopped")
         self._log.warning("rule.ended_at_once", **self._counted())
 
     @abstractmethod
@@ -228,11 +235,14 @@ class Run(ABC):
         """End with an error; only the first one counts."""
         if self.error is None:
             self.error = error
-            self.state = "failed"
+            self._happened("failed")
             # Errors raised on purpose explain themselves; others need their traceback.
             trace = None if isinstance(error, BridgeError) else error
             self._log.error("rule.failed", reason=str(error) or type(error).__name__, exc_info=trace)
             self._failed(self)
+
+    def _happened(self, event: RunEvent) -> None:
+        self.state = RUN.after(self.state, event)
 
     def _counted(self) -> dict[str, int]:
         """The non-zero counters."""

@@ -27,7 +27,7 @@ from nats_bridge.bridge.kinds.advisories.target_streams import TargetStreams
 from nats_bridge.bridge.observability.log_throttle import Pace
 from nats_bridge.bridge.observability.rule_metrics import InFlight
 from nats_bridge.bridge.rules.queue_group import queue_group
-from nats_bridge.bridge.rules.run import Run, RunState
+from nats_bridge.bridge.rules.run import Run
 from nats_bridge.bridge.settings import Settings
 
 if TYPE_CHECKING:
@@ -67,8 +67,6 @@ class AdvisoriesRun(Run):
     def __init__(self, rule: AdvisoriesRule, source: Connection, target: Connection, context: RuleContext) -> None:
         self.rule = rule
         self.counters = AdvisoriesCounters()
-        self.state: RunState = "starting"
-        self.error: BaseException | None = None
         self._context = context
         self._source = source
         self._target = target

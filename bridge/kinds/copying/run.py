@@ -28,7 +28,7 @@ from nats_bridge.bridge.kinds.copying.target_subjects import common_subject, des
 from nats_bridge.bridge.observability.rule_metrics import InFlight
 from nats_bridge.bridge.rules.context import RuleContext
 from nats_bridge.bridge.rules.loops.subject_overlap import is_within_one
-from nats_bridge.bridge.rules.run import Run, RunState
+from nats_bridge.bridge.rules.run import Run
 from nats_bridge.bridge.settings import OBJECT_STREAM, KvSourcesRule, MirrorRule, Settings, Source, SourcesRule
 from nats_bridge.bridge.settings.connect_options import connect_options
 from nats_bridge.transforms.dialect import Dialect
@@ -79,8 +79,6 @@ class CopyRun(Run):
     ) -> None:
         self.rule: SourcesRule | MirrorRule | KvSourcesRule = rule
         self.counters = CopyCounters()
-        self.state: RunState = "starting"
-        self.error: BaseException | None = None
         self._context = context
         self._owner = consumer_owner(context.sidecar, rule.name)
         self._connections = connections

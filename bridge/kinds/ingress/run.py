@@ -28,7 +28,7 @@ from nats_bridge.bridge.observability.log_throttle import Pace
 from nats_bridge.bridge.observability.rule_metrics import InFlight
 from nats_bridge.bridge.rules.delivery import Delivery
 from nats_bridge.bridge.rules.queue_group import queue_group
-from nats_bridge.bridge.rules.run import Run, RunState
+from nats_bridge.bridge.rules.run import Run
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.transforms.subject import matches
 
@@ -68,8 +68,6 @@ class IngressRun(Run):
     def __init__(self, rule: SubjectTransformRule, connection: Connection, context: RuleContext) -> None:
         self.rule = rule
         self.counters = IngressCounters()
-        self.state: RunState = "starting"
-        self.error: BaseException | None = None
         self._context = context
         self._connection = connection
         self._failed = context.failed
@@ -277,7 +275,7 @@ class IngressRun(Run):
             self._paused_because = reason
             self._log.warning("rule.waiting", reason=reason, meaning="publishers hear that nobody is there")
         if self._subscription is not None:
-            self.state = "waiting"
+            self._happened("paused")
             self.counters.pauses += 1
             await self._unsubscribe()
 
@@ -289,7 +287,8 @@ class IngressRun(Run):
         if self._subscription is None:
             await self._subscribe()
             if self.error is None:
-                self.state, self._paused_because = "ready", ""
+                self._happened("resumed")
+                self._paused_because = ""
                 self._log.info("rule.ready", again=True)
 
     def _say_own_transform(self) -> None:

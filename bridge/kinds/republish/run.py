@@ -29,7 +29,7 @@ from nats_bridge.bridge.kinds.republish.seeding import Seeding
 from nats_bridge.bridge.kinds.republish.side_effects import CONSUMER_RETENTIONS, reason_against_watching
 from nats_bridge.bridge.rules.delivery import Delivery
 from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter, is_within_one
-from nats_bridge.bridge.rules.run import Run, RunState
+from nats_bridge.bridge.rules.run import Run
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.transforms.errors import EngineError
 from nats_bridge.transforms.republish import Republish, compile_republish
@@ -75,8 +75,6 @@ class RepublishRun(Run):
     def __init__(self, rule: RepublishRule, source: Connection, target: Connection, context: RuleContext) -> None:
         self.rule = rule
         self.counters = RuleCounters()
-        self.state: RunState = "starting"
-        self.error: BaseException | None = None
         self._context = context
         self._durable_name = durable_name(context.sidecar, rule.name)
         self._durable_owner = consumer_owner(context.sidecar, rule.name)
