@@ -110,6 +110,7 @@ class OrderedReader:
         self._failed = failed
         self._created = ""
         self._next = 1  # next consumer sequence
+        self._sent = 0  # the last consumer sequence known to be sent, of what is being sorted out or read again
         self._queue: deque[_Item] = deque()
         self._worker: asyncio.Task[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
@@ -240,16 +241,14 @@ class OrderedReader:
         """Stop and leave the consumer as it is: another replica may read through it by now.
 
         Returns:
-            How many messages have arrived, or are missing before one that has, and were not delivered.
+            How many messages the server is known to have sent, and were not delivered to the sink.
         """
         self.connection.forget(self._disconnected, self._reconnected, self._refused)
         await end_tasks(self._watcher, self._worker)
-        batches = [item for item in self._queue if isinstance(item, list)]
-        left = 0
-        if batches and self._opening:
-            left = sum(map(len, batches))  # its own numbers are not known yet
-        elif batches:
-            left = max(AckReply.parse(batches[-1][-1][1]).consumer_sequence + 1 - self._next, 0)
+        if self._opening:  # its own numbers are not known yet
+            left = sum([len(item) for item in self._queue if isinstance(item, list)])
+        else:
+            left = max(self._sent, *map(_sent_by, self._queue), self._next - 1) + 1 - self._next
         self._queue.clear()
         if self._subscription is not None:
             await self._subscription.release()
@@ -386,6 +385,7 @@ class OrderedReader:
         return None
 
     async def _catch_up(self, upto: int, following: int) -> None:
+        self._sent = following - 1
         await self._fill(upto, following - 1)
         self._next = following
 
@@ -393,6 +393,7 @@ class OrderedReader:
         """Handle a batch that is not simply the next one: drop what was handled, read again what is missing."""
         run: list[Delivered] = []
         repeated = b""
+        self._sent = AckReply.parse(batch[-1][1]).consumer_sequence
         for message in batch:
             ack = AckReply.parse(message[1])
             last = AckReply.parse(run[-1][1]).stream_sequence if run else self.handled
@@ -442,9 +443,9 @@ class OrderedReader:
                 try:
                     async with contextlib.aclosing(missing.between(self.handled + 1, upto)) as batches:
                         async for batch in batches:
+                            self._next = min(self._next + len(batch), delivered + 1)
                             if plan.position == "confirmed":
-                                done = self._counters.received - before + len(batch)
-                                batch = self.consumer.numbered(batch, min(first - 1 + done, delivered))
+                                batch = self.consumer.numbered(batch, self._next - 1)
                             await self._hand_on_all(batch)
                 except ApiError as error:
                     if error.err_code == STREAM_NOT_FOUND:
@@ -479,6 +480,7 @@ class OrderedReader:
     async def _begin(self, *, seeded: bool = False) -> None:
         """Attach to the durable consumer or create a consumer, so that deliveries continue after `handled`."""
         info = await self.consumer.take_over(self.handled if seeded else None)
+        self._sent = 0
         if info is not None:
             state = info["delivered"] if self.plan.position == "sent" else info["ack_floor"]
             self._next = int(state["consumer_seq"]) + 1
@@ -637,6 +639,13 @@ class OrderedReader:
         await self._listen()
         self._queue.clear()
         return None
+
+
+def _sent_by(item: _Item) -> int:
+    """The last consumer sequence that a batch or a heartbeat shows to be sent."""
+    if isinstance(item, list):
+        return AckReply.parse(item[-1][1]).consumer_sequence
+    return int(header_block.read(item[1], b"Nats-Last-Consumer") or 0)
 
 
 def _any_redelivered(batch: list[Delivered]) -> bool:

@@ -46,3 +46,13 @@ async def failure_of(settings: Settings) -> BaseException:
         await sidecar.stop()
     assert sidecar.error is not None
     return sidecar.error
+
+
+async def lead_lost(sidecar: Sidecar) -> None:
+    """Let the only rule lose the lead, and return when its run has ended; the sidecar then leads again."""
+    supervisor = sidecar.supervisors[0]
+    run, term = supervisor.run, supervisor._term
+    assert run is not None
+    assert term is not None
+    term.lost.set()
+    await until(lambda: run.state == "stopped")

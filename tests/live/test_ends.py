@@ -21,7 +21,7 @@ from nats_bridge.bridge.rules.supervisor import RuleSupervisor
 from nats_bridge.native_servers import NativeServer, SharedServers
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Scene
-from tests.live.sidecars import running, settings_for
+from tests.live.sidecars import lead_lost, running, settings_for
 from tests.live.stopped_process import stands_still
 from tests.live.until import until
 
@@ -152,9 +152,34 @@ async def test_what_was_taken_and_never_written_is_in_doubt_when_the_lead_is_los
 
             await until(delivered)
             await sidecar.connections["default"].flush()  # what was sent has arrived
-            await run.end_at_once()
+            await lead_lost(sidecar)
             assert run.counters.as_dict()["in_doubt"] == in_doubt
             target.start()
+
+
+async def test_a_batch_that_waits_for_a_predecessor_is_in_doubt_when_the_lead_is_lost(
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = await servers.url("2.15.1")
+    here = await Scene.make(await raw_peer(url), unique_name("waits"))
+    subject = f"{here.name}.x".encode()
+    async with running(settings_for(url, here.rule())) as sidecar:
+        run = sidecar.runs[0]
+
+        async def never(*_: object) -> None:
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(sidecar.connections["default"].api, "last_message", never)
+        await here.peer.store(subject)
+        await here.bridged.until_sequence(1)
+        await here.peer.api(f"STREAM.MSG.DELETE.{here.name}", {"seq": 1})
+        await until(lambda: bool(run._predecessors._asked))  # type: ignore[attr-defined]
+        await here.peer.store(subject)
+        await until(lambda: run.counters.as_dict()["received"] == 1 and run.has_work)
+        await here.peer.store(subject)
+        await until(lambda: len(run._reader._queue) == 1)  # type: ignore[attr-defined]
+        await lead_lost(sidecar)
+        assert run.counters.as_dict()["in_doubt"] == 2
 
 
 @pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,12 +12,13 @@ import pytest
 
 from nats_bridge.bridge.app.sidecar import Sidecar
 from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.native_servers import SharedServers
 from nats_bridge.transforms import header_block
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Scene
-from tests.live.sidecars import running, settings_for
-from tests.live.until import until
+from tests.live.sidecars import lead_lost, running, settings_for
+from tests.live.until import LIMIT, until
 
 Name = Callable[[str], str]
 Payloads = Callable[[bytes], bool]
@@ -142,3 +145,64 @@ async def test_a_clean_stop_reads_again_what_was_sent_and_did_not_arrive(
     await here.bridged.until_sequence(3)
     assert here.bridged.sequences == [1, 2, 3]
     assert run.counters.as_dict()["lost"] == 0
+
+
+@pytest.mark.parametrize("read_again", [False, True])
+async def test_what_is_read_again_when_the_lead_is_lost_is_in_doubt(
+    read_again: bool,
+    servers: SharedServers,
+    unique_name: Name,
+    raw_peer: OpenPeer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The server has sent it, so the next leader does not read it; what was written from there is not in doubt."""
+    url, here = await _scene(servers, raw_peer, unique_name("cut"))
+    between, waits = Replay.between, asyncio.Event()
+
+    async def held(replay: Replay, first: int, last: int) -> AsyncGenerator[list[Delivered], None]:
+        if read_again:
+            async with contextlib.aclosing(between(replay, first, last)) as batches:
+                async for batch in batches:
+                    yield batch
+        waits.set()
+        await asyncio.Event().wait()
+
+    async with running(settings_for(url, here.rule())) as bridge:
+        way = _Way(bridge, loses=lambda payload: payload in (b"2", b"3"), loses_beats=True)
+        monkeypatch.setattr(Replay, "between", held)
+        run: Any = bridge.runs[0]
+        await _stored(here, b"1", b"2", b"3", b"4", b"5")
+        await asyncio.wait_for(waits.wait(), LIMIT)
+        await until(lambda: len(run._reader._queue) == 1)
+        assert way.lost == 2
+        await until(lambda: not run._delivery.has_work)
+        monkeypatch.setattr(Replay, "between", between)
+        await lead_lost(bridge)
+        assert run.counters.as_dict()["in_doubt"] == (2 if read_again else 4)
+
+
+async def test_a_last_delivery_that_is_read_again_when_the_lead_is_lost_is_in_doubt(
+    quick_heartbeats: None,
+    servers: SharedServers,
+    unique_name: Name,
+    raw_peer: OpenPeer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url, here = await _scene(servers, raw_peer, unique_name("beat"))
+    between, waits = Replay.between, asyncio.Event()
+
+    async def held(*_: object) -> AsyncGenerator[list[Delivered], None]:
+        waits.set()
+        await asyncio.Event().wait()
+        yield []
+
+    async with running(settings_for(url, here.rule())) as bridge:
+        _Way(bridge, loses=lambda payload: payload in (b"2", b"3"))
+        monkeypatch.setattr(Replay, "between", held)
+        await _stored(here, b"1", b"2", b"3")
+        await asyncio.wait_for(waits.wait(), LIMIT)
+        run: Any = bridge.runs[0]
+        await until(lambda: not run._delivery.has_work)
+        monkeypatch.setattr(Replay, "between", between)
+        await lead_lost(bridge)
+        assert run.counters.as_dict()["in_doubt"] == 2

@@ -88,6 +88,7 @@ class RepublishRun(Run):
         self._info: Json = {}
         self._reader: OrderedReader | None = None
         self._warned_too_large = 0
+        self._resolving = 0  # messages of a batch that waits for predecessors
         self._newest = b""  # the reply subject of the last message of the last batch
         self._next_warning = 0.0
         self._log = _log.bind(rule=rule.name, stream=rule.stream)
@@ -252,7 +253,7 @@ class RepublishRun(Run):
 
     async def _cut(self) -> None:
         if self._reader is not None:
-            self._delivery.give_up(await self._reader.end_at_once())
+            self._delivery.give_up(await self._reader.end_at_once() + self._resolving)
 
     async def _close(self) -> None:
         if self._reader is None:
@@ -389,11 +390,13 @@ class RepublishRun(Run):
         while True:
             suspect = self._encoder.suspect
             assert suspect is not None
+            self._resolving = len(out) + len(rest)
             await self._predecessors.resolve(suspect)
             done = self._encoder.run(rest, out)
             rest = rest[done:]
             if not rest:
                 break
+        self._resolving = 0
         waiting = self._delivery.send(out, reply, oldest_ns)
         if waiting is not None:
             await waiting
