@@ -8,7 +8,6 @@ permanently is replaced by its fallback, if it has one, or given up and counted.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol, TypeAlias
@@ -16,6 +15,7 @@ from typing import Literal, Protocol, TypeAlias
 import structlog
 
 from nats_bridge.bridge.client.connection import Connection
+from nats_bridge.bridge.client.pub_ack import PubAck
 from nats_bridge.bridge.client.raw_requests import RawRequests, publication
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
@@ -172,18 +172,14 @@ class ConfirmedPublisher:
         return None
 
     def _judge(self, answer: Delivered | None) -> _Verdict:
-        if answer is None:
-            return "again"
-        try:
-            found = json.loads(answer[3])
-            error = found.get("error")
-        except (ValueError, AttributeError):
+        pub_ack = PubAck.of(answer)
+        if answer is not None and not (pub_ack.stream or pub_ack.err_code):
             return "done"  # another responder's answer: it was received
-        if not error:
-            self._counters.stored += 1
-            self._counters.duplicates += bool(found.get("duplicate"))
-            return "done"
-        if error.get("code") == 503:  # no leader, no space, …: retriable
+        if pub_ack.kind == "later":  # no responder, no leader, no space: it can help to try again
             return "again"
-        self._log.error("rule.refused_by_stream", stream=found.get("stream"), reason=error.get("description"))
-        return "refused"
+        if pub_ack.kind == "refused":
+            self._log.error("rule.refused_by_stream", stream=pub_ack.stream, reason=pub_ack.description)
+            return "refused"
+        self._counters.stored += 1
+        self._counters.duplicates += pub_ack.kind == "duplicate"
+        return "done"

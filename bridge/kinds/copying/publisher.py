@@ -41,6 +41,7 @@ from collections.abc import Awaitable, Callable, Collection
 import structlog
 
 from nats_bridge.bridge.client.connection import Connection
+from nats_bridge.bridge.client.pub_ack import PubAck
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
@@ -49,7 +50,6 @@ from nats_bridge.bridge.kinds.copying.bundle import Bundle, operations_of, size_
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.bridge.kinds.copying.encoder import Operation
 from nats_bridge.bridge.kinds.copying.in_flight import ANSWER_WAIT, LostTrackError, Unconfirmed
-from nats_bridge.bridge.kinds.copying.pub_ack import PubAck
 from nats_bridge.bridge.kinds.copying.round_life import RoundLife
 from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.bridge.kinds.copying.window import Window

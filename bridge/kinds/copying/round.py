@@ -17,6 +17,7 @@ import structlog
 
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import Json
+from nats_bridge.bridge.client.pub_ack import SEALED, SOURCE_RECORD_REFUSED, PubAck
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.client.write_fence import WriteFence
 from nats_bridge.bridge.consuming.lag import Standpoint
@@ -36,7 +37,6 @@ from nats_bridge.bridge.kinds.copying.last_sequence_probe import last_sequence_b
 from nats_bridge.bridge.kinds.copying.message_ids import entry_key
 from nats_bridge.bridge.kinds.copying.object_metadata import ObjectMetadata
 from nats_bridge.bridge.kinds.copying.parallel_backfill import UnfinishedCopies
-from nats_bridge.bridge.kinds.copying.pub_ack import SEALED, SOURCE_RECORD_REFUSED, PubAck
 from nats_bridge.bridge.kinds.copying.publisher import Publisher
 from nats_bridge.bridge.kinds.copying.resume_point import Resume
 from nats_bridge.bridge.kinds.copying.resuming import Resuming
