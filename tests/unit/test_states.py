@@ -10,7 +10,7 @@ import structlog
 
 from nats_bridge.bridge.errors import RuleRefusedError
 from nats_bridge.bridge.kinds.copying.round_life import ROUND, RoundEvent, RoundLife, RoundState
-from nats_bridge.bridge.rules.run import RUN, Run, RunEvent, RunState
+from nats_bridge.bridge.rules.run import RUN, RuleRun, RunEvent, RunState
 from nats_bridge.bridge.rules.states import IllegalTransitionError, StateTable
 
 TABLES = [
@@ -101,20 +101,25 @@ async def test_a_round_in_every_state_and_every_event(state: RoundState, event: 
             await life.ended()
 
 
-class _Run(Run):
+class _Run(RuleRun):
     """A run that does nothing."""
-
-    rule: Any = None
-    counters: Any
 
     def __init__(self) -> None:
         self.counters = self
-        self.failures: list[Run] = []
+        self.failures: list[RuleRun] = []
         self.done: list[str] = []
         self._failed = self.failures.append
         self._log = structlog.get_logger("test")
 
     def as_dict(self) -> dict[str, int]:
+        return {}
+
+    ready = has_work = False
+
+    async def check(self) -> None:
+        """Nothing is against it."""
+
+    def status(self) -> dict[str, Any]:
         return {}
 
     async def _open(self) -> dict[str, Any]:

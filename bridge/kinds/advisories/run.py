@@ -27,7 +27,7 @@ from nats_bridge.bridge.kinds.advisories.target_streams import TargetStreams
 from nats_bridge.bridge.observability.log_throttle import Pace
 from nats_bridge.bridge.observability.rule_metrics import InFlight
 from nats_bridge.bridge.rules.queue_group import queue_group
-from nats_bridge.bridge.rules.run import Run
+from nats_bridge.bridge.rules.run import RuleRun
 from nats_bridge.bridge.settings import Settings
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def make_run(
     return AdvisoriesRun(rule, connections[rule.source_connection], connections[rule.target_connection], context)
 
 
-class AdvisoriesRun(Run):
+class AdvisoriesRun(RuleRun):
     """One advisories rule.
 
     Args:
@@ -63,6 +63,8 @@ class AdvisoriesRun(Run):
         target: the connection that is published to.
         context: the rule's surroundings.
     """
+
+    rule: AdvisoriesRule
 
     def __init__(self, rule: AdvisoriesRule, source: Connection, target: Connection, context: RuleContext) -> None:
         self.rule = rule

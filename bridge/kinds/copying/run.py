@@ -28,7 +28,7 @@ from nats_bridge.bridge.kinds.copying.target_subjects import common_subject, des
 from nats_bridge.bridge.observability.rule_metrics import InFlight
 from nats_bridge.bridge.rules.context import RuleContext
 from nats_bridge.bridge.rules.loops.subject_overlap import is_within_one
-from nats_bridge.bridge.rules.run import Run
+from nats_bridge.bridge.rules.run import RuleRun
 from nats_bridge.bridge.settings import OBJECT_STREAM, KvSourcesRule, MirrorRule, Settings, Source, SourcesRule
 from nats_bridge.bridge.settings.connect_options import connect_options
 from nats_bridge.transforms.dialect import Dialect
@@ -60,7 +60,7 @@ async def _open_without_echo(settings: Settings, name: str) -> Connection:
     return await open_connection(name, {**options, "no_echo": True}, client_name=settings.name)
 
 
-class CopyRun(Run):
+class CopyRun(RuleRun):
     """One copying rule.
 
     Args:

@@ -28,7 +28,7 @@ from nats_bridge.bridge.observability.log_throttle import Pace
 from nats_bridge.bridge.observability.rule_metrics import InFlight
 from nats_bridge.bridge.rules.delivery import Delivery
 from nats_bridge.bridge.rules.queue_group import queue_group
-from nats_bridge.bridge.rules.run import Run
+from nats_bridge.bridge.rules.run import RuleRun
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.transforms.subject import matches
 
@@ -56,7 +56,7 @@ def make_run(
     return IngressRun(rule, connections[rule.connection], context)
 
 
-class IngressRun(Run):
+class IngressRun(RuleRun):
     """One ingress rule.
 
     Args:
@@ -64,6 +64,8 @@ class IngressRun(Run):
         connection: the connection of publishers and stream.
         context: the rule's surroundings.
     """
+
+    rule: SubjectTransformRule
 
     def __init__(self, rule: SubjectTransformRule, connection: Connection, context: RuleContext) -> None:
         self.rule = rule

@@ -29,7 +29,7 @@ from nats_bridge.bridge.kinds.republish.seeding import Seeding
 from nats_bridge.bridge.kinds.republish.side_effects import CONSUMER_RETENTIONS, reason_against_watching
 from nats_bridge.bridge.rules.delivery import Delivery
 from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter, is_within_one
-from nats_bridge.bridge.rules.run import Run
+from nats_bridge.bridge.rules.run import RuleRun
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.transforms.errors import EngineError
 from nats_bridge.transforms.republish import Republish, compile_republish
@@ -58,7 +58,7 @@ def make_run(
     return RepublishRun(rule, connections[rule.source_connection], connections[rule.target_connection], context)
 
 
-class RepublishRun(Run):
+class RepublishRun(RuleRun):
     """One republish rule.
 
     Args:
@@ -67,6 +67,8 @@ class RepublishRun(Run):
         target: the connection that is published to.
         context: the rule's surroundings.
     """
+
+    rule: RepublishRule
 
     def __init__(self, rule: RepublishRule, source: Connection, target: Connection, context: RuleContext) -> None:
         self.rule = rule
