@@ -25,7 +25,7 @@ from nats_bridge.bridge.kinds.copying.message_ids import without_earlier
 from nats_bridge.bridge.kinds.copying.publisher import Publisher
 from nats_bridge.bridge.kinds.copying.resume_point import Resume, of_this_source
 from nats_bridge.bridge.kinds.copying.resuming import NEWEST, compared
-from nats_bridge.bridge.kinds.copying.round import Round
+from nats_bridge.bridge.kinds.copying.round import EntryContext, Round
 from nats_bridge.bridge.kinds.copying.round_life import RoundLife
 from nats_bridge.bridge.kinds.copying.source import Reading
 from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, TargetTail, own_record, read_tail
@@ -52,6 +52,7 @@ __all__ = [
     "CopyEntry",
     "DeadLetters",
     "Delivered",
+    "EntryContext",
     "EntryPlan",
     "JetStreamApi",
     "Json",

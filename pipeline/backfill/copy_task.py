@@ -22,6 +22,7 @@ from nats_bridge.bridge.replication import (
     CopyCounters,
     CopyEntry,
     DeadLetters,
+    EntryContext,
     EntryPlan,
     Reading,
     Round,
@@ -120,16 +121,11 @@ class CopyTask:
             source_connection = await open_connections.enter_async_context(
                 connected(self.source_connection, client_name=self.client)
             )
-            entry = CopyEntry(
-                self.plan,
-                source_connection,
-                target,
-                DeadLetters(self.plan.rule, self.plan.stream, self.skip, target, counters),
-                counters,
-                RuleMetrics(),
-                fail,
-                reader=rows.reader,
+            dead_letters = DeadLetters(self.plan.rule, self.plan.stream, self.skip, target, counters)
+            context = EntryContext(
+                self.plan, source_connection, target, dead_letters, counters, RuleMetrics(), reader=rows.reader
             )
+            entry = CopyEntry(context, fail)
             target.on_end(lambda reason: fail(UnreachableError(f"the target's server ended the connection: {reason}")))
             target.on_refusal(lambda text: self._refused(text, fail))
             waiting: list[asyncio.Task[Any]] = [

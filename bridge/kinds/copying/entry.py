@@ -7,27 +7,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 
-from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND
 from nats_bridge.bridge.client.tasks import end_tasks
-from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.bridge.consuming.lag import LagWatch, Standpoint
 from nats_bridge.bridge.consuming.missing_streams import appeared
 from nats_bridge.bridge.errors import ApiError
-from nats_bridge.bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.bridge.kinds.copying.dead_letters import DeadLetters
-from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
-from nats_bridge.bridge.kinds.copying.round import EntryContext, Reader, Round
+from nats_bridge.bridge.kinds.copying.round import EntryContext, Round
 from nats_bridge.bridge.kinds.copying.round_life import RoundEvent, RoundLife
 from nats_bridge.bridge.observability.log_throttle import Pace
-from nats_bridge.bridge.observability.rule_metrics import InFlight, RuleMetrics, nothing_in_flight
-
-if TYPE_CHECKING:
-    from nats_bridge.bridge.observability.telemetry.tracing import RuleTracing
+from nats_bridge.bridge.observability.rule_metrics import InFlight, nothing_in_flight
 
 __all__ = ["CopyEntry"]
 
@@ -40,33 +32,13 @@ class CopyEntry:
     """Copies what one entry selects.
 
     Args:
-        plan: what to do.
-        source: the connection that holds the source.
-        target: the connection that holds the target.
-        dead_letters: the policy for messages that the target refuses.
-        counters: where to count.
-        metrics: told of every batch.
+        context: what its rounds have in common.
         failed: called with the error that ends the rule.
-        tracing: makes spans around batches; None for none.
-        fence: asked before anything is written, and before a round begins.
-        reader: reads the source; None for a consumer of the rule, whose lag is watched.
     """
 
-    def __init__(
-        self,
-        plan: EntryPlan,
-        source: Connection,
-        target: Connection,
-        dead_letters: DeadLetters,
-        counters: CopyCounters,
-        metrics: RuleMetrics,
-        failed: Callable[[BaseException], None],
-        tracing: RuleTracing | None = None,
-        fence: WriteFence = ALWAYS_OPEN,
-        reader: Reader | None = None,
-    ) -> None:
-        self.plan = plan
-        self._context = EntryContext(plan, source, target, dead_letters, counters, metrics, tracing, fence, reader)
+    def __init__(self, context: EntryContext, failed: Callable[[BaseException], None]) -> None:
+        plan = self.plan = context.plan
+        self._context = context
         self._failed = failed
         self._pace = Pace()
         self._over = False

@@ -19,7 +19,7 @@ from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.client.pub_ack import SEALED, SOURCE_RECORD_REFUSED, PubAck
 from nats_bridge.bridge.client.wire import Delivered
-from nats_bridge.bridge.client.write_fence import WriteFence
+from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.bridge.consuming.lag import Standpoint
 from nats_bridge.bridge.consuming.ordered_reader import OrderedReader
 from nats_bridge.bridge.consuming.rule_consumer import ConsumerPlan, RuleConsumer
@@ -83,9 +83,9 @@ class EntryContext:
     dead_letters: DeadLetters
     counters: CopyCounters
     metrics: RuleMetrics
-    tracing: RuleTracing | None
-    fence: WriteFence
-    reader: Reader | None
+    tracing: RuleTracing | None = None
+    fence: WriteFence = ALWAYS_OPEN
+    reader: Reader | None = None
     backlog: Backlog = field(init=False)
     resuming: Resuming = field(init=False)
     counting: Counting = field(init=False)

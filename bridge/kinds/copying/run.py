@@ -23,11 +23,12 @@ from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.bridge.kinds.copying.dead_letters import DeadLetters
 from nats_bridge.bridge.kinds.copying.entry import CopyEntry
 from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
+from nats_bridge.bridge.kinds.copying.round import EntryContext
 from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.bridge.kinds.copying.target_subjects import common_subject, destinations
 from nats_bridge.bridge.observability.rule_metrics import InFlight
 from nats_bridge.bridge.rules.context import RuleContext
-from nats_bridge.bridge.rules.loops.subject_overlap import is_within_one
+from nats_bridge.bridge.rules.loops.subject_overlap import takes_filters
 from nats_bridge.bridge.rules.run import RuleRun
 from nats_bridge.bridge.settings import OBJECT_STREAM, KvSourcesRule, MirrorRule, Settings, Source, SourcesRule
 from nats_bridge.bridge.settings.connect_options import connect_options
@@ -128,15 +129,17 @@ class CopyRun(RuleRun):
             connection.on_refusal(self._refused)
         self._entries = [
             CopyEntry(
-                plan,
-                self._connections[plan.source.connection],
-                self._target,
-                dead_letters,
-                self.counters,
-                self.metrics,
+                EntryContext(
+                    plan,
+                    self._connections[plan.source.connection],
+                    self._target,
+                    dead_letters,
+                    self.counters,
+                    self.metrics,
+                    self._context.tracing,
+                    self._context.fence,
+                ),
                 self._fail,
-                self._context.tracing,
-                self._context.fence,
             )
             for plan in self._plans
         ]
@@ -455,13 +458,8 @@ def _consumer_filters(sourcing: Sourcing, subjects: Sequence[str], server_versio
     filters = sourcing.filters
     if any(all(is_subset(subject.encode(), pattern) for subject in subjects) for pattern in filters if subjects):
         return ()  # it leaves nothing out, and 2.9 sometimes needs a millisecond per message to find that
-    is_old = tuple(map(int, server_version.split(".")[:2])) < (2, 10)
-    if is_old and not all(is_within_one(pattern, subjects) for pattern in filters):
+    if not takes_filters(server_version, filters, subjects):
         return ()
-    if len(filters) > 1:
-        overlapping = any(collide(a, b) for n, a in enumerate(filters) for b in filters[n + 1 :])
-        if overlapping or is_old:
-            return ()
     try:
         return tuple(pattern.decode() for pattern in filters)
     except UnicodeDecodeError:

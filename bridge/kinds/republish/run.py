@@ -28,7 +28,7 @@ from nats_bridge.bridge.kinds.republish.retention_follower import RetentionFollo
 from nats_bridge.bridge.kinds.republish.seeding import Seeding
 from nats_bridge.bridge.kinds.republish.side_effects import CONSUMER_RETENTIONS, reason_against_watching
 from nats_bridge.bridge.rules.delivery import Delivery
-from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter, is_within_one
+from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter, takes_filters
 from nats_bridge.bridge.rules.run import RuleRun
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.transforms.errors import EngineError
@@ -434,10 +434,8 @@ class RepublishRun(RuleRun):
         # A token such as `*x` matches anything in a transform but only itself in a consumer's filter.
         if any(token.startswith("*") and token != "*" for token in tokens) or not is_valid_filter(source.encode()):
             return None
-        is_old = tuple(map(int, self._source.server_version.split(".")[:2])) < (2, 10)
-        if is_old and not is_within_one(source.encode(), self._info["config"].get("subjects") or ()):
-            return None
-        return source
+        subjects = self._info["config"].get("subjects") or ()
+        return source if takes_filters(self._source.server_version, [source.encode()], subjects) else None
 
     def _covers_all(self, source: str) -> bool:
         """Whether every message is meant. Then no filter is needed, and without one each missing sequence is seen."""
