@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from nats_bridge.bridge.client.permission_violations import refused_publication, refused_subscription
+from nats_bridge.bridge.client.permission_violations import not_allowed, refused_publication, refused_subscription
 from nats_bridge.bridge.client.tasks import end_tasks
-from nats_bridge.bridge.errors import ApiError, RuleRefusedError
+from nats_bridge.bridge.errors import ApiError
 from nats_bridge.bridge.kinds.advisories.advisory import Advisory, advisory_block, attached_block
 from nats_bridge.bridge.kinds.advisories.check import compile_advisories
 from nats_bridge.bridge.kinds.advisories.confirmed_publisher import ConfirmedPublisher, Outgoing
@@ -278,16 +278,13 @@ class AdvisoriesRun(RuleRun):
 
     def _listening_refused(self, text: str) -> None:
         if refused_subscription(text) == self.rule.republish.src.lower().encode():
-            self._fail_refused(text, f"subscribe to '{self.rule.republish.src}'")
+            self._fail(not_allowed(f"rule '{self.rule.name}'", text, f"subscribe to '{self.rule.republish.src}'"))
 
     def _publishing_refused(self, text: str) -> None:
         # The server's text comes in lower case, and others on the connection publish, too.
         under_way = self._publisher.under_way if self._publisher is not None else ()
         if refused_publication(text) in [subject.lower() for subject in under_way]:
-            self._fail_refused(text, f"publish to '{self.rule.republish.dest}'")
-
-    def _fail_refused(self, text: str, what: str) -> None:
-        self._fail(RuleRefusedError(f"rule '{self.rule.name}': the server refuses ({text}): allow the user to {what}"))
+            self._fail(not_allowed(f"rule '{self.rule.name}'", text, f"publish to '{self.rule.republish.dest}'"))
 
     def _warn(self, event: str, **what: Any) -> None:
         if self._warned.setdefault(event, Pace()).due():

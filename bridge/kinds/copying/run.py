@@ -12,7 +12,7 @@ import structlog
 
 from nats_bridge.bridge.client.connection import Connection, open_connection
 from nats_bridge.bridge.client.jetstream_api import Json
-from nats_bridge.bridge.client.permission_violations import refused_publication
+from nats_bridge.bridge.client.permission_violations import not_allowed, refused_publication
 from nats_bridge.bridge.client.stream_advisories import StreamEvents
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
@@ -242,12 +242,7 @@ class CopyRun(RuleRun):
         mine = [pattern for plan in self._plans for pattern in (*destinations(plan.sourcing), plan.probe)]
         mine += [self.rule.on_rejected.skip.encode()] if self.rule.on_rejected.skip else []
         if subject and any(matches(subject, pattern.lower()) for pattern in mine):
-            self._fail(
-                RuleRefusedError(
-                    f"rule '{self.rule.name}': the server refuses a publication ({text}):"
-                    " allow the user to publish to the rule's destinations"
-                )
-            )
+            self._fail(not_allowed(f"rule '{self.rule.name}'", text, "publish to the rule's destinations"))
 
     def _connection_ended(self, reason: str) -> None:
         if self.state == "ready":

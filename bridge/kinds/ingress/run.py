@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from nats_bridge.bridge.client.permission_violations import refused_publication, refused_subscription
+from nats_bridge.bridge.client.permission_violations import not_allowed, refused_publication, refused_subscription
 from nats_bridge.bridge.client.stream_advisories import StreamEvents
 from nats_bridge.bridge.client.tasks import end_tasks
-from nats_bridge.bridge.errors import ApiError, BridgeError, NotPermittedError, RuleRefusedError
+from nats_bridge.bridge.errors import ApiError, BridgeError, NotPermittedError
 from nats_bridge.bridge.kinds.ingress.check import IngressTarget, compile_ingress, look_at_stream
 from nats_bridge.bridge.kinds.ingress.encoder import IngressCounters, IngressEncoder
 from nats_bridge.bridge.observability.log_throttle import Pace
@@ -318,7 +318,7 @@ class IngressRun(RuleRun):
             advice += f" with queue group '{self._queue}'" if self._queue else ""
         else:
             return
-        self._fail(RuleRefusedError(f"rule '{rule.name}': the server refuses ({text}): allow the user to {advice}"))
+        self._fail(not_allowed(f"rule '{rule.name}'", text, advice))
 
     def _warn(self, event: str, **what: Any) -> None:
         if self._warned.setdefault(event, Pace()).due():

@@ -12,7 +12,7 @@ import structlog
 from nats_bridge.bridge.client.account_identity import same_account, same_stream
 from nats_bridge.bridge.client.audit_advisories import AUDIT_SUBJECT
 from nats_bridge.bridge.client.jetstream_api import Json
-from nats_bridge.bridge.client.permission_violations import refused_publication, refused_subscription
+from nats_bridge.bridge.client.permission_violations import not_allowed, refused_publication, refused_subscription
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.lag import LagWatch
@@ -401,12 +401,7 @@ class RepublishRun(RuleRun):
         subject = refused_publication(text)
         if subject and self._is_ours(subject):
             self._delivery.refused()
-            self._fail(
-                RuleRefusedError(
-                    f"rule '{self.rule.name}': the server refuses a publication ({text}):"
-                    " allow the user to publish to the rule's destination"
-                )
-            )
+            self._fail(not_allowed(f"rule '{self.rule.name}'", text, "publish to the rule's destination"))
         elif refused_subscription(text) == AUDIT_SUBJECT.lower().encode():
             self._log.warning(
                 "rule.removals_not_received",
