@@ -28,7 +28,7 @@ from nats_bridge.bridge.kinds.copying.resuming import NEWEST, compared
 from nats_bridge.bridge.kinds.copying.round import EntryContext, Round
 from nats_bridge.bridge.kinds.copying.round_life import RoundLife
 from nats_bridge.bridge.kinds.copying.source import Reading
-from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, TargetTail, own_record, read_tail
+from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, TargetTail, own_record, read_piece, read_tail
 from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.bridge.kinds.copying.window import LEAST, LOOKED_AT, Window
 from nats_bridge.bridge.kinds.republish.encoder import RepublishEncoder
@@ -84,6 +84,7 @@ __all__ = [
     "open_connection",
     "own_record",
     "printable",
+    "read_piece",
     "read_tail",
     "refused_publication",
     "without_earlier",
