@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 import structlog
 
@@ -19,11 +19,12 @@ from nats_bridge.bridge.client.pub_ack import PubAck
 from nats_bridge.bridge.client.raw_requests import RawRequests, publication
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
+from nats_bridge.bridge.kinds.advisories.counters import AdvisoriesCounters
 from nats_bridge.bridge.kinds.advisories.target_streams import TargetStreams
 from nats_bridge.bridge.observability.log_throttle import Pace
 from nats_bridge.bridge.observability.rule_metrics import RuleMetrics
 
-__all__ = ["ConfirmedPublisher", "Outgoing", "PublisherCounters"]
+__all__ = ["ConfirmedPublisher", "Outgoing"]
 
 _log = structlog.get_logger("bridge.rule")
 
@@ -49,19 +50,6 @@ class Outgoing:
     fallback: tuple[bytes, bytes] | None = None
 
 
-class PublisherCounters(Protocol):
-    """What is counted; see `AdvisoriesCounters`."""
-
-    republished: int
-    bytes_out: int
-    stored: int
-    duplicates: int
-    repeated_out: int
-    refused: int
-    in_doubt: int
-    too_large: int
-
-
 class ConfirmedPublisher:
     """Publishes windows of messages, one after the other.
 
@@ -79,7 +67,7 @@ class ConfirmedPublisher:
         rule: str,
         target: Connection,
         streams: TargetStreams,
-        counters: PublisherCounters,
+        counters: AdvisoriesCounters,
         metrics: RuleMetrics,
         fence: WriteFence = ALWAYS_OPEN,
     ) -> None:
