@@ -4,12 +4,8 @@ Within a connection, the bridge's `Publisher` does it. A round ends when it is u
 broke, an answer did not come. The next one opens another publisher, asks the stream what it holds of what is in flight,
 and sends the rest, as a later attempt of Spark's would.
 
-    state     is entered                                  and is left
-    --------  ------------------------------------------  ---------------------------------------------------------
-    sending   by `open`, or when the rest is sent again   to broken, when the publisher cannot tell what is stored
-    broken    see above                                   to sending, by `send` and `settled`; or to failed
-    failed    by a refusal, or when patience is at its    not: `send` and `settled` raise the error
-              end
+The states of a round are those of the sidecar's own (`RoundLife`). A broken one is left by `send` and `settled`, which
+begin the next; they raise the error of a failed one.
 """
 
 from __future__ import annotations
@@ -31,6 +27,7 @@ from nats_bridge.bridge.replication import (
     Operation,
     PubAck,
     Publisher,
+    RoundLife,
     RuleMetrics,
     Target,
     Window,
@@ -167,10 +164,10 @@ class Rounds(Generic[_Messages]):
         self._on_interruption = interrupted
         self._probe = b""
         self._error: BaseException | None = None
-        self._trouble = asyncio.Event()
         self._reason = ""
         self._idle = True  # whether there is nothing to wait for: no messages to send, and what is stored is read
         self._publisher: Publisher | None = None
+        self._life = RoundLife(self._interrupted, self._failed)  # of the present round
         self._watcher: asyncio.Task[None] | None = None
         self._in_flight: deque[_Messages] = deque()  # and what is stored without our knowing it beyond doubt
         self._confirmed = 0  # the name of the last message that is known to be stored, beyond doubt
@@ -229,16 +226,21 @@ class Rounds(Generic[_Messages]):
             await self._connection.flush()
             self._forget_stored()
             await self._recovered()
-            if not self._present.has_work and not self._trouble.is_set():
+            if not self._present.has_work and not self._life.over:
                 self._idle = True
                 return
 
     async def close(self) -> None:
         """Stop; what is not confirmed stays unknown."""
         await end_tasks(self._watcher)
-        if self._publisher is not None:
-            with contextlib.suppress(BridgeError, OSError):
-                await self._publisher.close()
+        with contextlib.suppress(BridgeError, OSError):
+            await self._close_round()
+
+    async def _close_round(self) -> None:
+        if self._publisher is not None and self._life.state != "closed":
+            self._life.happened("leave")
+            await self._publisher.close()
+            self._life.happened("closed")
 
     def ask_for_all(self) -> None:
         """From now on the stream may answer that it knows a message already: ask for each."""
@@ -292,17 +294,15 @@ class Rounds(Generic[_Messages]):
     async def _open(self, info: Json) -> Standing:
         """A publisher that is ready."""
         place, target = self._place, Target.of(info, self._connection.server_version)
-        if self._publisher is not None:
-            await self._publisher.close()
-        self._trouble.clear()
+        await self._close_round()
+        life = self._life = RoundLife(self._interrupted, self._failed)
         publisher = self._publisher = Publisher(
             self._connection,
             target,
             self._counters,
             RuleMetrics(),
             self._sender.refused,
-            self._interrupted,
-            self._failed,
+            life,
             rule=place.rule,
             alone=self._alone,
             window=self._window_of(target),
@@ -322,6 +322,7 @@ class Rounds(Generic[_Messages]):
                 f" {self._behind}; {place.again}"
             )
         publisher.begin(last)
+        life.happened("opened")
         if not self._in_flight:
             self._behind = max(self._behind, last)
         return Standing(info, target, last, self._behind, self._confirmed)
@@ -345,16 +346,16 @@ class Rounds(Generic[_Messages]):
 
     async def _recovered(self) -> None:
         """Begin the next round where there was trouble."""
-        while self._trouble.is_set():
+        while self._life.over:
             if self._error is not None:
                 raise self._error
             self.interruptions += 1
-            await self._present.close()
+            await self._close_round()
             self._forget_stored()
             self._reported.clear()
             self._keep([_behind(messages, self._confirmed) for messages in self._in_flight])
             await self.patiently(self._round)
-            if self._trouble.is_set():
+            if self._life.over:
                 await asyncio.sleep(_PAUSE)
 
     def _keep(self, messages: list[_Messages]) -> None:
@@ -375,12 +376,10 @@ class Rounds(Generic[_Messages]):
     def _interrupted(self, reason: str) -> None:
         self._reason = reason
         self._on_interruption(reason)
-        self._trouble.set()
 
     def _failed(self, error: BaseException) -> None:
         if self._error is None:
             self._error = error
-        self._trouble.set()
 
     async def _watch(self) -> None:
         """End a task that does not move, with what keeps it."""
@@ -389,7 +388,7 @@ class Rounds(Generic[_Messages]):
             look = min(_LOOK, self.patience / 4)
             await asyncio.sleep(look)
             now = self._present.progress
-            if now != moved or not (self._present.has_work or self._trouble.is_set()):
+            if now != moved or not (self._present.has_work or self._life.over):
                 moved, stuck = now, 0.0
             elif not self._idle:
                 stuck += look
@@ -400,8 +399,9 @@ class Rounds(Generic[_Messages]):
                     else f"confirms no messages ({self._reason or 'no answers'})"
                 )
                 place = self._place
-                self._failed(PipelineError(f"{place.where} {what}, for {self.patience:g} s; make room, {place.room}"))
-                self._present.interrupt("out of patience")
+                self._life.fail(
+                    PipelineError(f"{place.where} {what}, for {self.patience:g} s; make room, {place.room}")
+                )
                 return
 
     @property

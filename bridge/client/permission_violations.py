@@ -1,10 +1,12 @@
-"""The subject of a server's permissions violation."""
+"""A server's permissions violation: its subject, and what a rule says of it."""
 
 from __future__ import annotations
 
 import re
 
-__all__ = ["refused_publication", "refused_subscription"]
+from nats_bridge.bridge.errors import RuleRefusedError
+
+__all__ = ["not_allowed", "refused_publication", "refused_subscription"]
 
 _VIOLATION = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"', re.IGNORECASE)
 
@@ -17,6 +19,18 @@ def refused_publication(text: str) -> bytes:
 def refused_subscription(text: str) -> bytes:
     """Return the subject that may not be subscribed to, in lower case; else empty."""
     return _subject(text, "subscription")
+
+
+def not_allowed(place: str, text: str, wanted: str) -> RuleRefusedError:
+    """The error that ends a rule.
+
+    Args:
+        place: what it begins with: the rule, or a stream.
+        text: the server's words.
+        wanted: what the user must be allowed to do.
+    """
+    what = "publication" if refused_publication(text) else "subscription"
+    return RuleRefusedError(f"{place}: the server refuses a {what} ({text}): allow the user to {wanted}")
 
 
 def _subject(text: str, kind: str) -> bytes:

@@ -25,7 +25,7 @@ import structlog
 
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
-from nats_bridge.bridge.client.permission_violations import refused_publication
+from nats_bridge.bridge.client.permission_violations import not_allowed, refused_publication
 from nats_bridge.bridge.client.settled_stream import settled_stream
 from nats_bridge.bridge.client.tasks import end_tasks, task_over
 from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
@@ -521,12 +521,7 @@ class OrderedReader:
             prefixes.append(f"$JS.ACK.{self.plan.stream}.{self.plan.durable_name}.")
         for prefix in prefixes:
             if subject.startswith(prefix.lower().encode()):
-                self._failed(
-                    RuleRefusedError(
-                        f"stream '{self.plan.stream}': the server refuses a publication ({text}):"
-                        f" allow the user to publish to '{prefix}>'"
-                    )
-                )
+                self._failed(not_allowed(f"stream '{self.plan.stream}'", text, f"publish to '{prefix}>'"))
 
     async def _watch(self) -> None:
         """Check the consumer after a reconnect, or when heartbeats are missing."""

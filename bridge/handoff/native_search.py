@@ -6,14 +6,15 @@ an older copy does not count. Which records are an entry's, and on which subject
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from nats_bridge.bridge.client.jetstream_api import JetStreamApi, Json
+from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.replay import Replay
+from nats_bridge.bridge.kinds.copying.tail_reader import FIRST_PIECE, first_sequence, read_piece
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.source_record import HEADER, first_record, last_record
 from nats_bridge.transforms.sourcing import Sourcing, compile_sourcing
@@ -21,10 +22,7 @@ from nats_bridge.transforms.subject import REST, matches
 
 __all__ = ["Found", "Wanted", "find", "native_wanted", "own_wanted"]
 
-_FIRST_PIECE = 4096  # sequences
 _GROWTH = 4
-_LAG_PAUSE = 0.1  # seconds until a replica that has not caught up is asked again
-_PATIENCE = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,38 +100,30 @@ async def find(api: JetStreamApi, stream: str, last: int, wanted: Sequence[Wante
     Raises:
         ApiError: the server cannot be asked.
     """
-    first = max(int((await api.stream_info(stream))["state"]["first_seq"]), 1)
+    first = await first_sequence(api, stream)
     found: list[Found | None] = [None] * len(wanted)
-    high, size = last, _FIRST_PIECE
+    high, size = last, FIRST_PIECE
+    replay = Replay(api, stream, headers_only=True)
     while high >= first and None in found:
         low = max(high - size + 1, first)
-        for patience in range(_PATIENCE, -1, -1):
-            newest = await _piece(api, stream, low, high, wanted)
-            # A consumer may sit on a replica that lags behind; unless the end was deleted, it must show up.
-            if newest.end == high or high != last or not patience or await api.stored_message(stream, high) is None:
-                break
-            await asyncio.sleep(_LAG_PAUSE)
-        found = [before or now for before, now in zip(found, newest.found, strict=True)]
+        piece, _ = await read_piece(replay, low, high, partial(_Newest, wanted), newest=high == last)
+        found = [before or now for before, now in zip(found, piece.found, strict=True)]
         high, size = low - 1, size * _GROWTH
     return found
 
 
-@dataclass(slots=True)
-class _Piece:
-    found: list[Found | None]
-    end: int = 0
+class _Newest:
+    """The newest copy for each of what is wanted, among some messages."""
 
+    def __init__(self, wanted: Sequence[Wanted]) -> None:
+        self.found: list[Found | None] = [None] * len(wanted)
+        self._wanted = wanted
 
-async def _piece(api: JetStreamApi, stream: str, low: int, high: int, wanted: Sequence[Wanted]) -> _Piece:
-    piece = _Piece([None] * len(wanted))
-    async with contextlib.aclosing(Replay(api, stream, headers_only=True).between(low, high)) as batches:
-        async for batch in batches:
-            for subject, reply, block, _ in batch:
-                if b"-Source:" not in block:
-                    continue
-                for index, each in enumerate(wanted):
-                    sequence = each.read(subject, block)
-                    if sequence is not None:
-                        piece.found[index] = Found(AckReply.parse(reply).stream_sequence, sequence)
-            piece.end = AckReply.parse(batch[-1][1]).stream_sequence
-    return piece
+    def take(self, batch: list[Delivered]) -> None:
+        for subject, reply, block, _ in batch:
+            if b"-Source:" not in block:
+                continue
+            for index, each in enumerate(self._wanted):
+                sequence = each.read(subject, block)
+                if sequence is not None:
+                    self.found[index] = Found(AckReply.parse(reply).stream_sequence, sequence)

@@ -14,9 +14,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nats_bridge.bridge.kinds.kind import RECEIVED
+from nats_bridge.bridge.kinds.kind import RECEIVED, Counters
 from nats_bridge.bridge.kinds.registry import kind_named
 from nats_bridge.bridge.observability.latency import Latencies, quantile
 
@@ -31,10 +31,6 @@ SAMPLE_INTERVAL = 2.0
 _HISTORY = 150  # intervals
 _RATE_SAMPLES = 3  # a rate is that of so many intervals, and of the time since
 _RECENT_SAMPLES = 30  # quantiles are those of so many intervals
-
-
-class _Counters(Protocol):
-    def as_dict(self) -> dict[str, int]: ...
 
 
 class InFlight(NamedTuple):
@@ -128,7 +124,7 @@ class RuleMetrics:
         self._progressed = 0.0  # monotonic
         self._kind = ""
         self._ended: dict[str, int] = {}
-        self._counters: _Counters | None = None
+        self._counters: Counters | None = None
         self._in_flight: Callable[[], InFlight] = nothing_in_flight
         self._backlogs: list[Backlog] = []
         self._samples: deque[_Sample] = deque(maxlen=_RECENT_SAMPLES)
@@ -136,7 +132,7 @@ class RuleMetrics:
 
     # -- reported by runs --------------------------------------------------------------------------------------------
 
-    def follow(self, kind: str, counters: _Counters, in_flight: Callable[[], InFlight] = nothing_in_flight) -> None:
+    def follow(self, kind: str, counters: Counters, in_flight: Callable[[], InFlight] = nothing_in_flight) -> None:
         """Follow a new run; the one before has ended.
 
         Args:

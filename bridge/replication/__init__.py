@@ -9,6 +9,7 @@ from __future__ import annotations
 from nats_bridge.bridge.client.connection import Connection, open_connection
 from nats_bridge.bridge.client.jetstream_api import NOT_ENABLED, STREAM_NOT_FOUND, JetStreamApi, Json
 from nats_bridge.bridge.client.permission_violations import refused_publication
+from nats_bridge.bridge.client.pub_ack import PubAck
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.consuming.ack_reply import AckReply
@@ -21,12 +22,13 @@ from nats_bridge.bridge.kinds.copying.entry import CopyEntry
 from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
 from nats_bridge.bridge.kinds.copying.last_sequence_probe import last_sequence_behind
 from nats_bridge.bridge.kinds.copying.message_ids import without_earlier
-from nats_bridge.bridge.kinds.copying.pub_ack import PubAck
 from nats_bridge.bridge.kinds.copying.publisher import Publisher
 from nats_bridge.bridge.kinds.copying.resume_point import Resume, of_this_source
 from nats_bridge.bridge.kinds.copying.resuming import NEWEST, compared
+from nats_bridge.bridge.kinds.copying.round import EntryContext, Round
+from nats_bridge.bridge.kinds.copying.round_life import RoundLife
 from nats_bridge.bridge.kinds.copying.source import Reading
-from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, TargetTail, own_record, read_tail
+from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, TargetTail, own_record, read_piece, read_tail
 from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.bridge.kinds.copying.window import LEAST, LOOKED_AT, Window
 from nats_bridge.bridge.kinds.republish.encoder import RepublishEncoder
@@ -50,6 +52,7 @@ __all__ = [
     "CopyEntry",
     "DeadLetters",
     "Delivered",
+    "EntryContext",
     "EntryPlan",
     "JetStreamApi",
     "Json",
@@ -62,6 +65,8 @@ __all__ = [
     "Replay",
     "RepublishEncoder",
     "Resume",
+    "Round",
+    "RoundLife",
     "RuleMetrics",
     "Standpoint",
     "StoredCopy",
@@ -79,6 +84,7 @@ __all__ = [
     "open_connection",
     "own_record",
     "printable",
+    "read_piece",
     "read_tail",
     "refused_publication",
     "without_earlier",

@@ -4,83 +4,67 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from nats_bridge.bridge.errors import BridgeError
+from nats_bridge.bridge.rules.states import StateTable
 
 if TYPE_CHECKING:
     from nats_bridge.bridge.client.connection import Connection
     from nats_bridge.bridge.observability.rule_metrics import RuleMetrics
     from nats_bridge.bridge.rules.context import RuleContext
-    from nats_bridge.bridge.settings import Rule
 
-__all__ = ["Counters", "RuleRun", "Run", "RunState"]
+__all__ = ["RUN", "RuleRun", "RunEvent", "RunState"]
 
 _GATE = "the certainty that no other replica writes for the rule"
 """What a rule waits for while its fence is closed; see `bridge.client.write_fence`."""
 
 RunState: TypeAlias = Literal["starting", "waiting", "ready", "draining", "stopped", "failed"]
-"""Where a run is in its life; `Run` is the only one that moves it, but for `waiting`.
+RunEvent: TypeAlias = Literal["opened", "paused", "resumed", "failed", "stop", "stopped"]
 
-| from | to | when |
-|---|---|---|
-| starting | ready | `start` has opened everything |
-| ready | waiting, and back | the kind pauses: its target is away |
-| starting, waiting, ready | failed | it cannot continue (`_fail`) |
-| any | draining | `stop` |
-| draining | stopped, or failed if it was | everything is drained and closed |
-| any | stopped | `abandon`, `end_at_once` |
+RUN: StateTable[RunState, RunEvent] = StateTable(
+    """
+              opened   paused    resumed   failed    stop      stopped
+    starting  ready    -         -         failed    draining  stopped
+    ready     -        waiting   ready     failed    draining  stopped
+    waiting   -        waiting   ready     failed    draining  stopped
+    failed    failed   failed    failed    failed    failed    stopped
+    draining  -        draining  draining  draining  draining  stopped
+    stopped   -        -         -         stopped   stopped   stopped
+    """
+)
+"""Where a run is in its life; `RuleRun` moves it.
+
+`waiting`: the kind pauses, because its target is away. A run that has failed stays so while it is stopped, and then.
 """
 
 
-class Counters(Protocol):
-    """What a rule counts."""
+class RuleRun(ABC):
+    """A run of any kind: opened once, then drained, or cut short, and closed.
 
-    def as_dict(self) -> dict[str, int]:
-        """All counts by name."""
-
-
-class RuleRun(Protocol):
-    """A running rule.
+    A kind opens, drains and closes its own things in `_open`, `_drain` and `_close`. All three endings go through
+    `_close`, which may find only a part of them open.
 
     Attributes:
+        rule: the rule, of the kind's own model.
         state: its state.
         error: what ended it, if something did.
         remarks: differences to native behaviour that its streams will show; known after `check`.
+        counters: what it has counted.
     """
 
-    state: RunState
-    error: BaseException | None
-    remarks: tuple[str, ...]
+    rule: Any
+    state: RunState = "starting"
+    error: BaseException | None = None
+    remarks: tuple[str, ...] = ()
+    counters: Any
+    _context: RuleContext
+    _failed: Callable[[Any], None]
+    _log: Any
 
-    @property
-    def rule(self) -> Rule:
-        """The rule."""
+    _opened = False
 
-    @property
-    def counters(self) -> Counters:
-        """What it has counted."""
-
-    @property
-    def metrics(self) -> RuleMetrics:
-        """Its other measures."""
-
-    @property
-    def ready(self) -> bool:
-        """Whether it runs at this moment."""
-
-    @property
-    def connections(self) -> tuple[Connection, ...]:
-        """The connections that it works with at this moment."""
-
-    @property
-    def waiting_for(self) -> str | None:
-        """What it waits for at this moment, in words; None where nothing outside blocks it."""
-
-    @property
-    def has_work(self) -> bool:
-        """Whether it holds messages that it received and has not published, or that are not confirmed."""
-
+    @abstractmethod
     async def check(self) -> None:
         """Check the servers and refuse what must not run; create and change nothing there.
 
@@ -91,52 +75,16 @@ class RuleRun(Protocol):
 
     async def start(self) -> None:
         """Begin; after `check`."""
-
-    async def stop(self) -> None:
-        """Finish what is in flight, and delete what the rule does not need for its next start."""
-
-    async def abandon(self) -> None:
-        """End a `stop` that was cancelled because it took too long."""
-
-    async def end_at_once(self) -> None:
-        """Fenced stop: only unsubscribe. Another replica may run the rule by now.
-
-        In any state. What is in flight is neither written nor acknowledged, and no consumer is touched.
-        """
-
-    def status(self) -> dict[str, Any]:
-        """Its status, as plain data: `stream`, `position` and what else its kind reports."""
-
-
-class Run(ABC):
-    """The life of every kind of run: opened once, then drained, or cut short, and closed; and what it fails with.
-
-    A kind opens, drains and closes its own things in `_open`, `_drain` and `_close`. All three endings go through
-    `_close`, which may find only a part of them open.
-    """
-
-    state: RunState
-    error: BaseException | None
-    remarks: tuple[str, ...] = ()
-    counters: Any  # the kind's own; see `Counters`
-    _context: RuleContext
-    _failed: Callable[[Any], None]
-    _log: Any
-
-    _opened = False
-
-    async def start(self) -> None:
-        """Begin; see `RuleRun`."""
         self._opened = True
         about = await self._open()
-        if self.error is None:  # else a message on the way has ended it already
-            self.state = "ready"
+        self._happened("opened")
+        if self.state == "ready":  # else a message on the way has ended it already
             self._log.info("rule.ready", **about)
 
     async def stop(self) -> None:
-        """Finish what is in flight; see `RuleRun`."""
+        """Finish what is in flight, and delete what the rule does not need for its next start."""
+        self._happened("stop")
         failed = self.state == "failed"
-        self.state = "draining"
         if self._opened:
             try:
                 await self._drain(failed=failed)
@@ -144,10 +92,11 @@ class Run(ABC):
                 self._log.error("rule.drain_incomplete", reason=str(error))
             await self._close()
             self._log.info("rule.stopped", **self._counted())
-        self.state = "failed" if failed else "stopped"
+        if not failed:
+            self._happened("stopped")
 
     async def abandon(self) -> None:
-        """End a `stop` that was cancelled because it took too long; see `RuleRun`."""
+        """End a `stop` that was cancelled because it took too long."""
         if not self._opened or self.state == "stopped":
             return
         lost = self._unfinished()
@@ -156,15 +105,18 @@ class Run(ABC):
         except (BridgeError, OSError) as error:
             self._log.error("rule.abandon_incomplete", reason=str(error))
         await self._close()
-        self.state = "stopped"
+        self._happened("stopped")
         self._log.error("rule.abandoned", **({"lost": lost} if lost else {}), **self._counted())
 
     async def end_at_once(self) -> None:
-        """Leave everything to the replica that leads now; see `RuleRun`."""
+        """Fenced stop: only unsubscribe. Another replica may run the rule by now.
+
+        In any state. What is in flight is neither written nor acknowledged, and no consumer is touched.
+        """
         if self._opened:
             await self._cut()
             await self._close()
-        self.state = "stopped"
+        self._happened("stopped")
         self._log.warning("rule.ended_at_once", **self._counted())
 
     @abstractmethod
@@ -202,12 +154,26 @@ class Run(ABC):
 
     @property
     @abstractmethod
+    def ready(self) -> bool:
+        """Whether it runs at this moment."""
+
+    @property
+    @abstractmethod
     def connections(self) -> tuple[Connection, ...]:
-        """The connections that the rule works with; the kind's own."""
+        """The connections that it works with at this moment."""
+
+    @property
+    @abstractmethod
+    def has_work(self) -> bool:
+        """Whether it holds messages that it received and has not published, or that are not confirmed."""
+
+    @abstractmethod
+    def status(self) -> dict[str, Any]:
+        """Its status, as plain data: `stream`, `position` and what else its kind reports."""
 
     @property
     def waiting_for(self) -> str | None:
-        """A connection, the lease, or what the kind cannot work without; see `RuleRun`."""
+        """What it waits for, in words: a connection, the lease, or the kind's own; None where nothing blocks it."""
         away = next(
             (
                 f"connection '{connection.name}'"
@@ -228,11 +194,14 @@ class Run(ABC):
         """End with an error; only the first one counts."""
         if self.error is None:
             self.error = error
-            self.state = "failed"
+            self._happened("failed")
             # Errors raised on purpose explain themselves; others need their traceback.
             trace = None if isinstance(error, BridgeError) else error
             self._log.error("rule.failed", reason=str(error) or type(error).__name__, exc_info=trace)
             self._failed(self)
+
+    def _happened(self, event: RunEvent) -> None:
+        self.state = RUN.after(self.state, event)
 
     def _counted(self) -> dict[str, int]:
         """The non-zero counters."""

@@ -22,9 +22,10 @@ from nats_bridge.bridge.replication import (
     CopyCounters,
     CopyEntry,
     DeadLetters,
+    EntryContext,
     EntryPlan,
-    Publisher,
     Reading,
+    Round,
     RuleMetrics,
     Standpoint,
     end_tasks,
@@ -111,7 +112,8 @@ class CopyTask:
             if not failed.done():
                 failed.set_exception(error)
 
-        counters, rows = CopyCounters(), KeptRows(batches)
+        counters = CopyCounters()
+        rows = _Rows(self, batches, counters, fail)
         async with AsyncExitStack() as open_connections:
             target = await open_connections.enter_async_context(
                 connected(self.target, client_name=self.client, no_echo=True)
@@ -119,12 +121,16 @@ class CopyTask:
             source_connection = await open_connections.enter_async_context(
                 connected(self.source_connection, client_name=self.client)
             )
-            entry = _RowEntry(self, rows, source_connection, target, counters, fail)
+            dead_letters = DeadLetters(self.plan.rule, self.plan.stream, self.skip, target, counters)
+            context = EntryContext(
+                self.plan, source_connection, target, dead_letters, counters, RuleMetrics(), reader=rows.reader
+            )
+            entry = CopyEntry(context, fail)
             target.on_end(lambda reason: fail(UnreachableError(f"the target's server ended the connection: {reason}")))
             target.on_refusal(lambda text: self._refused(text, fail))
             waiting: list[asyncio.Task[Any]] = [
                 asyncio.create_task(self._without_obstacle(entry, target)),
-                asyncio.create_task(entry.finished.wait()),
+                asyncio.create_task(rows.finished.wait()),
             ]
             try:
                 await entry.start()
@@ -138,7 +144,7 @@ class CopyTask:
                 if failed.done():
                     failed.exception()
                 await entry.abandon()
-        return {**asdict(counters), "rows": rows.read, "last": rows.last}
+        return {**asdict(counters), "rows": rows.kept.read, "last": rows.kept.last}
 
     def _refused(self, text: str, fail: Callable[[BaseException], None]) -> None:
         """A violation of permissions; without the right to listen to others everything works, only slower."""
@@ -150,7 +156,7 @@ class CopyTask:
                 )
             )
 
-    async def _without_obstacle(self, entry: _RowEntry, target: Connection) -> None:
+    async def _without_obstacle(self, entry: CopyEntry, target: Connection) -> None:
         """Wait until something has been in the way for too long.
 
         Raises:
@@ -173,54 +179,33 @@ class CopyTask:
                 raise PipelineError(f"{place}: waited {self.patience:g} s for {obstacle}: run the backfill again then")
 
 
-class _RowEntry(CopyEntry):
-    """Copies rows: everything is the sidecar's own work, but that its messages come from a task's input.
+class _Rows:
+    """What a task hands to its entry, round after round.
 
     Args:
         task: what is done.
-        rows: what is to be copied.
-        source_connection: the connection that holds the source.
-        target: the connection that holds the target.
+        batches: the rows.
         counters: where to count.
-        failed: called with the error that ends it.
+        fail: called with the error that ends it.
 
     Attributes:
-        task, rows, counted, fail: the same.
+        task, counters, fail: the same.
+        kept: the rows that are not stored.
         finished: set when every row is stored, or skipped.
     """
 
     def __init__(
-        self,
-        task: CopyTask,
-        rows: KeptRows,
-        source_connection: Connection,
-        target: Connection,
-        counters: CopyCounters,
-        failed: Callable[[BaseException], None],
+        self, task: CopyTask, batches: Batches, counters: CopyCounters, fail: Callable[[BaseException], None]
     ) -> None:
-        dead_letters = DeadLetters(task.plan.rule, task.plan.stream, task.skip, target, counters)
-        super().__init__(
-            plan=task.plan,
-            source=source_connection,
-            target=target,
-            dead_letters=dead_letters,
-            counters=counters,
-            metrics=RuleMetrics(),
-            failed=failed,
-            tracing=None,
-        )
         self.task = task
-        self.rows = rows
-        self.counted = counters
-        self.fail = failed
+        self.kept = KeptRows(batches)
+        self.counters = counters
+        self.fail = fail
         self.finished = asyncio.Event()
 
-    def reading(self, publisher: Publisher, filters: tuple[str, ...]) -> Reading:
-        """Who hands the rows on; see `CopyEntry`."""
-        return _RowReading(self, publisher, filters)
-
-    async def watch(self) -> None:
-        """Nothing waits in a history."""
+    def reader(self, sink: Round, filters: tuple[str, ...]) -> Reading:
+        """Who hands the rows on in a round."""
+        return _RowReading(self, sink, filters)
 
 
 class _RowReading:
@@ -229,10 +214,10 @@ class _RowReading:
     attached = True
     waits_for = ""
 
-    def __init__(self, entry: _RowEntry, publisher: Publisher, filters: tuple[str, ...]) -> None:
+    def __init__(self, rows: _Rows, sink: Round, filters: tuple[str, ...]) -> None:
         self.handled = 0
-        self._entry = entry
-        self._publisher = publisher
+        self._rows = rows
+        self._round = sink
         self._filters = filters
         self._created = ""
         self._feeding: asyncio.Task[None] | None = None
@@ -245,11 +230,11 @@ class _RowReading:
     @property
     def standpoint(self) -> Standpoint:
         """Where it stands."""
-        return Standpoint(self._entry.plan.source.name, self._created, self._filters, self.handled)
+        return Standpoint(self._rows.task.plan.source.name, self._created, self._filters, self.handled)
 
     async def open(self, handled: int, created: str) -> None:
         """Begin behind a sequence."""
-        self._entry.task.check(handled, created, self._entry.rows.forgotten)
+        self._rows.task.check(handled, created, self._rows.kept.forgotten)
         self.handled, self._created = handled, created
         self._feeding = asyncio.create_task(self._feed())
 
@@ -266,34 +251,33 @@ class _RowReading:
         await end_tasks(self._feeding)
 
     async def _feed(self) -> None:
-        entry, publisher = self._entry, self._publisher
+        rows, publisher = self._rows, self._round.publisher
         try:
-            async for piece in entry.rows.behind(self.handled):
+            async for piece in rows.kept.behind(self.handled):
                 if waiting := self._accepted(piece):
                     await waiting
                 if publisher.over:
                     return  # the next round begins, or an error ended it all
-                entry.rows.stored(publisher.confirmed[0])
+                rows.kept.stored(publisher.confirmed[0])
             await publisher.settled()
             if not publisher.over:
-                entry.finished.set()
+                rows.finished.set()
         except Exception as error:
-            entry.fail(error)
+            rows.fail(error)
 
     def _accepted(self, piece: Piece) -> Awaitable[None] | None:
         """Copy rows: in columns, if nothing asks for more care.
 
         Columns are not measured, nor traced: neither is read in a task.
         """
-        entry, publisher = self._entry, self._publisher
-        loop = entry.encoder_of(publisher)
-        if loop is None:
+        sink, counters = self._round, self._rows.counters
+        if sink.publisher.over:
             return None
-        copies = None if entry.plan.keep_sequence else copies_of(piece, loop)
+        copies = None if sink.plan.keep_sequence else copies_of(piece, sink.encoder)
         if copies is None:
-            return entry.accept(publisher, piece.messages())
-        entry.counted.received += len(piece)
-        entry.counted.unselected += len(piece) - len(copies)
+            return sink.accept(piece.messages())
+        counters.received += len(piece)
+        counters.unselected += len(piece) - len(copies)
         if copies:
-            publisher.expect(b"%d" % copies.names[-1], 0)
-        return publisher.send(copies)
+            sink.publisher.expect(b"%d" % copies.names[-1], 0)
+        return sink.publisher.send(copies)

@@ -6,13 +6,11 @@ messages themselves keep their ids, so what an earlier attempt has stored can be
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from array import array
 from dataclasses import dataclass, field
+from functools import partial
 
-from nats_bridge.bridge.errors import ApiError
-from nats_bridge.bridge.replication import AckReply, JetStreamApi, Json, Replay
+from nats_bridge.bridge.replication import Delivered, JetStreamApi, Json, Replay, read_piece
 from nats_bridge.pipeline.sink.row_ids import RowId, RowPlace
 from nats_bridge.transforms import header_block
 
@@ -21,8 +19,6 @@ __all__ = ["StoredRows", "counts_consumers", "read_back", "read_range", "removes
 _ID = b"Nats-Msg-Id"
 _FIRST_PIECE = 4096  # sequences
 _GROWTH = 4
-_LAG_PAUSE = 0.1  # seconds until a replica that has not caught up is read again
-_LOOKS = 50
 
 
 @dataclass(slots=True)
@@ -103,7 +99,7 @@ async def read_range(api: JetStreamApi, info: Json, first: int, last: int, place
     """
     found = StoredRows(removes=removes_messages(info))
     if first <= last:
-        await _read(api, info, first, last, place, found, ids=ids, newest=True)
+        await read_piece(_replay(api, info), first, last, partial(_Rows, place, found, ids), newest=True)
     return found
 
 
@@ -117,63 +113,50 @@ async def read_back(api: JetStreamApi, info: Json, first: int, last: int, place:
         ApiError: the server cannot be asked.
     """
     found = StoredRows(removes=removes_messages(info))
-    high, size = last, _FIRST_PIECE
+    high, size, replay = last, _FIRST_PIECE, _replay(api, info)
     while high >= first:
         low = max(high - size + 1, first)
-        earlier = await _read(api, info, low, high, place, found, ids=ids, newest=high == last)
-        if earlier:
+        rows, _ = await read_piece(replay, low, high, partial(_Rows, place, found, ids), newest=high == last)
+        if rows.earlier:
             break
         high, size = low - 1, size * _GROWTH
     return found
 
 
-async def _read(
-    api: JetStreamApi,
-    info: Json,
-    first: int,
-    last: int,
-    place: RowPlace,
-    found: StoredRows,
-    *,
-    ids: bool,
-    newest: bool,
-) -> bool:
-    """Add what a range holds; whether a message of an earlier batch is in it."""
-    stream = str(info["config"]["name"])
-    prefix = b"spark-%b-" % place.write
-    mine = place.prefix
-    earlier = False
-    for looks in range(_LOOKS, -1, -1):
-        end = 0
-        replay = Replay(api, stream, headers_only=True, direct=counts_consumers(info))
-        async with contextlib.aclosing(replay.between(first, last)) as batches:
-            async for batch in batches:
-                end = AckReply.parse(batch[-1][1]).stream_sequence
-                for _, _, block, _ in batch:
-                    value = header_block.read(block, _ID) if block else None
-                    if value is None:
-                        continue
-                    if not value.startswith(prefix):
-                        if ids:
-                            found.ids.add(value)
-                        continue
-                    row = RowId.parse(value)
-                    if row is None:
-                        continue
-                    if value.startswith(mine):
-                        found.add(row.row, row.check)
-                    if row.place.batch < place.batch:
-                        earlier = True
-                    elif row.place.batch == place.batch:
-                        found.partitions.add(row.place.partition)
-        # A consumer may sit on a replica that lags behind; unless the end was deleted, it must show up.
-        if not newest or end == last or not looks:
-            break
-        try:
-            if await api.stored_message(stream, last) is None:
-                break
-        except ApiError as error:
-            if not error.passing:
-                raise
-        await asyncio.sleep(_LAG_PAUSE)
-    return earlier
+@dataclass(slots=True)
+class _Rows:
+    """Adds to `found` what messages hold of a task's rows.
+
+    Attributes:
+        earlier: whether a message of an earlier batch is among them.
+    """
+
+    place: RowPlace
+    found: StoredRows
+    ids: bool
+    earlier: bool = False
+
+    def take(self, batch: list[Delivered]) -> None:
+        place, found = self.place, self.found
+        prefix, mine = b"spark-%b-" % place.write, place.prefix
+        for _, _, block, _ in batch:
+            value = header_block.read(block, _ID) if block else None
+            if value is None:
+                continue
+            if not value.startswith(prefix):
+                if self.ids:
+                    found.ids.add(value)
+                continue
+            row = RowId.parse(value)
+            if row is None:
+                continue
+            if value.startswith(mine):
+                found.add(row.row, row.check)
+            if row.place.batch < place.batch:
+                self.earlier = True
+            elif row.place.batch == place.batch:
+                found.partitions.add(row.place.partition)
+
+
+def _replay(api: JetStreamApi, info: Json) -> Replay:
+    return Replay(api, str(info["config"]["name"]), headers_only=True, direct=counts_consumers(info))

@@ -300,8 +300,8 @@ async def test_a_purge_that_is_told_too_late_is_counted(
     async with stepping(here, url) as step:
         run = step.run
         assert run is not None
-        purged, reported = run._predecessors.purged, list[Purged]()
-        run._predecessors.purged = reported.append  # type: ignore[method-assign]
+        purged, reported = run._follower.predecessors.purged, list[Purged]()
+        run._follower.predecessors.purged = reported.append  # type: ignore[method-assign]
         await step.store("a", "a")
         body = {"filter": f"{here.name}.{subject_filter}"} if subject_filter else None
         assert (await here.peer.api(f"STREAM.PURGE.{here.name}", body))["success"]

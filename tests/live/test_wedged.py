@@ -96,10 +96,10 @@ async def test_an_entry_whose_batch_is_never_done(
     async with running(settings_for(url, here.rule(), **SOON)) as bridge:
         run = bridge.runs[0]
         assert isinstance(run, CopyRun)
-        publisher = run._entries[0]._publisher
-        assert publisher is not None
+        present = run._entries[0]._round
+        assert present is not None
         free = asyncio.Event()
-        monkeypatch.setattr(publisher, "send", lambda _: free.wait())
+        monkeypatch.setattr(present.publisher, "send", lambda _: free.wait())
         await Load(peer, here.name).burst(5)
         await until(lambda: wedged(bridge))
         free.set()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nats_bridge.bridge.kinds.copying.pub_ack import SOURCE_RECORD_REFUSED, PubAck
+from nats_bridge.bridge.client.pub_ack import SOURCE_RECORD_REFUSED, PubAck
 
 
 @pytest.mark.parametrize(
@@ -147,3 +147,9 @@ def test_any_json_gets_a_pub_ack_and_only_a_stream_with_a_sequence_stores(answer
     if pub_ack.kind in ("stored", "duplicate"):
         assert pub_ack.stream
         assert pub_ack.sequence > 0
+
+
+def test_no_answer_is_that_of_no_responders() -> None:
+    assert PubAck.of(None) == PubAck.parse(b"NATS/1.0 503\r\n\r\n", b"")
+    stored = b'{"stream":"S", "seq":5}'
+    assert PubAck.of((b"_INBOX.1", b"", b"", stored)) == PubAck.parse(b"", stored)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nats_bridge.bridge.kinds.republish.counters import RuleCounters
-from nats_bridge.bridge.kinds.republish.encoder import RepublishEncoder
+from nats_bridge.bridge.kinds.republish.encoder import Left, RepublishEncoder, Suspect
 from nats_bridge.bridge.kinds.republish.retention import Purge, Retention, StreamLimits
 from nats_bridge.transforms import dialect
 from nats_bridge.transforms.republish import compile_republish
@@ -114,15 +115,21 @@ def republished(loop: RepublishEncoder, subject: bytes, sequence: int, rollup: b
     block = b"NATS/1.0\r\nNats-Rollup: %b\r\n\r\n" % rollup if rollup else b""
     message = (subject, b"$JS.ACK.S.C.1.%d.%d.1000000000000000000.0" % (sequence, sequence), block, b"")
     out: list[bytes] = []
-    for _ in range(3):
-        if loop.run([message], out):
-            break
-        suspect = loop.suspect
-        assert suspect is not None
+
+    async def ask(suspect: Suspect) -> Left:
         assert (suspect.subject, suspect.sequence) == (subject, sequence)
-        loop.answer(suspect, before.newest(subject))
+        return Left(before.newest(subject), in_time=False)
+
+    if waiting := loop.run([message], out, ask):
+        finish(waiting)
     (sent,) = out
     return int(sent.rpartition(b"Nats-Last-Sequence: ")[2].partition(b"\r\n")[0])
+
+
+def finish(waiting: Awaitable[None]) -> None:
+    """Run to its end what waits for nothing."""
+    with pytest.raises(StopIteration):
+        cast(Coroutine[Any, Any, None], waiting).send(None)
 
 
 @pytest.mark.parametrize(("others", "expected"), [(3, 1), (4, 0)])
@@ -245,11 +252,22 @@ def test_of_a_purge_what_the_server_has_left_is_left() -> None:
     purge = Purge(b"*.x")
     purge.begin(3)
     loop.retention.purged(purge)
+    asked: list[Suspect] = []
+
+    async def ask(suspect: Suspect) -> None:  # the model knows after that
+        asked.append(suspect)
+        assert loop.waiting == 1
+        loop.retention.answer(purge, 2, 3)
+
     out: list[bytes] = []
-    waiting = [(b"a.x", b"$JS.ACK.S.C.1.4.4.4.0", b"", b"")]
-    assert loop.run(waiting, out) == 0  # nobody has said yet what is left
-    loop.retention.answer(purge, 2, 3)
-    assert at_time(loop, b"a.x", 4, 4) == 0
+    waiting = loop.run([(b"a.x", b"$JS.ACK.S.C.1.4.4.4.0", b"", b"")], out, ask)
+    assert waiting is not None
+    assert not out
+    finish(waiting)
+    assert asked == [Suspect(b"a.x", 1, 4)]
+    assert loop.waiting == 0
+    (sent,) = out
+    assert b"Nats-Last-Sequence: 0\r\n" in sent
     assert at_time(loop, b"b.x", 5, 5) == 2
     assert counters.last_sequence_uncertain == 0
     late = Purge(b"c")

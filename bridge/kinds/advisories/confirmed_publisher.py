@@ -8,22 +8,23 @@ permanently is replaced by its fallback, if it has one, or given up and counted.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 import structlog
 
 from nats_bridge.bridge.client.connection import Connection
+from nats_bridge.bridge.client.pub_ack import PubAck
 from nats_bridge.bridge.client.raw_requests import RawRequests, publication
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
+from nats_bridge.bridge.kinds.advisories.counters import AdvisoriesCounters
 from nats_bridge.bridge.kinds.advisories.target_streams import TargetStreams
 from nats_bridge.bridge.observability.log_throttle import Pace
 from nats_bridge.bridge.observability.rule_metrics import RuleMetrics
 
-__all__ = ["ConfirmedPublisher", "Outgoing", "PublisherCounters"]
+__all__ = ["ConfirmedPublisher", "Outgoing"]
 
 _log = structlog.get_logger("bridge.rule")
 
@@ -49,19 +50,6 @@ class Outgoing:
     fallback: tuple[bytes, bytes] | None = None
 
 
-class PublisherCounters(Protocol):
-    """What is counted; see `AdvisoriesCounters`."""
-
-    republished: int
-    bytes_out: int
-    stored: int
-    duplicates: int
-    repeated_out: int
-    refused: int
-    in_doubt: int
-    too_large: int
-
-
 class ConfirmedPublisher:
     """Publishes windows of messages, one after the other.
 
@@ -79,7 +67,7 @@ class ConfirmedPublisher:
         rule: str,
         target: Connection,
         streams: TargetStreams,
-        counters: PublisherCounters,
+        counters: AdvisoriesCounters,
         metrics: RuleMetrics,
         fence: WriteFence = ALWAYS_OPEN,
     ) -> None:
@@ -172,18 +160,14 @@ class ConfirmedPublisher:
         return None
 
     def _judge(self, answer: Delivered | None) -> _Verdict:
-        if answer is None:
-            return "again"
-        try:
-            found = json.loads(answer[3])
-            error = found.get("error")
-        except (ValueError, AttributeError):
+        pub_ack = PubAck.of(answer)
+        if answer is not None and not (pub_ack.stream or pub_ack.err_code):
             return "done"  # another responder's answer: it was received
-        if not error:
-            self._counters.stored += 1
-            self._counters.duplicates += bool(found.get("duplicate"))
-            return "done"
-        if error.get("code") == 503:  # no leader, no space, …: retriable
+        if pub_ack.kind == "later":  # no responder, no leader, no space: it can help to try again
             return "again"
-        self._log.error("rule.refused_by_stream", stream=found.get("stream"), reason=error.get("description"))
-        return "refused"
+        if pub_ack.kind == "refused":
+            self._log.error("rule.refused_by_stream", stream=pub_ack.stream, reason=pub_ack.description)
+            return "refused"
+        self._counters.stored += 1
+        self._counters.duplicates += pub_ack.kind == "duplicate"
+        return "done"

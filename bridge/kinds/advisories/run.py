@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from nats_bridge.bridge.client.permission_violations import refused_publication, refused_subscription
+from nats_bridge.bridge.client.permission_violations import not_allowed, refused_publication, refused_subscription
 from nats_bridge.bridge.client.tasks import end_tasks
-from nats_bridge.bridge.errors import ApiError, RuleRefusedError
+from nats_bridge.bridge.errors import ApiError
 from nats_bridge.bridge.kinds.advisories.advisory import Advisory, advisory_block, attached_block
 from nats_bridge.bridge.kinds.advisories.check import compile_advisories
 from nats_bridge.bridge.kinds.advisories.confirmed_publisher import ConfirmedPublisher, Outgoing
@@ -27,7 +27,7 @@ from nats_bridge.bridge.kinds.advisories.target_streams import TargetStreams
 from nats_bridge.bridge.observability.log_throttle import Pace
 from nats_bridge.bridge.observability.rule_metrics import InFlight
 from nats_bridge.bridge.rules.queue_group import queue_group
-from nats_bridge.bridge.rules.run import Run, RunState
+from nats_bridge.bridge.rules.run import RuleRun
 from nats_bridge.bridge.settings import Settings
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def make_run(
     return AdvisoriesRun(rule, connections[rule.source_connection], connections[rule.target_connection], context)
 
 
-class AdvisoriesRun(Run):
+class AdvisoriesRun(RuleRun):
     """One advisories rule.
 
     Args:
@@ -64,11 +64,11 @@ class AdvisoriesRun(Run):
         context: the rule's surroundings.
     """
 
+    rule: AdvisoriesRule
+
     def __init__(self, rule: AdvisoriesRule, source: Connection, target: Connection, context: RuleContext) -> None:
         self.rule = rule
         self.counters = AdvisoriesCounters()
-        self.state: RunState = "starting"
-        self.error: BaseException | None = None
         self._context = context
         self._source = source
         self._target = target
@@ -278,16 +278,13 @@ class AdvisoriesRun(Run):
 
     def _listening_refused(self, text: str) -> None:
         if refused_subscription(text) == self.rule.republish.src.lower().encode():
-            self._fail_refused(text, f"subscribe to '{self.rule.republish.src}'")
+            self._fail(not_allowed(f"rule '{self.rule.name}'", text, f"subscribe to '{self.rule.republish.src}'"))
 
     def _publishing_refused(self, text: str) -> None:
         # The server's text comes in lower case, and others on the connection publish, too.
         under_way = self._publisher.under_way if self._publisher is not None else ()
         if refused_publication(text) in [subject.lower() for subject in under_way]:
-            self._fail_refused(text, f"publish to '{self.rule.republish.dest}'")
-
-    def _fail_refused(self, text: str, what: str) -> None:
-        self._fail(RuleRefusedError(f"rule '{self.rule.name}': the server refuses ({text}): allow the user to {what}"))
+            self._fail(not_allowed(f"rule '{self.rule.name}'", text, f"publish to '{self.rule.republish.dest}'"))
 
     def _warn(self, event: str, **what: Any) -> None:
         if self._warned.setdefault(event, Pace()).due():

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 import structlog
 
 from nats_bridge.bridge.client.connection import Connection
-from nats_bridge.bridge.client.raw_requests import publication
-from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.client.pub_ack import PubAck
+from nats_bridge.bridge.client.raw_requests import RawRequests
 from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.bridge.errors import RuleRefusedError
 from nats_bridge.bridge.kinds.copying.acting_headers import INCREMENT, SCHEDULES, renamed
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.bridge.kinds.copying.pub_ack import PubAck
 from nats_bridge.transforms import header_block
 
 __all__ = ["DeadLetters", "Rejected"]
@@ -106,45 +105,39 @@ class DeadLetters:
         )
 
     async def _publish(self, rejected: Rejected, where: str) -> None:
-        assert self._skip is not None
-        block, payload = self._letter(rejected)
-        while True:
-            await self._connection.connected()
-            captured = bool(await self._connection.api.stream_names(subject=self._skip))
-            answered: asyncio.Future[PubAck] = asyncio.get_running_loop().create_future()
-
-            def on_answer(batch: list[Delivered], answered: asyncio.Future[PubAck] = answered) -> None:
-                if not answered.done():
-                    answered.set_result(PubAck.parse(batch[0][2], batch[0][3]))
-
-            inbox = self._connection.client.new_inbox()
-            answers = await self._connection.client.subscribe_batches(inbox, on_answer, lambda *_: None)
-            try:
-                if not await self._connection.flush():  # raw writes would overtake the subscription
-                    continue
-                await self._fence.opened()
-                if not self._connection.client.is_connected:
-                    continue
-                letter = publication(self._skip.encode(), inbox.encode(), block, payload)
-                self._connection.client.write_raw(letter, self._fence)
-                # If nobody listens, the server says so before it answers the flush; plain subscribers do not answer.
-                flushed = await self._connection.flush()
-                if not captured and flushed and not answered.done():
+        connection, requests = self._connection, RawRequests(self._connection)
+        await connection.connected()
+        await requests.open()
+        try:
+            while True:
+                if await self._is_taken(requests, rejected, where):
                     return
-                async with asyncio.timeout(_ANSWER_WAIT):
-                    pub_ack = await answered
-            except TimeoutError:
-                continue
-            finally:
-                await answers.release()
-            if pub_ack.kind in ("stored", "duplicate"):
-                return
-            if pub_ack.kind == "refused" or not captured:
-                raise RuleRefusedError(
-                    f"rule '{self._rule}': {where} is rejected ({rejected.reason}), and '{self._skip}', where"
-                    f" on_rejected sends it, does not take it: {pub_ack.description or 'nobody listens'}"
-                )
-            await asyncio.sleep(_PAUSE)
+                await asyncio.sleep(_PAUSE)
+        finally:
+            await requests.close()
+
+    async def _is_taken(self, requests: RawRequests, rejected: Rejected, where: str) -> bool:
+        """Publish a dead letter; return whether the stream there has stored it, or plain subscribers take it."""
+        assert self._skip is not None
+        connection = self._connection
+        await connection.connected()
+        captured = bool(await connection.api.stream_names(subject=self._skip))
+        await self._fence.opened()
+        if not connection.client.is_connected:
+            return False
+        answer = requests.send(self._skip.encode(), *self._letter(rejected), self._fence)
+        # If nobody listens, the server says so before it answers the flush; plain subscribers do not answer.
+        flushed = await connection.flush()
+        if not captured and flushed and not answer.done():
+            return True
+        await asyncio.wait([answer], timeout=_ANSWER_WAIT)
+        pub_ack = PubAck.of(answer.result() if answer.done() else None)
+        if pub_ack.kind == "refused" or (flushed and not captured and pub_ack.kind == "later"):
+            raise RuleRefusedError(
+                f"rule '{self._rule}': {where} is rejected ({rejected.reason}), and '{self._skip}', where"
+                f" on_rejected sends it, does not take it: {pub_ack.description}"
+            )
+        return pub_ack.kind in ("stored", "duplicate")
 
     def _letter(self, rejected: Rejected) -> tuple[bytes, bytes]:
         """The dead letter's header block and payload."""

@@ -25,14 +25,17 @@ class GapFiller:
         source: the source's name, for messages.
         key: the entry's key for message ids.
         filler: the subject for fillers; None if there is none.
-        last: the target's last sequence.
     """
 
-    def __init__(self, rule: str, source: str, key: bytes, filler: str | None, last: int) -> None:
+    def __init__(self, rule: str, source: str, key: bytes, filler: str | None) -> None:
         self._rule = rule
         self._source = source
         self._key = key
         self._filler = filler
+        self._next = 1
+
+    def follow(self, last: int) -> None:
+        """Begin after the target's last sequence."""
         self._next = last + 1
 
     def pieces(self, operations: list[Operation]) -> Iterator[tuple[list[Operation], bool]]:

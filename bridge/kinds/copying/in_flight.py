@@ -11,12 +11,12 @@ import re
 from collections import deque
 from typing import TypeAlias
 
+from nats_bridge.bridge.client.pub_ack import PubAck
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.errors import RuleRefusedError
 from nats_bridge.bridge.kinds.copying.bundle import Bundle, Messages, Part, operations_of, size_of
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.bridge.kinds.copying.encoder import Operation
-from nats_bridge.bridge.kinds.copying.pub_ack import PubAck
 from nats_bridge.bridge.kinds.copying.target import Target
 
 __all__ = ["ANSWER_WAIT", "LostTrackError", "Unconfirmed"]

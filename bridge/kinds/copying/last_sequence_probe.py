@@ -16,8 +16,8 @@ from collections.abc import Callable
 
 from nats_bridge.bridge.client import nats_py
 from nats_bridge.bridge.client.connection import Connection
+from nats_bridge.bridge.client.pub_ack import INCREMENT_MISSING, PubAck
 from nats_bridge.bridge.errors import ApiError, RuleRefusedError
-from nats_bridge.bridge.kinds.copying.pub_ack import INCREMENT_MISSING, PubAck
 
 __all__ = ["last_sequence_behind"]
 

@@ -98,10 +98,11 @@ class Behind:
         found: list[int] = []
         newest_ns = 0
         high, size = self._last, target_tail.FIRST_PIECE
+        replay = Replay(self._target, self._stream, headers_only=True)
         while high >= first:
             low = max(high - size + 1, first)
             newest = high == self._last
-            piece, _ = await read_piece(self._target, self._stream, low, high, self._numbers, newest=newest)
+            piece, _ = await read_piece(replay, low, high, self._numbers, newest=newest)
             newest_ns = newest_ns or max(piece.times_ns, default=0)
             since_ns = newest_ns - target_tail.TOGETHER_NS
             young = [

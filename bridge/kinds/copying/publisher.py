@@ -27,8 +27,8 @@ What can go wrong within a connection is handled here:
   that refuses messages when it is full gets no more at once than it has room for, and near its end one by one;
 * it refuses a message permanently: the rule's policy decides (`dead_letters`), then the rest follows.
 
-When it is unknown which messages were stored (the connection broke, an answer did not come), `interrupted` is called:
-the entry finds out from the target what it holds, and begins its next round.
+When it is unknown which messages were stored (the connection broke, an answer did not come), the round is interrupted
+(`round_life`): the entry finds out from the target what it holds, and begins its next round.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from collections.abc import Awaitable, Callable, Collection
 import structlog
 
 from nats_bridge.bridge.client.connection import Connection
+from nats_bridge.bridge.client.pub_ack import PubAck
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
@@ -49,7 +50,7 @@ from nats_bridge.bridge.kinds.copying.bundle import Bundle, operations_of, size_
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.bridge.kinds.copying.encoder import Operation
 from nats_bridge.bridge.kinds.copying.in_flight import ANSWER_WAIT, LostTrackError, Unconfirmed
-from nats_bridge.bridge.kinds.copying.pub_ack import PubAck
+from nats_bridge.bridge.kinds.copying.round_life import RoundLife
 from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.bridge.kinds.copying.window import Window
 from nats_bridge.bridge.observability.rule_metrics import InFlight, RuleMetrics
@@ -75,8 +76,7 @@ class Publisher:
         counters: where to count.
         metrics: told when something is known to be stored.
         refused: the policy.
-        interrupted: called once, with the reason, when it is unknown what was stored.
-        failed: called once with the error that ends the rule.
+        life: the state of its round, which it moves when it is unknown what was stored, or an error ends the rule.
         rule: the rule's name, for the log.
         alone: whether the connection has no echo and nothing else of ours writes to the target by it.
         one_by_one: have each message confirmed before the next one is sent: then none is ever stored before another
@@ -101,8 +101,7 @@ class Publisher:
         counters: CopyCounters,
         metrics: RuleMetrics,
         refused: Refused,
-        interrupted: Callable[[str], None],
-        failed: Callable[[BaseException], None],
+        life: RoundLife,
         *,
         rule: str,
         alone: bool = False,
@@ -125,8 +124,7 @@ class Publisher:
         self._metrics = metrics
         self._expected: deque[tuple[int, int]] = deque()
         self._refused = refused
-        self._interrupted = interrupted
-        self._failed = failed
+        self._life = life
         self._left: Collection[Operation] = ()  # of a batch that waits
         self._unconfirmed = Unconfirmed(target, self._inbox, counters, alone=alone, keeps_sequence=keeps_sequence)
         self._subjects = target.subjects
@@ -134,18 +132,18 @@ class Publisher:
         self._room_left = target.room
         self._answers = 0
         self._answered = asyncio.Event()
+        life.when_over(self._answered.set)
         self._one_by_one = one_by_one
         self._first_alone = first_alone
         self._alone = 0
-        self._over = False
         self._subscriptions: list[BatchSubscription] = []
         self._recovery: asyncio.Task[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
 
     @property
     def over(self) -> bool:
-        """Whether it was closed, interrupted, or has failed: it sends nothing more."""
-        return self._over
+        """Whether it sends nothing more."""
+        return self._life.over
 
     @property
     def has_work(self) -> bool:
@@ -161,7 +159,7 @@ class Publisher:
             for subject in self._subjects:
                 await self._listen(subject.decode(), self._on_others)
         if not await self._connection.flush():  # raw writes would overtake the subscription
-            self.interrupt("the connection to the target is lost")
+            self._life.interrupt("the connection to the target is lost")
         self._watcher = asyncio.create_task(self._watch())
 
     def begin(self, last: int) -> None:
@@ -172,13 +170,11 @@ class Publisher:
         self._subscriptions.append(await self._connection.client.subscribe_batches(subject, on_batch, lambda *_: None))
 
     async def close(self) -> None:
-        """Stop; what is not confirmed stays unknown."""
-        self._over = True
+        """Stop, once the round is over; what is not confirmed stays unknown."""
         self._connection.forget(self._disconnected, self._listening_refused)
         await end_tasks(self._watcher, self._recovery)
         for subscription in self._subscriptions:
             await subscription.release()
-        self._answered.set()
 
     def expect(self, last: bytes, oldest_ns: int) -> None:
         """Announce a batch that is about to be sent: its last message's sequence in the source, its oldest's time."""
@@ -206,7 +202,7 @@ class Publisher:
         """
         if not messages:
             return None
-        if self._over or self._recovery is not None or not self._connection.client.is_connected:
+        if self._life.over or self._recovery is not None or not self._connection.client.is_connected:
             return self._send_carefully(operations_of(messages))
         if self._alone or self._one_by_one or self._begins or not self._fit(messages):
             return self._send_carefully(operations_of(messages))
@@ -219,16 +215,9 @@ class Publisher:
             return self._room()
         return None
 
-    def interrupt(self, reason: str) -> None:
-        """Give up what is in flight: it is unknown what of it is stored."""
-        if not self._over:
-            self._over = True
-            self._answered.set()
-            self._interrupted(reason)
-
     async def settled(self) -> None:
         """Wait until everything sent so far is stored or skipped, or the round is over."""
-        while (self.has_work or self._recovery is not None) and not self._over:
+        while (self.has_work or self._recovery is not None) and not self._life.over:
             await self._next_answer()
 
     @property
@@ -247,7 +236,7 @@ class Publisher:
 
     @property
     def _usable(self) -> bool:
-        return not self._over and self._connection.client.is_connected
+        return not self._life.over and self._connection.client.is_connected
 
     @property
     def _begins(self) -> bool:
@@ -266,7 +255,7 @@ class Publisher:
 
     def _transmit(self, data: bytes) -> None:
         if not self._fence.is_open:
-            self.interrupt("the lease could not be renewed in time")
+            self._life.interrupt("the lease could not be renewed in time")
             return
         self._counters.bytes_out += len(data)
         self._connection.client.write_raw(data, self._fence)
@@ -274,11 +263,11 @@ class Publisher:
     async def _send_carefully(self, operations: list[Operation]) -> None:
         """Send when nothing is in the way; one by one after the target was full, and where the first goes alone."""
         left = self._left = deque(operations)
-        while left and not self._over:
-            while self._recovery is not None and not self._over:
+        while left and not self._life.over:
+            while self._recovery is not None and not self._life.over:
                 await self._next_answer()
             if not self._usable:
-                self.interrupt("the connection to the target is lost")
+                self._life.interrupt("the connection to the target is lost")
                 return
             begins = self._begins
             if not begins and not self._alone and not self._one_by_one and self._fit(rest := list(left)):
@@ -313,7 +302,9 @@ class Publisher:
             except ConnectionError:
                 return  # which interrupts
         under_way, window = self._unconfirmed, self.window
-        while (under_way.count > window.messages * 7 // 8 or under_way.size > window.size * 7 // 8) and not self._over:
+        while (
+            under_way.count > window.messages * 7 // 8 or under_way.size > window.size * 7 // 8
+        ) and not self._life.over:
             await self._next_answer()
 
     async def _next_answer(self) -> None:
@@ -323,7 +314,7 @@ class Publisher:
     # -- answers -----------------------------------------------------------------------------------------------------
 
     def _on_answers(self, answers: list[Delivered]) -> None:
-        if self._over:
+        if self._life.over:
             return
         self._answers += len(answers)
         unconfirmed = self._unconfirmed
@@ -351,7 +342,7 @@ class Publisher:
 
     def _on_others(self, _: list[Delivered]) -> None:
         """Somebody else has written to the target."""
-        if not self._over:
+        if not self._life.over:
             self.ask_for_all()
 
     def _listening_refused(self, text: str) -> None:
@@ -363,13 +354,13 @@ class Publisher:
         try:
             unclear, untaken = self._unconfirmed.sort_out(answers, self._now)
         except LostTrackError as error:
-            self.interrupt(str(error))
+            self._life.interrupt(str(error))
         except RuleRefusedError as error:
             self._fail(error)
         else:
             if unclear:
                 self._ask_again()
-            if untaken and self._recovery is None and not self._over:
+            if untaken and self._recovery is None and not self._life.over:
                 self._recovery = asyncio.create_task(self._recover())
 
     def ask_for_all(self) -> None:
@@ -381,7 +372,7 @@ class Publisher:
         try:
             data = self._unconfirmed.ask_again(self._now)
         except LostTrackError as error:
-            self.interrupt(str(error))
+            self._life.interrupt(str(error))
             return
         if self._usable and data:
             self._transmit(data)  # the ids let nothing be stored twice
@@ -395,7 +386,7 @@ class Publisher:
         try:
             while unconfirmed.count:
                 if not await self._all_answered():
-                    return self.interrupt("the target left a message without an answer")
+                    return self._life.interrupt("the target left a message without an answer")
                 unconfirmed.take_off(self._now)
                 if not unconfirmed.count:
                     break
@@ -405,20 +396,20 @@ class Publisher:
                     if not unconfirmed.was_counted(operation[0]):  # else stored before the target changed
                         await self._refused(operation, pub_ack)
                     if not self._usable:
-                        return self.interrupt("the connection to the target is lost")
+                        return self._life.interrupt("the connection to the target is lost")
                     unconfirmed.skip()
                     continue
                 self._say_waiting(pub_ack)
                 await asyncio.sleep(pause)
                 if not self._usable:
-                    return self.interrupt("the connection to the target is lost")
+                    return self._life.interrupt("the connection to the target is lost")
                 late = any(later.kind == "stored" for later in unconfirmed.pub_acks.values())
                 if late and operation[0] != said_late:
                     said_late = operation[0]
                     self._counters.out_of_order += 1
                 self._transmit(unconfirmed.asking(operation))
                 if not await self._all_answered():
-                    return self.interrupt("the target left a message without an answer")
+                    return self._life.interrupt("the target left a message without an answer")
                 taken = unconfirmed.pub_acks.get(operation[0])
                 full = taken is not None and taken.kind == "later"
                 pause = min(max(pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE) if full else 0
@@ -451,24 +442,22 @@ class Publisher:
                     await self._next_answer()
             except TimeoutError:
                 return False
-            if self._over:
+            if self._life.over:
                 return False
         return True
 
     async def _watch(self) -> None:
         """See that answers come."""
         before = -1
-        while not self._over:
+        while not self._life.over:
             await asyncio.sleep(ANSWER_WAIT)
             if self.has_work and self._answers == before and self._recovery is None:
-                self.interrupt("the target does not answer")
+                self._life.interrupt("the target does not answer")
             before = self._answers if self.has_work else -1
 
     def _disconnected(self) -> None:
-        self.interrupt("the connection to the target is lost")
+        self._life.interrupt("the connection to the target is lost")
 
     def _fail(self, error: BaseException) -> None:
-        if not self._over:
-            self._over = True
-            self._answered.set()
-            self._failed(error)
+        if not self._life.over:
+            self._life.fail(error)

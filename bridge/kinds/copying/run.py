@@ -12,7 +12,7 @@ import structlog
 
 from nats_bridge.bridge.client.connection import Connection, open_connection
 from nats_bridge.bridge.client.jetstream_api import Json
-from nats_bridge.bridge.client.permission_violations import refused_publication
+from nats_bridge.bridge.client.permission_violations import not_allowed, refused_publication
 from nats_bridge.bridge.client.stream_advisories import StreamEvents
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
@@ -24,12 +24,13 @@ from nats_bridge.bridge.kinds.copying.dead_letters import DeadLetters
 from nats_bridge.bridge.kinds.copying.entry import CopyEntry
 from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
 from nats_bridge.bridge.kinds.copying.former_consumers import FormerConsumers
+from nats_bridge.bridge.kinds.copying.round import EntryContext
 from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.bridge.kinds.copying.target_subjects import common_subject, destinations
 from nats_bridge.bridge.observability.rule_metrics import InFlight
 from nats_bridge.bridge.rules.context import RuleContext
-from nats_bridge.bridge.rules.loops.subject_overlap import is_within_one
-from nats_bridge.bridge.rules.run import Run, RunState
+from nats_bridge.bridge.rules.loops.subject_overlap import takes_filters
+from nats_bridge.bridge.rules.run import RuleRun
 from nats_bridge.bridge.settings import OBJECT_STREAM, KvSourcesRule, MirrorRule, Settings, Source, SourcesRule
 from nats_bridge.bridge.settings.connect_options import connect_options
 from nats_bridge.transforms.dialect import Dialect
@@ -61,7 +62,7 @@ async def _open_without_echo(settings: Settings, name: str) -> Connection:
     return await open_connection(name, {**options, "no_echo": True}, client_name=settings.name)
 
 
-class CopyRun(Run):
+class CopyRun(RuleRun):
     """One copying rule.
 
     Args:
@@ -80,8 +81,6 @@ class CopyRun(Run):
     ) -> None:
         self.rule: SourcesRule | MirrorRule | KvSourcesRule = rule
         self.counters = CopyCounters()
-        self.state: RunState = "starting"
-        self.error: BaseException | None = None
         self._context = context
         self._owner = consumer_owner(context.sidecar, rule.name)
         self._connections = connections
@@ -133,15 +132,17 @@ class CopyRun(Run):
         self._plans = await former.succeeded_by(self._plans)
         self._entries = [
             CopyEntry(
-                plan,
-                self._connections[plan.source.connection],
-                self._target,
-                dead_letters,
-                self.counters,
-                self.metrics,
+                EntryContext(
+                    plan,
+                    self._connections[plan.source.connection],
+                    self._target,
+                    dead_letters,
+                    self.counters,
+                    self.metrics,
+                    self._context.tracing,
+                    self._context.fence,
+                ),
                 self._fail,
-                self._context.tracing,
-                self._context.fence,
             )
             for plan in self._plans
         ]
@@ -245,12 +246,7 @@ class CopyRun(Run):
         mine = [pattern for plan in self._plans for pattern in (*destinations(plan.sourcing), plan.probe)]
         mine += [self.rule.on_rejected.skip.encode()] if self.rule.on_rejected.skip else []
         if subject and any(matches(subject, pattern.lower()) for pattern in mine):
-            self._fail(
-                RuleRefusedError(
-                    f"rule '{self.rule.name}': the server refuses a publication ({text}):"
-                    " allow the user to publish to the rule's destinations"
-                )
-            )
+            self._fail(not_allowed(f"rule '{self.rule.name}'", text, "publish to the rule's destinations"))
 
     def _connection_ended(self, reason: str) -> None:
         if self.state == "ready":
@@ -461,13 +457,8 @@ def _consumer_filters(sourcing: Sourcing, subjects: Sequence[str], server_versio
     filters = sourcing.filters
     if any(all(is_subset(subject.encode(), pattern) for subject in subjects) for pattern in filters if subjects):
         return ()  # it leaves nothing out, and 2.9 sometimes needs a millisecond per message to find that
-    is_old = tuple(map(int, server_version.split(".")[:2])) < (2, 10)
-    if is_old and not all(is_within_one(pattern, subjects) for pattern in filters):
+    if not takes_filters(server_version, filters, subjects):
         return ()
-    if len(filters) > 1:
-        overlapping = any(collide(a, b) for n, a in enumerate(filters) for b in filters[n + 1 :])
-        if overlapping or is_old:
-            return ()
     try:
         return tuple(pattern.decode() for pattern in filters)
     except UnicodeDecodeError:

@@ -109,10 +109,11 @@ async def read_tail(
     ids: set[bytes] = set()
     seen = 0
     is_cut = False
+    replay = Replay(api, stream, headers_only=True)
     high, size, reported = last, FIRST_PIECE, 0
     while high >= first:
         low = max(high - size + 1, first)
-        piece, found = await read_piece(api, stream, low, high, partial(_Copies, record_of), newest=high == last)
+        piece, found = await read_piece(replay, low, high, partial(_Copies, record_of), newest=high == last)
         copies[:0] = piece.copies
         ids |= piece.ids
         seen += found
@@ -182,13 +183,12 @@ def next_size(size: int, found: int, wanted: int, searched: int) -> int:
 
 
 async def read_piece(
-    api: JetStreamApi, stream: str, low: int, high: int, make: Callable[[], _Taker], *, newest: bool
+    replay: Replay, low: int, high: int, make: Callable[[], _Taker], *, newest: bool
 ) -> tuple[_Taker, int]:
-    """Let the messages in [low, high] be taken, headers only, in order.
+    """Let the messages in [low, high] be taken, in order.
 
     Args:
-        api: the API of the stream's connection.
-        stream: its name.
+        replay: reads them.
         low: the first sequence.
         high: the last one.
         make: makes what takes them; again where they are read again.
@@ -203,13 +203,13 @@ async def read_piece(
     for patience in range(50, -1, -1):
         taker = make()
         found, end = 0, 0
-        async with contextlib.aclosing(Replay(api, stream, headers_only=True).between(low, high)) as batches:
+        async with contextlib.aclosing(replay.between(low, high)) as batches:
             async for batch in batches:
                 found += len(batch)
                 end = AckReply.parse(batch[-1][1]).stream_sequence
                 taker.take(batch)
         # A consumer may sit on a replica that lags behind; unless the end was deleted, it must show up.
-        if not newest or end == high or not patience or await api.stored_message(stream, high) is None:
+        if not newest or end == high or not patience or await replay.api.stored_message(replay.stream, high) is None:
             break
         await asyncio.sleep(_LAG_PAUSE)
     return taker, found

@@ -55,7 +55,6 @@ class Window:
         most: messages in flight at most.
         most_size: bytes in flight at most.
         least: messages that may be in flight whatever the distance; `most` if that is less.
-        least_size: the same in bytes.
 
     Attributes:
         messages: how many may be in flight now.
@@ -64,11 +63,9 @@ class Window:
         round_trip: seconds to the target and back, with what it takes to store a message; 0 while it is unknown.
     """
 
-    def __init__(
-        self, most: int = LEAST, most_size: int = LEAST_SIZE, *, least: int = LEAST, least_size: int = LEAST_SIZE
-    ) -> None:
+    def __init__(self, most: int = LEAST, most_size: int = LEAST_SIZE, *, least: int = LEAST) -> None:
         self.messages = self.widest = self._least = min(least, most)
-        self.size = self._least_size = min(least_size, most_size)
+        self.size = self._least_size = min(LEAST_SIZE, most_size)
         self.round_trip = 0.0
         self._most = most
         self._most_size = most_size

@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from nats_bridge.bridge.client.permission_violations import refused_publication, refused_subscription
+from nats_bridge.bridge.client.permission_violations import not_allowed, refused_publication, refused_subscription
 from nats_bridge.bridge.client.stream_advisories import StreamEvents
 from nats_bridge.bridge.client.tasks import end_tasks
-from nats_bridge.bridge.errors import ApiError, BridgeError, NotPermittedError, RuleRefusedError
+from nats_bridge.bridge.errors import ApiError, BridgeError, NotPermittedError
 from nats_bridge.bridge.kinds.ingress.check import IngressTarget, compile_ingress, look_at_stream
 from nats_bridge.bridge.kinds.ingress.encoder import IngressCounters, IngressEncoder
 from nats_bridge.bridge.observability.log_throttle import Pace
 from nats_bridge.bridge.observability.rule_metrics import InFlight
 from nats_bridge.bridge.rules.delivery import Delivery
 from nats_bridge.bridge.rules.queue_group import queue_group
-from nats_bridge.bridge.rules.run import Run, RunState
+from nats_bridge.bridge.rules.run import RuleRun
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.transforms.subject import matches
 
@@ -56,7 +56,7 @@ def make_run(
     return IngressRun(rule, connections[rule.connection], context)
 
 
-class IngressRun(Run):
+class IngressRun(RuleRun):
     """One ingress rule.
 
     Args:
@@ -65,11 +65,11 @@ class IngressRun(Run):
         context: the rule's surroundings.
     """
 
+    rule: SubjectTransformRule
+
     def __init__(self, rule: SubjectTransformRule, connection: Connection, context: RuleContext) -> None:
         self.rule = rule
         self.counters = IngressCounters()
-        self.state: RunState = "starting"
-        self.error: BaseException | None = None
         self._context = context
         self._connection = connection
         self._failed = context.failed
@@ -277,7 +277,7 @@ class IngressRun(Run):
             self._paused_because = reason
             self._log.warning("rule.waiting", reason=reason, meaning="publishers get 'no responders'")
         if self._subscription is not None:
-            self.state = "waiting"
+            self._happened("paused")
             self.counters.pauses += 1
             await self._unsubscribe()
 
@@ -289,7 +289,8 @@ class IngressRun(Run):
         if self._subscription is None:
             await self._subscribe()
             if self.error is None:
-                self.state, self._paused_because = "ready", ""
+                self._happened("resumed")
+                self._paused_because = ""
                 self._log.info("rule.ready", again=True)
 
     def _say_own_transform(self) -> None:
@@ -317,7 +318,7 @@ class IngressRun(Run):
             advice += f" with queue group '{self._queue}'" if self._queue else ""
         else:
             return
-        self._fail(RuleRefusedError(f"rule '{rule.name}': the server refuses ({text}): allow the user to {advice}"))
+        self._fail(not_allowed(f"rule '{rule.name}'", text, advice))
 
     def _warn(self, event: str, **what: Any) -> None:
         if self._warned.setdefault(event, Pace()).due():

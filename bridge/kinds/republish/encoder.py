@@ -12,9 +12,9 @@ that come once cost little.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.consuming.ack_reply import AckReply
@@ -26,7 +26,7 @@ from nats_bridge.transforms.republish import Republish
 from nats_bridge.transforms.subject import matcher
 from nats_bridge.transforms.timestamp import rfc3339_nano
 
-__all__ = ["RepublishEncoder", "Suspect"]
+__all__ = ["Ask", "Left", "RepublishEncoder", "Suspect"]
 
 _HOT_BYTES = 40 << 20
 """How much the entries of recent subjects may take."""
@@ -49,6 +49,17 @@ class Suspect:
     sequence: int
 
 
+class Left(NamedTuple):
+    """The newest message of a subject, 0 if none; and whether nothing newer than what was deleted was there yet."""
+
+    newest: int
+    in_time: bool
+
+
+Ask: TypeAlias = Callable[[Suspect], Awaitable[Left | None]]
+"""Finds out what is left of a suspect's subject; None where the model of the stream knows it now."""
+
+
 class RepublishEncoder:
     """Turns delivered messages of one stream into `HPUB` operations.
 
@@ -60,6 +71,9 @@ class RepublishEncoder:
             a destination are not published, because they would be stored and republished endlessly.
         exclude: subjects that are not republished, whatever the rule's source says.
         max_payload: bytes that the target server accepts in one message, headers included.
+
+    Attributes:
+        waiting: messages of a batch that are not handled, because what is left of a subject is being asked for.
     """
 
     def __init__(
@@ -76,7 +90,8 @@ class RepublishEncoder:
         self.counters = counters
         self.own_subjects = own_subjects
         self.max_payload = max_payload
-        self.suspect: Suspect | None = None
+        self.waiting = 0
+        self._suspect: Suspect | None = None
         self.last_sequences = SubjectSequences()
         self._republish = republish
         self._excluded = matcher(exclude)
@@ -118,19 +133,6 @@ class RepublishEncoder:
         else:
             entry[1] = sequence
 
-    def answer(self, suspect: Suspect, newest: int, *, may_be_gone: bool = False) -> None:
-        """Set the result of a look-up.
-
-        Args:
-            suspect: what was looked up.
-            newest: the newest message of its subject that exists, 0 if none.
-            may_be_gone: whether it existed at the time of a removal, and later ones may have removed it.
-        """
-        self.counters.last_sequence_lookups += 1
-        self.seed(suspect.subject, b"%d" % newest)
-        if not may_be_gone:
-            self._looked_up = (suspect.subject, newest)
-
     def subjects_of(self, sequences: Sequence[int]) -> dict[int, bytes]:
         """The subjects whose last message has one of the sequences; not those of a map that takes long to search."""
         wanted = {b"%d" % sequence: sequence for sequence in sequences}
@@ -151,12 +153,16 @@ class RepublishEncoder:
         """The stream's subjects or the target changed: derive again what depends on them."""
         self._spill()
 
-    def run(self, batch: Sequence[Delivered], out: list[bytes]) -> int:
+    def run(self, batch: Sequence[Delivered], out: list[bytes], ask: Ask | None = None) -> Awaitable[None] | None:
         """Republish messages in order, appending whole operations to `out`.
 
+        Args:
+            batch: delivered messages.
+            out: gets the operations.
+            ask: asks for a predecessor that may have been removed; None where nothing is removed.
+
         Returns:
-            How many of the batch are done. If fewer than all: look `suspect` up, call `answer`, and call again with
-            the rest.
+            None, or something to await until the whole batch is handled: a predecessor must be asked for.
         """
         before = len(out)
         retention = self.retention
@@ -169,7 +175,27 @@ class RepublishEncoder:
             done = self._run_careful(batch, out)
         self.counters.received += done
         self.counters.republished += len(out) - before
-        return done
+        return self._run_asking(batch[done:], out, ask) if done < len(batch) else None
+
+    async def _run_asking(self, rest: Sequence[Delivered], out: list[bytes], ask: Ask | None) -> None:
+        """Run with care, and ask for each predecessor before the message that must name it."""
+        while rest:
+            self.waiting = len(rest)
+            suspect = self._suspect
+            assert suspect is not None
+            assert ask is not None
+            left = await ask(suspect)
+            if left is not None:
+                self.counters.last_sequence_lookups += 1
+                self.seed(suspect.subject, b"%d" % left.newest)
+                if not left.in_time:  # else later removals may have removed it
+                    self._looked_up = (suspect.subject, left.newest)
+            before = len(out)
+            done = self._run_careful(rest, out)
+            self.counters.received += done
+            self.counters.republished += len(out) - before
+            rest = rest[done:]
+        self.waiting = 0
 
     def _run_plain(self, batch: Sequence[Delivered], out: list[bytes]) -> None:
         """No removals to think of, payloads and time stamps wanted: nearly always this one."""
@@ -226,7 +252,7 @@ class RepublishEncoder:
                 if retention.pending:
                     retention.apply_until(int(time), number)
                 if retention.unanswered:
-                    self.suspect = Suspect(subject, int(last), number)
+                    self._suspect = Suspect(subject, int(last), number)
                     return done
                 if not done:
                     retention.advance(number, int(time))
@@ -251,7 +277,7 @@ class RepublishEncoder:
         return len(batch)
 
     def _existing(self, subject: bytes, last: int, sequence: int) -> int | None:
-        """Return the predecessor that the server would have found; None, with `suspect` set, where it is unknown."""
+        """Return the predecessor that the server would have found; None, with `_suspect` set, where it is unknown."""
         retention, found = self.retention, last
         uncertain = False
         if retention.skipped and (skipped := retention.newest_skipped(last, sequence)):
@@ -265,7 +291,7 @@ class RepublishEncoder:
             elif retention.suspects(subject, last) and self._looked_up != (subject, last):
                 known = retention.newest_known(subject, last)
                 if known is None:
-                    self.suspect = Suspect(subject, last, sequence)
+                    self._suspect = Suspect(subject, last, sequence)
                     return None
                 found, uncertain = known, retention.is_late(subject, last, sequence)
             if sequence <= retention.seen_to or retention.limits.uncertain:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.errors import ApiError
+from nats_bridge.bridge.kinds.republish.encoder import Left
 from nats_bridge.bridge.kinds.republish.retention import Purge
 from nats_bridge.transforms.subject import is_valid_literal
 
@@ -36,22 +37,15 @@ _MOMENT_NS = 1_000_000  # at most, usually: from a removal to the time stamp of 
 _EVERYTHING = b">"
 
 
-class _Left(NamedTuple):
-    """The newest message of a subject, 0 if none; and whether nothing newer than what was deleted was there yet."""
-
-    newest: int
-    in_time: bool
-
-
 class Predecessors:
-    """Requests what removals have left of one stream, and resolves the encoder's suspects.
+    """Requests what removals have left of one stream, and answers the encoder.
 
     Args:
         connection: the connection that holds the stream.
         stream: its name.
         encoder: has the model of the stream.
         counters: the rule's counters.
-        taken: returns the sequence of the last message that the loop was given, and when the stream stored it.
+        taken: returns the sequence of the last message that the encoder was given, and when the stream stored it.
         log: the rule's.
     """
 
@@ -72,7 +66,7 @@ class Predecessors:
         self._log = log
         self._fresh: dict[int, int] = {}  # deleted, and not looked up yet; and when the server reported it
         self._coming: set[int] = set()  # deleted, and not seen yet
-        self._asked: dict[int, asyncio.Task[_Left | None]] = {}  # by what was deleted
+        self._asked: dict[int, asyncio.Task[Left | None]] = {}  # by what was deleted
         self._left: dict[int, bytes] = {}  # the subjects of the answers
         self._purges: dict[Purge, asyncio.Task[None]] = {}
 
@@ -116,30 +110,30 @@ class Predecessors:
 
     @property
     def expects(self) -> bool:
-        """Whether a message was deleted that the loop had not seen."""
+        """Whether a message was deleted that the encoder had not seen."""
         return bool(self._coming)
 
     def handed_on(self) -> None:
-        """The loop has seen more messages: such a one may have been among them."""
+        """The encoder has seen more messages: such a one may have been among them."""
         if min(self._coming) <= self._taken()[0]:
             self._search()
 
-    async def resolve(self, suspect: Suspect) -> None:
-        """Give the loop what it waits for; then it has to be called again."""
+    async def left(self, suspect: Suspect) -> Left | None:
+        """What is left of a suspect's subject; None where the model knows it now. See `Ask`."""
         self._search()
         retention = self._encoder.retention
         purges = {purge for purge in retention.purges(suspect.subject, suspect.last) if not purge.answered}
         purges.update(retention.unanswered)
         if purges:
             await asyncio.gather(*(asyncio.shield(self._purges[purge]) for purge in purges))
-            return
+            return None
         asked = self._asked.get(suspect.last)
         left = await asyncio.shield(asked) if asked is not None else None
         if left is None:
-            left = _Left(await self._newest(suspect), in_time=False)
+            left = Left(await self._newest(suspect), in_time=False)
         if not left.in_time:
             self._counters.last_sequence_uncertain += 1
-        self._encoder.answer(suspect, left.newest, may_be_gone=left.in_time)
+        return left
 
     # -- deletions ---------------------------------------------------------------------------------------------------
 
@@ -171,7 +165,7 @@ class Predecessors:
     def _count(self, _: object = None) -> None:
         self._counters.removals += 1
 
-    async def _ask(self, subject: bytes, deleted: int) -> _Left | None:
+    async def _ask(self, subject: bytes, deleted: int) -> Left | None:
         api, stream = self._connection.api, self._stream
         try:
             name = subject.decode()
@@ -179,17 +173,17 @@ class Predecessors:
             newest = found.sequence if found is not None else 0
             if newest > deleted:
                 # There is a newer message: it may have replaced its predecessor.
-                return _Left(await self._newest_below(name, deleted), in_time=False)
+                return Left(await self._newest_below(name, deleted), in_time=False)
             if not newest:
                 # Up to 2.12.4 that may mean that the server has lost sight of the older ones.
                 newest = await self._newest_below(name, deleted)
                 if newest and await api.next_message(stream, name, deleted):
-                    return _Left(newest, in_time=False)
+                    return Left(newest, in_time=False)
         except (ApiError, UnicodeDecodeError):
             return None  # then it is asked when it is needed
         if newest:
             self._left[newest] = subject
-        return _Left(newest, in_time=True)
+        return Left(newest, in_time=True)
 
     async def _newest_below(self, subject: str, sequence: int) -> int:
         floor = max(self._encoder.retention.floor, 1)

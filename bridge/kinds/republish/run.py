@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import structlog
 
 from nats_bridge.bridge.client.account_identity import same_account, same_stream
-from nats_bridge.bridge.client.audit_advisories import AUDIT_SUBJECT, Changed, Deleted, Purged, Removal
+from nats_bridge.bridge.client.audit_advisories import AUDIT_SUBJECT
 from nats_bridge.bridge.client.jetstream_api import Json
-from nats_bridge.bridge.client.permission_violations import refused_publication, refused_subscription
+from nats_bridge.bridge.client.permission_violations import not_allowed, refused_publication, refused_subscription
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.lag import LagWatch
@@ -20,16 +20,16 @@ from nats_bridge.bridge.consuming.missing_streams import existing_stream
 from nats_bridge.bridge.consuming.ordered_reader import OrderedReader
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.consuming.rule_consumer import ConsumerPlan, RuleConsumer, consumer_owner, durable_name
-from nats_bridge.bridge.errors import ApiError, ConfigError, RuleRefusedError
+from nats_bridge.bridge.errors import ConfigError, RuleRefusedError
 from nats_bridge.bridge.kinds.republish.counters import RuleCounters
 from nats_bridge.bridge.kinds.republish.encoder import RepublishEncoder
-from nats_bridge.bridge.kinds.republish.predecessors import Predecessors
 from nats_bridge.bridge.kinds.republish.retention import Retention, StreamLimits
+from nats_bridge.bridge.kinds.republish.retention_follower import RetentionFollower
 from nats_bridge.bridge.kinds.republish.seeding import Seeding
 from nats_bridge.bridge.kinds.republish.side_effects import CONSUMER_RETENTIONS, reason_against_watching
 from nats_bridge.bridge.rules.delivery import Delivery
-from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter, is_within_one
-from nats_bridge.bridge.rules.run import Run, RunState
+from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter, takes_filters
+from nats_bridge.bridge.rules.run import RuleRun
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.transforms.errors import EngineError
 from nats_bridge.transforms.republish import Republish, compile_republish
@@ -48,10 +48,6 @@ __all__ = ["RepublishRun", "make_run"]
 
 _log = structlog.get_logger("bridge.rule")
 
-_REFRESH = 1.0  # seconds between two requests for the first sequence, where limits cannot be computed from outside
-
-_GAP_PAUSE = 0.1  # seconds between two requests for the stream's end, while sequences are missing
-
 _WARNING_PAUSE = 10.0  # seconds between two warnings of the same kind
 
 
@@ -62,7 +58,7 @@ def make_run(
     return RepublishRun(rule, connections[rule.source_connection], connections[rule.target_connection], context)
 
 
-class RepublishRun(Run):
+class RepublishRun(RuleRun):
     """One republish rule.
 
     Args:
@@ -72,25 +68,23 @@ class RepublishRun(Run):
         context: the rule's surroundings.
     """
 
+    rule: RepublishRule
+
     def __init__(self, rule: RepublishRule, source: Connection, target: Connection, context: RuleContext) -> None:
         self.rule = rule
         self.counters = RuleCounters()
-        self.state: RunState = "starting"
-        self.error: BaseException | None = None
         self._context = context
         self._durable_name = durable_name(context.sidecar, rule.name)
         self._durable_owner = consumer_owner(context.sidecar, rule.name)
         self._source = source
         self._target = target
         self._failed = context.failed
-        self._tasks: list[asyncio.Task[None]] = []
-        self._subscriptions: list[Subscription] = []
-        self._looks: asyncio.Queue[int] = asyncio.Queue()  # times of removals that only `STREAM.INFO` shows
-        self._gap = asyncio.Event()  # sequences never came, and may matter until the stream's end is known
+        self._watcher: asyncio.Task[None] | None = None
+        self._consumer_deletions: Subscription | None = None
         self._info: Json = {}
         self._reader: OrderedReader | None = None
         self._warned_too_large = 0
-        self._resolving = 0  # messages of a batch that waits for predecessors
+        self._unsent: list[bytes] = []  # operations of a batch of which others wait for a predecessor
         self._newest = b""  # the reply subject of the last message of the last batch
         self._next_warning = 0.0
         self._log = _log.bind(rule=rule.name, stream=rule.stream)
@@ -115,8 +109,7 @@ class RepublishRun(Run):
             )
         except EngineError as error:
             raise ConfigError(f"rule '{rule.name}': republish: {error}") from None
-        limits = StreamLimits.of(config)
-        self._limits = limits
+        limits = self._limits = StreamLimits.of(config)
         subjects = [subject.encode() for subject in config.get("subjects") or ()]
         self._same_account = await self._publishes_to_own_account()
         destination = rule.republish.dest.encode()
@@ -145,10 +138,9 @@ class RepublishRun(Run):
     async def _open(self) -> dict[str, Any]:
         """Find the starting point, learn the last sequences before it, begin to republish."""
         rule, config = self.rule, self._info["config"]
-        retention = Retention(self._limits)
-        self._encoder = self.encoder(retention)
-        self._predecessors = Predecessors(
-            self._source, rule.stream, self._encoder, self.counters, self._taken, self._log
+        self._encoder = self.encoder(Retention(self._limits))
+        self._follower = RetentionFollower(
+            self._source, self._info, self._encoder, self.counters, self._taken, self._own_subjects, self._log
         )
         at_least_once = rule.delivery == "at_least_once"
         position: Literal["none", "sent", "confirmed"] = "none"
@@ -178,16 +170,17 @@ class RepublishRun(Run):
         self._source.on_refusal(self._refused)
         if self._target is not self._source:
             self._target.on_refusal(self._refused)
-        await self._follow_removals(direct=plan.direct)
+        await self._follower.open()
+        if plan.direct:
+            gone = f"$JS.EVENT.ADVISORY.CONSUMER.DELETED.{rule.stream}.*"
+            self._consumer_deletions = await self._source.client.subscribe(gone, cb=self._on_consumer_deleted)
         resumed = await consumer.position()
         replay = Replay(self._source.api, rule.stream, plan.filters, headers_only=True, direct=plan.direct)
         seeding = Seeding(self._source.api, replay, self._encoder, self.counters)
         handled = await seeding.seed(self._info, rule.start, resumed)
-        await self._learn_removed(handled)
+        await self._follower.begin(handled)
         await self._reader.open(handled, self._info["created"])
-        self._tasks.append(asyncio.create_task(self._look_behind_gaps()))
-        watch = LagWatch(rule.name, self._source, self._reader, self._backlog)
-        self._tasks.append(asyncio.create_task(watch.run()))
+        self._watcher = asyncio.create_task(LagWatch(rule.name, self._source, self._reader, self._backlog).run())
         self._say_side_effects()
         if at_least_once and rule.durable and int(config.get("max_msgs_per_subject", -1)) > 0:
             self._log.warning(
@@ -196,13 +189,6 @@ class RepublishRun(Run):
                 meaning="if the sidecar is killed while a newer message pushes out one that is in flight, the"
                 " server counts those before it as acknowledged (kd/messages/removed-in-hand)",
             )
-        if retention.limits.uncertain:
-            self._log.warning(
-                "rule.last_sequence_inexact",
-                because=", ".join(retention.limits.uncertain),
-                meaning="Nats-Last-Sequence names the newest predecessor that is seen to exist",
-            )
-            self._tasks.append(asyncio.create_task(self._refresh_floor()))
         return {
             "src": rule.republish.src,
             "dest": rule.republish.dest,
@@ -236,8 +222,7 @@ class RepublishRun(Run):
     async def _drain(self, *, failed: bool) -> None:
         if self._reader is None:
             return
-        await end_tasks(*self._tasks)
-        await self._unsubscribe()
+        await self._leave_stream()
         if failed:
             await self._reader.abandon(held=self._delivery.held)
         else:
@@ -255,24 +240,24 @@ class RepublishRun(Run):
 
     async def _cut(self) -> None:
         if self._reader is not None:
-            self._delivery.give_up(await self._reader.end_at_once() + self._resolving)
+            left = await self._reader.end_at_once()
+            self._delivery.give_up(left + len(self._unsent) + self._encoder.waiting)
 
     async def _close(self) -> None:
         if self._reader is None:
             return
         await self._delivery.stop()
-        await self._predecessors.end()
+        await self._follower.end()
         self._source.forget(self._delivery.acknowledge_again, self._refused)
         self._target.forget(self._target_is_back, self._refused)
-        await end_tasks(*self._tasks)
-        await self._unsubscribe()
+        await self._leave_stream()
 
-    async def _unsubscribe(self) -> None:
-        await self._source.removals.leave(self.rule.stream, self._on_removal)
-        while self._subscriptions:
-            subscription = self._subscriptions.pop()
-            if not self._source.client.is_closed:
-                await subscription.unsubscribe()
+    async def _leave_stream(self) -> None:
+        await end_tasks(self._watcher)
+        await self._follower.leave()
+        deletions, self._consumer_deletions = self._consumer_deletions, None
+        if deletions is not None and not self._source.client.is_closed:
+            await deletions.unsubscribe()
 
     @property
     def filtered(self) -> bool:
@@ -316,7 +301,7 @@ class RepublishRun(Run):
     def accept(self, batch: list[Delivered], gap_after: int | None) -> Awaitable[None] | None:
         """Republish a batch; see `BatchSink`."""
         if gap_after is not None:
-            self._skip(batch, gap_after)
+            self._follower.skip(batch, gap_after)
         tracing = self._context.tracing
         if tracing is not None:
             return tracing.around(batch, partial(self._accept, batch))
@@ -326,27 +311,19 @@ class RepublishRun(Run):
         oldest_ns = self.metrics.took(batch, self._backlog)
         self._newest = batch[-1][1]
         out: list[bytes] = []
-        done = self._encoder.run(batch, out)
+        predecessors = self._follower.predecessors
+        asking = self._encoder.run(batch, out, predecessors.left)
         if self.counters.too_large != self._warned_too_large:
             self._warn_too_large()
-        if done < len(batch):
-            return self._resolve(batch[done:], out, batch[-1][1], oldest_ns)
-        if self._predecessors.expects:
-            self._predecessors.handed_on()
+        if asking is not None:
+            return self._send_after(asking, out, batch[-1][1], oldest_ns)
+        if predecessors.expects:
+            predecessors.handed_on()
         return self._delivery.send(out, batch[-1][1], oldest_ns)
 
     def _taken(self) -> tuple[int, int]:
         """The last message taken: its sequence, and when the stream stored it, in nanoseconds since 1970."""
         return self.position, AckReply.parse(self._newest).time_ns if self._newest else 0
-
-    def _skip(self, batch: list[Delivered], seen: int) -> None:
-        """Report to the model the sequences that never came before or within a batch."""
-        for _, reply, _, _ in batch:
-            sequence = AckReply.parse(reply).stream_sequence
-            if sequence > seen + 1:
-                self._encoder.retention.skip(seen + 1, sequence - 1)
-            seen = sequence
-        self._gap.set()
 
     def vanished(self, messages: int) -> None:
         """Count what was removed before the consumer reached it; see `BatchSink`."""
@@ -362,15 +339,7 @@ class RepublishRun(Run):
 
     async def stream_recreated(self, info: Json) -> None:
         """Forget the old stream; see `BatchSink`."""
-        self._info = info
-        self._encoder.forget()
-        self._predecessors.forget()
-        self._limits = StreamLimits.of(info["config"])
-        state = info["state"]
-        self._encoder.retention = Retention(
-            self._limits, floor=int(state["first_seq"] or 1), followed_from=int(state["last_seq"])
-        )
-        self._encoder.own_subjects = self._own_subjects(info["config"])
+        self._follower.recreated(info)
 
     def _warn_too_large(self) -> None:
         self._warned_too_large = self.counters.too_large
@@ -388,17 +357,11 @@ class RepublishRun(Run):
     def _target_is_back(self) -> None:
         self._encoder.max_payload = self._target.client.max_payload
 
-    async def _resolve(self, rest: list[Delivered], out: list[bytes], reply: bytes, oldest_ns: int) -> None:
-        while True:
-            suspect = self._encoder.suspect
-            assert suspect is not None
-            self._resolving = len(out) + len(rest)
-            await self._predecessors.resolve(suspect)
-            done = self._encoder.run(rest, out)
-            rest = rest[done:]
-            if not rest:
-                break
-        self._resolving = 0
+    async def _send_after(self, asking: Awaitable[None], out: list[bytes], reply: bytes, oldest_ns: int) -> None:
+        """Send a batch when its predecessors are known."""
+        self._unsent = out
+        await asking
+        self._unsent = []
         waiting = self._delivery.send(out, reply, oldest_ns)
         if waiting is not None:
             await waiting
@@ -407,96 +370,13 @@ class RepublishRun(Run):
         if self._source.client.is_connected and self._context.fence.is_open:
             self._source.client.write_raw(b"PUB %b 4\r\n+ACK\r\n" % reply, self._context.fence)
 
-    # -- the starting point ------------------------------------------------------------------------------------------
-
-    async def _learn_removed(self, handled: int) -> None:
-        """Start the model of removals from the stream's present state."""
-        retention = self._encoder.retention
-        state = (await self._source.api.stream_info(self.rule.stream, deleted=bool(self._limits.max_msgs)))["state"]
-        retention.begin(min(int(state["first_seq"]), handled + 1))
-        retention.followed_from = int(state["last_seq"])
-        if self._limits.max_msgs and retention.history is None:
-            for sequence in state.get("deleted") or ():
-                retention.removed(int(sequence))
-
-    # -- removals ----------------------------------------------------------------------------------------------------
-
-    async def _follow_removals(self, *, direct: bool) -> None:
-        self._tasks.append(asyncio.create_task(self._poll_reported()))
-        await self._source.removals.follow(self.rule.stream, self._on_removal)
-        if direct:
-            gone = f"$JS.EVENT.ADVISORY.CONSUMER.DELETED.{self.rule.stream}.*"
-            self._subscriptions.append(await self._source.client.subscribe(gone, cb=self._on_consumer_deleted))
-
-    def _on_removal(self, removal: Removal) -> None:
-        if self.state == "draining":
-            return
-        match removal:
-            case Deleted():
-                self._predecessors.deleted(removal)
-            case Purged():
-                self._predecessors.purged(removal)
-            case Changed():
-                self._looks.put_nowait(removal.time_ns)
-
-    async def _poll_reported(self) -> None:
-        while True:
-            await self._look_at_stream(await self._looks.get())
-            self.counters.removals += 1
-
-    async def _look_at_stream(self, time_ns: int = 0) -> None:
-        """Update the model with removals, which hold for messages stored after `time_ns`; detect stream updates."""
-        try:
-            # Only max_msgs needs the number of removed messages between the first and the last.
-            info = await self._source.api.stream_info(self.rule.stream, deleted=bool(self._limits.max_msgs and time_ns))
-        except ApiError as error:
-            self._log.warning("rule.stream_not_seen", reason=str(error))
-            return
-        retention = self._encoder.retention
-        first, deleted = int(info["state"]["first_seq"]), info["state"].get("deleted") or ()
-
-        if time_ns:
-            retention.after(time_ns, lambda coming: retention.left_from(min(first, coming), deleted))
-        else:
-            retention.raise_floor(first)
-        if info["config"] != self._info["config"] and info["created"] == self._info["created"]:
-            self._info = info
-            limits = StreamLimits.of(info["config"])
-            if limits != self._limits:
-                self._limits = limits
-                self._encoder.retention = Retention(limits, floor=first)
-                self._log.warning("rule.limits_changed", uncertain=", ".join(limits.uncertain) or "nothing")
-            self._encoder.own_subjects = self._own_subjects(info["config"])
-            self._encoder.forget_destinations()
-
-    async def _look_behind_gaps(self) -> None:
-        """Request the stream's end once sequences were missing: after it, they are no predecessors."""
-        while True:
-            await self._gap.wait()
-            self._gap.clear()
-            retention = self._encoder.retention
-            newest = retention.skipped[-1][1] if retention.skipped else 0
-            try:
-                state = (await self._source.api.stream_info(self.rule.stream))["state"]
-                retention.gone_at(int(state["last_seq"]), newest)
-            except ApiError as error:
-                self._log.warning("rule.stream_not_seen", reason=str(error))
-                self._gap.set()
-                await asyncio.sleep(_REFRESH)
-                await self._source.connected()
-            await asyncio.sleep(_GAP_PAUSE)
-
-    async def _refresh_floor(self) -> None:
-        while True:
-            await asyncio.sleep(_REFRESH)
-            await self._source.connected()
-            await self._look_at_stream()
+    # -- what else happens -------------------------------------------------------------------------------------------
 
     async def _on_consumer_deleted(self, _: Msg) -> None:
         if self.state != "ready":
             return
         reason = reason_against_watching(
-            self._info["config"],
+            self._follower.info["config"],
             await self._source.api.consumers(self.rule.stream),
             self._filter,
             durable=False,
@@ -521,12 +401,7 @@ class RepublishRun(Run):
         subject = refused_publication(text)
         if subject and self._is_ours(subject):
             self._delivery.refused()
-            self._fail(
-                RuleRefusedError(
-                    f"rule '{self.rule.name}': the server refuses a publication ({text}):"
-                    " allow the user to publish to the rule's destination"
-                )
-            )
+            self._fail(not_allowed(f"rule '{self.rule.name}'", text, "publish to the rule's destination"))
         elif refused_subscription(text) == AUDIT_SUBJECT.lower().encode():
             self._log.warning(
                 "rule.removals_not_received",
@@ -554,10 +429,8 @@ class RepublishRun(Run):
         # A token such as `*x` matches anything in a transform but only itself in a consumer's filter.
         if any(token.startswith("*") and token != "*" for token in tokens) or not is_valid_filter(source.encode()):
             return None
-        is_old = tuple(map(int, self._source.server_version.split(".")[:2])) < (2, 10)
-        if is_old and not is_within_one(source.encode(), self._info["config"].get("subjects") or ()):
-            return None
-        return source
+        subjects = self._info["config"].get("subjects") or ()
+        return source if takes_filters(self._source.server_version, [source.encode()], subjects) else None
 
     def _covers_all(self, source: str) -> bool:
         """Whether every message is meant. Then no filter is needed, and without one each missing sequence is seen."""

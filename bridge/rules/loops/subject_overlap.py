@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from nats_bridge.transforms.destination import CUTTING, Kind
 from nats_bridge.transforms.part import Part
-from nats_bridge.transforms.subject import ANY, REST, is_subset, tokens
+from nats_bridge.transforms.subject import ANY, REST, collide, is_subset, tokens
 from nats_bridge.transforms.transform import Transform
 
-__all__ = ["covering_filter", "first_matching", "is_within_one", "may_land_on"]
+__all__ = ["covering_filter", "first_matching", "may_land_on", "takes_filters"]
 
 
 def may_land_on(transform: Transform, pattern: bytes) -> bool:
@@ -25,9 +25,18 @@ def first_matching(transform: Transform, patterns: Sequence[str]) -> str | None:
     return next((pattern for pattern in patterns if may_land_on(transform, pattern.encode())), None)
 
 
-def is_within_one(pattern: bytes, subjects: Sequence[str]) -> bool:
-    """Whether one of a stream's subjects holds all that a filter selects: 2.9 takes no other filters for consumers."""
-    return not subjects or any(is_subset(pattern, subject.encode()) for subject in subjects)
+def takes_filters(server_version: str, patterns: Sequence[bytes], subjects: Sequence[str]) -> bool:
+    """Whether consumers of a stream can filter by patterns: of 2.9, one that selects within one of its subjects.
+
+    Args:
+        server_version: that of the stream's server.
+        patterns: the filters.
+        subjects: the stream's.
+    """
+    if tuple(map(int, server_version.split(".")[:2])) < (2, 10):
+        within = [any(is_subset(pattern, subject.encode()) for subject in subjects) for pattern in patterns]
+        return len(patterns) < 2 and (all(within) or not subjects)
+    return not any(collide(one, two) for n, one in enumerate(patterns) for two in patterns[n + 1 :])
 
 
 def covering_filter(transform: Transform) -> str:

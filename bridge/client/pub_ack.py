@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from nats_bridge.bridge.client.wire import Delivered
 
 __all__ = ["INCREMENT_MISSING", "SEALED", "SOURCE_RECORD_REFUSED", "PubAck"]
 
@@ -42,6 +45,11 @@ class PubAck:
     sequence: int = 0
     err_code: int = 0
     description: str = ""
+
+    @classmethod
+    def of(cls, answer: Delivered | None) -> PubAck:
+        """Read an answer to a request of `RawRequests`; None means `later`."""
+        return cls.parse(answer[2], answer[3]) if answer is not None else cls.parse(b"NATS/1.0 503\r\n\r\n", b"")
 
     @classmethod
     def parse(cls, block: bytes, payload: bytes) -> PubAck:

@@ -1,0 +1,445 @@
+"""A round of an entry: it finds out what the target holds, and copies from there until that is not known any more.
+
+A round is born open and dies closed, and owns what it works with: the publisher, the encoder, and the reader of the
+source. `round_life` has its states. What an entry remembers from one round to the next is in `EntryContext`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+
+import structlog
+
+from nats_bridge.bridge.client.connection import Connection
+from nats_bridge.bridge.client.jetstream_api import Json
+from nats_bridge.bridge.client.pub_ack import SEALED, SOURCE_RECORD_REFUSED, PubAck
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
+from nats_bridge.bridge.consuming.lag import Standpoint
+from nats_bridge.bridge.consuming.ordered_reader import OrderedReader
+from nats_bridge.bridge.consuming.rule_consumer import ConsumerPlan, RuleConsumer
+from nats_bridge.bridge.errors import ApiError, BridgeError, RuleRefusedError
+from nats_bridge.bridge.kinds.copying.acknowledging import Acknowledging
+from nats_bridge.bridge.kinds.copying.acting_headers import RENAMED
+from nats_bridge.bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.bridge.kinds.copying.counting import Counting, turns
+from nats_bridge.bridge.kinds.copying.dead_letters import DeadLetters, Rejected
+from nats_bridge.bridge.kinds.copying.encoder import CopyEncoder, Operation, Special, message_sequence
+from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
+from nats_bridge.bridge.kinds.copying.filter_choice import consumer_filters
+from nats_bridge.bridge.kinds.copying.gap_filler import GapFiller
+from nats_bridge.bridge.kinds.copying.last_sequence_probe import last_sequence_behind
+from nats_bridge.bridge.kinds.copying.message_ids import entry_key
+from nats_bridge.bridge.kinds.copying.object_metadata import ObjectMetadata
+from nats_bridge.bridge.kinds.copying.parallel_backfill import UnfinishedCopies
+from nats_bridge.bridge.kinds.copying.publisher import Publisher
+from nats_bridge.bridge.kinds.copying.resume_point import Resume
+from nats_bridge.bridge.kinds.copying.resuming import Resuming
+from nats_bridge.bridge.kinds.copying.round_life import RoundLife
+from nats_bridge.bridge.kinds.copying.source import Reading
+from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.bridge.kinds.copying.window import Window
+from nats_bridge.bridge.observability.rule_metrics import Backlog, RuleMetrics
+from nats_bridge.transforms.source_record import TWIN_HEADER
+
+if TYPE_CHECKING:
+    from nats_bridge.bridge.observability.telemetry.tracing import RuleTracing
+
+__all__ = ["EntryContext", "Reader", "Round"]
+
+_log = structlog.get_logger("bridge.copying")
+
+_LOOK = 0.1  # seconds between two checks whether the target still takes what a drain waits for
+
+
+@dataclass(slots=True)
+class EntryContext:
+    """What the rounds of an entry have in common, and remember.
+
+    Attributes:
+        plan: what to do.
+        source: the connection that holds the source.
+        target: the connection that holds the target.
+        dead_letters: the policy for messages that the target refuses.
+        counters: where to count.
+        metrics: told of every batch.
+        tracing: makes spans around batches; None for none.
+        fence: asked before anything is written, and before a round begins.
+        reader: what reads the source for a round; None for a consumer of the rule.
+        backlog: how much waits in the source.
+        standpoint: up to where everything is known to be stored, between two rounds; None before the first.
+        blocked: the stream that does not exist or does not answer, in words; empty for none.
+        twin: whether the target takes source records under another name only.
+    """
+
+    plan: EntryPlan
+    source: Connection
+    target: Connection
+    dead_letters: DeadLetters
+    counters: CopyCounters
+    metrics: RuleMetrics
+    tracing: RuleTracing | None = None
+    fence: WriteFence = ALWAYS_OPEN
+    reader: Reader | None = None
+    backlog: Backlog = field(init=False)
+    resuming: Resuming = field(init=False)
+    counting: Counting = field(init=False)
+    acknowledging: Acknowledging | None = field(init=False, default=None)
+    objects: ObjectMetadata | None = field(init=False, default=None)
+    standpoint: Standpoint | None = field(init=False, default=None)
+    blocked: str = field(init=False, default="")
+    twin: bool = field(init=False, default=False)
+    warned_of_renamed: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        plan = self.plan
+        self.backlog = self.metrics.backlog()
+        self.resuming = Resuming(plan, self.source.api, self.target.api)
+        self.counting = Counting(plan, self.target.api, self.counters)
+        if plan.durable:
+            self.acknowledging = Acknowledging(plan, self.source, self.counters, self.fence)
+        if plan.source.rename_objects:
+            self.objects = ObjectMetadata(plan.source.name, plan.stream)
+
+    def target_of(self, info: Json) -> Target:
+        """The target, by its `STREAM.INFO`."""
+        target = Target.of(info, self.target.server_version)
+        return target.with_record_header(TWIN_HEADER) if self.twin else target
+
+    def is_blocked(self, reason: str) -> None:
+        """A stream does not answer."""
+        self.blocked = reason
+
+
+class Round:
+    """One round, and the sink of its reader (see `BatchSink`); made by `begin`.
+
+    Args:
+        context: what the entry's rounds have in common.
+        life: its state.
+        target_info: the target's `STREAM.INFO`.
+        source_info: the source's.
+        filters: what to ask the source's server for.
+
+    Attributes:
+        plan, life: the same.
+        publisher: writes copies.
+        encoder: makes them.
+        reader: reads the source.
+    """
+
+    def __init__(
+        self, context: EntryContext, life: RoundLife, target_info: Json, source_info: Json, filters: tuple[str, ...]
+    ) -> None:
+        plan = self.plan = context.plan
+        self.life = life
+        self._context = context
+        self._target_info, self._source_info = target_info, source_info
+        target = self._target = context.target_of(target_info)
+        self._created = str(source_info["created"])
+        self._key = entry_key(plan.sourcing, self._created)
+        self._filters = filters
+        acknowledging = context.acknowledging
+        self.publisher = Publisher(
+            context.target,
+            target,
+            context.counters,
+            context.metrics,
+            self._refused,
+            life,
+            rule=plan.rule,
+            alone=plan.alone,
+            # A message that is left out would shift all numbers behind it.
+            one_by_one=plan.one_by_one
+            or (plan.keep_sequence and (target.replicas > 1 or target.full_is_refused))
+            or (target.counts and target.replicas > 1),  # each addition is made of the one before
+            keeps_sequence=plan.keep_sequence,
+            first_alone=True,
+            fence=context.fence,
+            window=Window.shared(plan.sources, context.target.server_version),
+            stored=(lambda: None) if acknowledging is None else (lambda: acknowledging.stored(self.publisher)),
+        )
+        self.encoder = CopyEncoder(
+            plan.sourcing,
+            self._key,
+            target,
+            context.counters,
+            max_payload=context.target.client.max_payload,
+            records=not plan.keep_sequence,
+        )
+        self._gap_filler = (
+            GapFiller(plan.rule, plan.source.name, self._key, plan.filler) if plan.keep_sequence else None
+        )
+        self.reader = (context.reader or _consumer)(self, filters)
+        self._log = _log.bind(rule=plan.rule, stream=plan.stream, source=plan.source.name)
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def begin(cls, context: EntryContext, life: RoundLife) -> AsyncIterator[Round]:
+        """An open round, which is closed as its state says.
+
+        Raises:
+            BridgeError: what is in the way.
+        """
+        plan, counters = context.plan, context.counters
+        counters.rounds += 1
+        target_info = await context.target.api.stream_info(plan.stream)
+        source_info = await context.source.api.stream_info(plan.source.name)
+        filters = plan.filters
+        if context.acknowledging is None:
+            filters = await consumer_filters(context.source.api, source_info, filters)
+        begun = cls(context, life, target_info, source_info, filters)
+        try:
+            await begun._open()
+            life.happened("opened")
+            yield begun
+        finally:
+            # `end_tasks` cancels again and again, which must not cut the closing short.
+            life.closing = asyncio.create_task(begun._close())
+            await asyncio.shield(life.closing)
+
+    async def _open(self) -> None:
+        context, plan = self._context, self.plan
+        await self.publisher.open()
+        last = await last_sequence_behind(context.target, plan.stream, plan.probe, context.is_blocked)
+        context.blocked = ""
+        self.publisher.begin(last)
+        resume = await self._resume(last)
+        self.encoder.there = set(resume.there)
+        context.standpoint = Standpoint(
+            plan.source.name, self._created, self._filters, resume.handled, direct=bool(plan.durable)
+        )
+        await self.reader.open(resume.handled, self._created)
+        self._log.info("copying.begins", after_sequence=resume.handled, already_there=len(resume.there))
+
+    async def _resume(self, last: int) -> Resume:
+        """Where to resume in the source, by what the target holds up to a sequence."""
+        context, plan, resuming = self._context, self.plan, self._context.resuming
+        if self._gap_filler is not None:
+            self._gap_filler.follow(last)
+            return await resuming.kept_position(self._key, last, self._source_info)
+        if plan.behind is None:
+            await UnfinishedCopies(
+                context.source.api, plan.source.name, self._key, plan.stream, self._target.created
+            ).refuse(plan.rule)
+        if context.acknowledging is not None:
+            copies = await resuming.copies(self._key, last, self._source_info, 2 * plan.max_pending)
+            resume = Resume(await context.acknowledging.position(copies, self._source_info))
+        else:
+            resume = await resuming.position(
+                self._key, self._target, last, self._target_info, self._source_info, self._filters
+            )
+        context.counters.out_of_order += resume.missing
+        context.counting.begin(self._target, self._target_info)
+        return resume
+
+    async def _close(self) -> None:
+        context, life, publisher, reader = self._context, self.life, self.publisher, self.reader
+        if not life.ends:
+            life.happened("leave")
+        if life.state == "cut":
+            await reader.end_at_once()
+        else:
+            try:
+                await reader.abandon(held=False)
+            except (BridgeError, OSError) as error:
+                if life.state == "draining":
+                    self._log.error("rule.drain_incomplete", reason=str(error))
+        if life.state == "draining":
+            await self._settled()
+            life.happened("leave")
+        context.resuming.remember(*publisher.confirmed, publisher.window.widest)
+        if stored := publisher.confirmed[0]:
+            context.standpoint = replace(reader.standpoint, handled=stored)
+        await publisher.close()
+        life.happened("closed")
+
+    async def _settled(self) -> None:
+        """Wait for the answers to what was sent, if the target takes it."""
+        while not self.publisher.waiting and self._context.target.client.is_connected:
+            try:
+                async with asyncio.timeout(_LOOK):
+                    await self.publisher.settled()
+            except TimeoutError:
+                continue
+            return
+
+    # -- batches (BatchSink) -----------------------------------------------------------------------------------------
+
+    def accept(self, batch: list[Delivered], gap_after: int | None = None) -> Awaitable[None] | None:
+        """Copy a batch; see `BatchSink`."""
+        context = self._context
+        if self.life.over:
+            return None  # it is read again in the next round
+        if context.objects is not None:
+            batch = context.objects.renamed(batch)
+        if context.acknowledging is not None:
+            self.encoder.there |= context.acknowledging.copied(batch)
+        work = (
+            self._copy(batch) if context.tracing is None else context.tracing.around(batch, partial(self._copy, batch))
+        )
+        return work if context.acknowledging is None else context.acknowledging.taken(work, self.publisher, batch)
+
+    def vanished(self, messages: int) -> None:
+        """Native copying reports nothing either; see `BatchSink`."""
+
+    def confirm(self, reply: bytes) -> Awaitable[None] | None:
+        """Nothing is to be acknowledged: the position is in the target; see `BatchSink`."""
+        return None
+
+    async def settled(self) -> None:
+        """Wait until everything sent is stored; see `BatchSink`."""
+        await self.publisher.settled()
+
+    async def stream_recreated(self, info: Json) -> None:
+        """The source is a new stream of the same name; see `BatchSink`."""
+        context, created = self._context, str(info["created"])
+        context.resuming.decide_about_recreated(created)
+        self.encoder.there.clear()
+        self._key = entry_key(self.plan.sourcing, created)
+        target_info = await context.target.api.stream_info(self.plan.stream)
+        self.encoder.retarget(context.target_of(target_info), self._key)
+
+    def _copy(self, batch: list[Delivered]) -> Awaitable[None] | None:
+        context, encoder = self._context, self.encoder
+        context.counters.received += len(batch)
+        oldest_ns = context.metrics.took(batch, context.backlog)
+        out: list[Operation] = []
+        done, special = encoder.run(batch, out)
+        if context.counters.renamed_headers and not context.warned_of_renamed:
+            context.warned_of_renamed = True
+            self._log.warning("copying.renamed_headers", meaning=RENAMED)
+        if out:
+            self.publisher.expect(out[-1][0], oldest_ns)
+        if special is None and self._gap_filler is None and not encoder.counts:
+            return self.publisher.send(out)
+        return self._carefully(batch, out, done, special)
+
+    # -- what needs care ---------------------------------------------------------------------------------------------
+
+    async def _carefully(
+        self, batch: list[Delivered], out: list[Operation], done: int, special: Special | None
+    ) -> None:
+        """Send messages that the target may refuse alone, so that none behind them is stored before that is known."""
+        publisher = self.publisher
+        send = partial(self._count, batch) if self.encoder.counts else self._send
+        while True:
+            await send(out)
+            if special is None:
+                return
+            await publisher.settled()
+            if special.operation is not None:
+                await send([special.operation])
+                await publisher.settled()
+            elif not self.life.over:
+                await self._reject(special)
+            else:
+                return  # it is neither copied nor a dead letter, so nothing after it may be stored
+            out = []
+            done, special = self.encoder.run(batch, out, done)
+
+    async def _count(self, batch: list[Delivered], operations: list[Operation]) -> None:
+        """Send additions to counters, each turn when the one before is settled."""
+        subjects = {message_sequence(reply): subject for subject, reply, _, _ in batch}
+        for turn in turns(operations, self.encoder.identified):
+            if self.life.over:
+                return
+            try:
+                additions = await self._context.counting.additions(turn, subjects, self.encoder.limit)
+            except ApiError as error:
+                if not error.passing:
+                    raise
+                self.life.interrupt(f"the target's counters cannot be read ({error})")
+                return
+            await self._add(additions)
+
+    async def _add(self, additions: list[Operation]) -> None:
+        counters, counting = self._context.counters, self._context.counting
+        before = counters.duplicates, counters.rejected
+        await self._send(additions)
+        await self.publisher.settled()
+        if self.life.over or before != (counters.duplicates, counters.rejected):
+            counting.forget()
+        else:
+            counting.keep()
+
+    async def _send(self, operations: list[Operation]) -> None:
+        publisher = self.publisher
+        if self._gap_filler is None:
+            if waiting := publisher.send(operations):
+                await waiting
+            return
+        filled = 0
+        for piece, fills in self._gap_filler.pieces(operations):
+            if fills:
+                publisher.count_no_copies(piece)
+            if waiting := publisher.send(piece):
+                await waiting
+            if fills:
+                filled += len(piece)
+        if filled:
+            await publisher.settled()
+            try:
+                await self._context.resuming.remove_fillers()
+            except ApiError as error:
+                if not error.passing:
+                    raise
+                self.life.interrupt(f"the fillers are not removed yet ({error})")  # the next round begins with that
+            self._context.counters.fillers += filled
+
+    # -- what the target does not take -------------------------------------------------------------------------------
+
+    async def _reject(self, special: Special) -> None:
+        self.publisher.ask_for_all()  # a dead letter may land in the target, too
+        subject, reply, _, payload = special.message
+        await self._skip(int(message_sequence(reply)), subject, special.header_block, payload, special.reason)
+
+    async def _refused(self, operation: Operation, pub_ack: PubAck) -> None:
+        plan = self.plan
+        if pub_ack.err_code == SOURCE_RECORD_REFUSED and not self._context.twin:
+            # A cluster in the middle of an upgrade: the stream's leader is newer than the server we talk to.
+            self._context.twin = True
+            self.life.interrupt("the target takes no source records of the server's own name")
+            return
+        if pub_ack.err_code == SEALED:
+            # No message's own fault, so not one for the dead letters.
+            raise RuleRefusedError(f"rule '{plan.rule}': stream '{plan.stream}' is sealed: it takes no more messages")
+        line, _, rest = operation[1].partition(b"\r\n")
+        fields = line.split(b" ")
+        size, total = int(fields[-2]), int(fields[-1])
+        reason = f"{pub_ack.description} ({pub_ack.err_code})"
+        await self._skip(int(operation[0]), fields[1], rest[:size], rest[size:total], reason)
+
+    async def _skip(self, sequence: int, subject: bytes, block: bytes, payload: bytes, reason: str) -> None:
+        rejected = Rejected(self.plan.source.name, sequence, subject, block, payload, reason)
+        await self._context.dead_letters.handle(rejected)
+
+
+Reader: TypeAlias = Callable[[Round, tuple[str, ...]], Reading]
+"""What reads the source for a round, asked for these subjects; none for all."""
+
+
+def _consumer(sink: Round, filters: tuple[str, ...]) -> Reading:
+    """A consumer of the rule."""
+    context, plan, life = sink._context, sink.plan, sink.life
+    if context.acknowledging is not None:
+        return context.acknowledging.reading(sink, life.fail, life.interrupt)
+    consumer = RuleConsumer(
+        context.source.api,
+        ConsumerPlan(
+            stream=plan.source.name,
+            filters=filters,
+            headers_only=False,
+            position="none",
+            durable_name="",
+            owner=plan.owner,
+            rule=plan.rule,
+            description=f" copying into {plan.stream}",
+        ),
+    )
+    return OrderedReader(context.source, consumer, sink, context.counters, life.fail)

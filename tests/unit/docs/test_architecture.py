@@ -1,0 +1,40 @@
+"""The page on the architecture: walks, tables of states and the files of ten changes are those of the repository."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from nats_bridge.bridge.kinds.copying.round_life import ROUND
+from nats_bridge.bridge.rules.run import RUN
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("drawing", [ROUND.drawing, RUN.drawing], ids=["round", "run"])
+def test_tables_of_states_are_those_of_the_program(drawing: str) -> None:
+    assert dedent(drawing).strip("\n") in PAGE
+
+
+@pytest.mark.parametrize("kind", ["republish", "copying"])
+def test_a_message_passes_at_most_six_files_and_returns_to_none_but_the_socket(kind: str) -> None:
+    walk = PAGE.partition(f"\n{kind} ")[2].partition("\n\n")[0].partition("```")[0]
+    files = re.findall(r"(?:^|\n) *((?:client|consuming|kinds|rules)/\S+)", f" {walk}")
+    assert 4 < len(set(files)) <= 6
+    assert [name for name in files if files.count(name) > 1 and name != "client/wire"] == []
+    for name in files:
+        assert (ROOT / "bridge" / f"{name}.py").is_file(), name
+
+
+def test_ten_changes_take_three_files_at_most() -> None:
+    rows = re.findall(r"^\| (.*) \| \d+ \| (.*) \|$", PAGE.partition("## Ten changes")[2].partition("\n## ")[0], re.M)
+    assert len(rows) == 10
+    for change, files in rows:
+        named = re.findall(r"`([^`]+)`", files)
+        assert 0 < len(named) <= 3, change
+        for name in named:
+            assert (ROOT / name).is_file(), name
