@@ -17,8 +17,11 @@ from nats_bridge.bridge.app.process import run
 from nats_bridge.bridge.app.sidecar import Sidecar
 from nats_bridge.bridge.client import tasks as cancelling
 from nats_bridge.bridge.client.connection import open_connection
+from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.kinds.copying.run import CopyRun
 from nats_bridge.bridge.rules.supervisor import RuleSupervisor
 from nats_bridge.native_servers import NativeServer, SharedServers
+from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import lead_lost, running, settings_for
@@ -196,3 +199,31 @@ async def test_an_end_without_the_source_says_what_may_be_lost(
                 await sidecar.stop()
         incomplete = [line for line in log if line["event"] == "rule.drain_incomplete"]
         assert len(incomplete) == (delivery == "at_most_once")
+
+
+@pytest.mark.parametrize("tried_to_leave", [False, True], ids=["drain", "leave"])
+async def test_a_cut_does_not_wait_for_a_server_as_the_drain_before_it(
+    tried_to_leave: bool, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = await servers.url("2.15.1")
+    here = await Copies.make(await raw_peer(url), unique_name("cut"))
+    asked = asyncio.Event()
+
+    async def silent(*_: object, **__: object) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    async with running(settings_for(url, here.rule())) as bridge:
+        run = bridge.runs[0]
+        assert isinstance(run, CopyRun)
+        (entry,) = run._entries
+        monkeypatch.setattr(entry._context.source.api, "delete_consumer", silent)
+        stopping = asyncio.create_task(run.stop())
+        await asked.wait()
+        await end_tasks(stopping)
+        if tried_to_leave:
+            leaving = asyncio.create_task(run.abandon())
+            await until(lambda: entry._life.state == "leaving")
+            await end_tasks(leaving)
+        await run.end_at_once()
+        assert (run.state, entry._life.state, entry.has_work) == ("stopped", "closed", False)

@@ -83,13 +83,19 @@ class CopyEntry:
         await self._end("cut")
 
     async def _end(self, how: RoundEvent) -> None:
+        life, closing = self._life, self._life.closing
         self._over = True
-        self._life.happened(how)
+        life.happened(how)
+        if how == "cut" and closing is not None:
+            await asyncio.sleep(0)  # it has begun
+            await end_tasks(closing)  # it may wait for a server
         if self._round is not None and self._tasks:
             await asyncio.wait(self._tasks[:1])  # it closes the round
         await end_tasks(*self._tasks)
-        if self._life.closing is not None:
-            await self._life.closing
+        if life.closing is not None:
+            await asyncio.wait([life.closing])
+            if not life.closing.cancelled():
+                life.closing.result()
 
     async def _live(self, begun: asyncio.Future[None]) -> None:
         context = self._context

@@ -239,25 +239,30 @@ class Round:
         return resume
 
     async def _close(self) -> None:
-        context, life, publisher, reader = self._context, self.life, self.publisher, self.reader
+        context, life, publisher = self._context, self.life, self.publisher
         if not life.ends:
             life.happened("leave")
-        if life.state == "cut":
-            await reader.end_at_once()
-        else:
-            try:
-                await reader.abandon(held=False)
-            except (BridgeError, OSError) as error:
-                if life.state == "draining":
-                    self._log.error("rule.drain_incomplete", reason=str(error))
-        if life.state == "draining":
-            await self._settled()
-            life.happened("leave")
-        context.resuming.remember(*publisher.confirmed, publisher.window.widest)
-        if stored := publisher.confirmed[0]:
-            context.standpoint = replace(reader.standpoint, handled=stored)
-        await publisher.close()
-        life.happened("closed")
+        try:
+            if life.state != "cut":
+                await self._leave_reader()
+            if life.state == "draining":
+                await self._settled()
+                life.happened("leave")
+        finally:  # also where this is cancelled, for a cut must not wait for a server
+            context.resuming.remember(*publisher.confirmed, publisher.window.widest)
+            if stored := publisher.confirmed[0]:
+                context.standpoint = replace(self.reader.standpoint, handled=stored)
+            await publisher.close()
+            if life.state == "cut":
+                await self.reader.end_at_once()
+            life.happened("closed")
+
+    async def _leave_reader(self) -> None:
+        try:
+            await self.reader.abandon(held=False)
+        except (BridgeError, OSError) as error:
+            if self.life.state == "draining":
+                self._log.error("rule.drain_incomplete", reason=str(error))
 
     async def _settled(self) -> None:
         """Wait for the answers to what was sent, if the target takes it."""
