@@ -49,16 +49,24 @@ class Installed:
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run a program of the environment in a folder of its own, with no variable of ours but the servers' cache."""
-        program, *arguments = command
         return subprocess.run(
-            [str(self.python.with_name(program)), *arguments],
+            self.program(*command),
             cwd=self.folder,
-            env={"PATH": os.defpath, "HOME": str(self.folder), "NATS_BRIDGE_CACHE": str(default_root())},
+            env=self.environment,
             capture_output=True,
             text=True,
             timeout=_STEP,
             check=False,
         )
+
+    def program(self, name: str, *arguments: str) -> list[str]:
+        """A program of the environment with its arguments."""
+        return [str(self.python.with_name(name)), *arguments]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables with which programs run."""
+        return {"PATH": os.defpath, "HOME": str(self.folder), "NATS_BRIDGE_CACHE": str(default_root())}
 
 
 def build(source: Path, into: Path, *what: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,3 +55,31 @@ def test_a_release_begins_with_a_tag_and_needs_the_tests_of_the_package() -> Non
         "publish": "build",
         "image": "build",
     }
+
+
+def test_the_action_runs_the_suite_from_its_own_folder(tmp_path: Path) -> None:
+    action = yaml.safe_load((PROJECT / "action.yml").read_text("utf-8"))
+    *_, step = action["runs"]["steps"]
+    assert set(step["env"]) == {"SOURCE", "ARGUMENTS", "REPORT"}
+    # With commands that only say what they are asked: the script is what runs.
+    (tmp_path / "conformance/bin").mkdir(parents=True)
+    for name in ("conformance/bin/pip", "conformance/bin/nats-bridge", "python"):
+        (tmp_path / name).write_text(f'#!/bin/sh\necho {name} "$@"; test {name} != conformance/bin/nats-bridge\n')
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report/report.md").write_text("a table\n", "utf-8")
+    values = {"SOURCE": str(PROJECT), "ARGUMENTS": "--select adr30 --level must", "REPORT": "report"}
+    github = {"RUNNER_TEMP": str(tmp_path), "GITHUB_STEP_SUMMARY": "summary.md"}
+    ran = subprocess.run(
+        ["bash", "-e", "-o", "pipefail", "-c", step["run"]],
+        cwd=tmp_path,
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin", **values, **github},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 1, "the suite's exit code"
+    assert "nats-bridge conform --select adr30 --level must --report report\n" in ran.stdout
+    assert (tmp_path / "summary.md").read_text("utf-8") == "a table\n"
+    (lock,) = [word for word in ran.stdout.split() if word.endswith(".lock")]
+    assert Path(lock).is_file()
