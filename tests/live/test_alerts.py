@@ -84,7 +84,7 @@ async def test_a_target_that_is_away_for_a_while(
         connections = {"default": {"servers": [target.url]}, "there": {"servers": [source.url]}}
         settings = settings_for("", here.rule(entry={"from": "there"}), connections=connections, **FREE)
         async with running(settings) as bridge:
-            metrics = bridge.supervisors[0].metrics
+            metrics, connection = bridge.supervisors[0].metrics, bridge.connections["default"]
             for _ in range(100):
                 await peer.store(b"S.s")
             await until(lambda: metrics.totals()["received"] == 100 and metrics.in_flight() == 0)
@@ -97,11 +97,12 @@ async def test_a_target_that_is_away_for_a_while(
             await asyncio.to_thread(target.stop)
             for _ in range(120):
                 await peer.store(b"S.s")  # the first 20 are removed
-            await until(lambda: metrics.headroom() == 80 and not bridge.runs[0].ready)
+            await until(lambda: metrics.headroom() == 80 and not connection.client.is_connected)
             first = await look(bridge)
             for _ in range(5):
                 await peer.store(b"S.s")
             await until(lambda: metrics.headroom() == 75 and bool(metrics.lag_seconds()))
+            assert not bridge.runs[0].ready
             away = await look(bridge)
             assert rules(fires("NatsBridgeRuleNotReady", away)) == ["rule"]
             assert [labels["connection"] for labels in fires("NatsBridgeConnectionDown", away)] == ["default"]
@@ -113,7 +114,7 @@ async def test_a_target_that_is_away_for_a_while(
             assert not fires("NatsBridgeRemovalNear", soon, Look(first.at, away.samples))
 
             await asyncio.to_thread(target.start)
-            await until(lambda: bridge.connections["default"].client.is_connected)
+            await until(lambda: connection.reconnects == 1)
             lost = fires("NatsBridgeReconnectsOften", await look(bridge), good, threshold=0.0)
             assert [labels["connection"] for labels in lost] == ["default"]
 
