@@ -1,7 +1,7 @@
 # The sidecar as a container image.
 #
 #   docker build --tag nats-bridge .
-#   docker run --network host --volume ./config:/etc/nats-bridge:ro nats-bridge run -c /etc/nats-bridge/republish-monitor.yaml
+#   docker run --network host --volume ./config/republish-monitor.yaml:/etc/nats-bridge/config.yaml:ro nats-bridge
 #
 # Everything that is installed is in the lock files, with hashes; no compiler is needed. For an image that holds the same
 # bytes on another day, name the base by its digest: --build-arg BASE=python@sha256:…

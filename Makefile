@@ -32,7 +32,7 @@ SMOKE := --seed smoke --minutes 0 --faults 5 --messages 3000
 T ?=
 N ?= 30
 
-.PHONY: help install spark demo unit test test-all versions-test stress mutants twins spark-test spark-parts browser-test container-test manifests docs package conform conform-native conform-bridge chaos chaos-smoke soak audit lint format \
+.PHONY: help install spark demo unit test test-all versions-test stress mutants twins spark-test spark-parts browser-test container-test manifests docs package release conform conform-native conform-bridge chaos chaos-smoke soak audit lint format \
 	types bench figures lock clean
 
 help:
@@ -50,9 +50,10 @@ help:
 	@echo "make spark-parts   those of them that start no Java (a minute)"
 	@echo "make browser-test    the conformance report's page and the status page, in a headless Chromium that is installed already"
 	@echo "make container-test    the Dockerfile's own steps and its entry point, without a container engine (as root, on Linux)"
-	@echo "make manifests    the Kubernetes manifests rendered, validated, and held against the program (needs kubectl)"
+	@echo "make manifests    the Kubernetes manifests and the chart rendered, validated, and held against the program (needs kubectl, and helm or Go)"
 	@echo "make docs    docs/ as a site, in build/docs; a warning is an error"
 	@echo "make package    what a release uploads, into dist/: built, checked, and installed into a fresh environment"
+	@echo "make release V=0.2.0    that version in all its places, make package, and a tag; nothing is pushed"
 	@echo "make conform the whole catalogue on six server versions, the engine and the bridge; reports are in build/"
 	@echo "             (make conform-native conform-bridge: one half of it)"
 	@echo "make chaos   ten minutes of faults, every kind of rule, on a cluster and on one server; reports are in build/chaos"
@@ -153,7 +154,12 @@ container-test: install
 	@$(BIN)/nats-bridge servers fetch 2.10.27 > /dev/null
 	$(BIN)/python -m pytest tests/container --timeout 900
 
-manifests: $(TESTS)
+# Helm's own releases are on no package index; Go's cache keeps what was built.
+HELM := helm.sh/helm/v3/cmd/helm@v3.22.0
+$(BIN)/helm: | $(UV)
+	command -v helm > /dev/null || GOBIN=$(abspath $(BIN)) GOFLAGS= go install $(HELM)
+
+manifests: $(TESTS) $(BIN)/helm
 	@$(BIN)/nats-bridge servers fetch 2.10.27 > /dev/null
 	$(BIN)/python -m tests.k8s.validation
 	$(BIN)/python -m pytest tests/k8s
@@ -161,6 +167,10 @@ manifests: $(TESTS)
 docs: $(TESTS)
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --nitpicky --quiet -d build/doctrees docs build/docs
 	@echo build/docs/index.html
+
+# dist/ and a tag; nothing is pushed.
+release:
+	@.ci/release $(V)
 
 package: $(TESTS)
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null

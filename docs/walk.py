@@ -13,7 +13,7 @@ and, as comments that no reader sees, before a block:
 - `<!-- terminal NAME: Ctrl-C -->`: no block; the reader presses it.
 - `<!-- when: COMMAND -->`: the next block waits until this command succeeds, as a reader waits by being slow.
 
-Ports 4222 and 8222, which the pages name, are replaced by free ones, and the folder in outputs by `.`.
+Ports 4222 and 8322, which the pages name, are replaced by free ones, and the folder in outputs by `.`.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def play(walk: list[Step], folder: Path, version: str | None) -> Iterator[Step]:
     with contextlib.ExitStack() as open_things:
         server = open_things.enter_context(NativeServer(binary=fetch(version))) if version else None
         port = server.port if server else _free_port()
-        reader = _Reader(work, programs, {"4222": str(port), "8222": str(_free_port())})
+        reader = _Reader(work, programs, {"4222": str(port), "8322": str(_free_port())})
         open_things.callback(reader.leave)
         open_things.enter_context(contextlib.chdir(work))
         for step in walk:
@@ -172,7 +172,7 @@ class _Reader:
             "PYTHONPATH": root,
             "PYTHONUNBUFFERED": "1",
             "COLUMNS": "110",
-            "BRIDGE_HTTP__LISTEN": f"127.0.0.1:{ports['8222']}",
+            "BRIDGE_HTTP__LISTEN": f"127.0.0.1:{ports['8322']}",
         }
         self._python: dict[str, object] = {"__name__": "__main__"}
         self._shell = _Shell(self._environment, folder.parent, folder)
@@ -223,7 +223,7 @@ class _Reader:
                 raise click.ClickException(f"terminal {name} ended while waiting for {step.code}:\n{terminal.all}")
 
     def _here(self, code: str) -> str:
-        return re.sub(r"\b(?:4222|8222)\b", lambda found: self._ports[found[0]], code)
+        return re.sub(r"\b(?:4222|8322)\b", lambda found: self._ports[found[0]], code)
 
     def _there(self, output: str) -> str:
         for shown, real in self._ports.items():

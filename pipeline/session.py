@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
+import click
+
 from nats_bridge.bridge.cli.asking import quiet_logs
 from nats_bridge.pipeline.errors import JobFailedError, JobStoppedError, SparkMissingError
 from nats_bridge.pipeline.failures import failure, meaning_of_start
@@ -60,9 +62,11 @@ def spark_session(name: str, *, master: str | None = None, settings: Mapping[str
 
 @contextmanager
 def job_session(
-    name: str, *, master: str | None = None, settings: Mapping[str, str] | None = None
+    name: str, *, master: str | None = None, settings: Mapping[str, str] | None = None, quiet: bool = True
 ) -> Iterator[SparkSession]:
     """The session of one command, as `spark_session` makes it; nothing of it runs on afterwards.
+
+    Unless `quiet`, a line on stderr says that Spark starts, which takes seconds in which there is no progress.
 
     A session that is there already is used, and left as it is. The sidecar's modules log nothing. Java's own words
     (warnings, stack traces) go to a file, which is named when the job fails and removed when it does not; under
@@ -81,6 +85,8 @@ def job_session(
     def stopped(stop: Stop) -> None:
         raise JobStoppedError(f"{name}: stopped before it had begun", exit_code=stop.exit_code)
 
+    if is_ours and not quiet:
+        click.echo(f"{name}: starting Spark", err=True)
     try:
         with log.open("wb") as stream, listening(stopped) as again, quiet_logs():
             spark = _session(name, master, dict(settings or {}), stream)

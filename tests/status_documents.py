@@ -152,15 +152,18 @@ def document(*rules: dict[str, Any], **more: Any) -> dict[str, Any]:
     }
 
 
-def trouble() -> dict[str, Any]:
-    """One of everything."""
-    reload = {
-        "result": "applied",
+def reload(result: str, *changed: str, reason: str | None = None) -> dict[str, Any]:
+    return {
+        "result": result,
         "at": "2026-11-21T11:30:00.000Z",
         "asked_by": "SIGHUP",
-        "reason": None,
-        "changed": ["across"],
+        "reason": reason,
+        "changed": list(changed),
     }
+
+
+def trouble() -> dict[str, Any]:
+    """One of everything."""
     found = document(
         rule("monitor", leader=True),
         lagging() | {"leader": True},
@@ -170,5 +173,5 @@ def trouble() -> dict[str, Any]:
         rule("dead-letters", 0.2, kind="advisories", reads_stream=False, stream=None, leader=True),
         connections=[connection(), connection("west", connected=False)],
     )
-    found["config"]["last_reload"] = reload
+    found["config"]["last_reload"] = reload("applied", "across")
     return found

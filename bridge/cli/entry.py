@@ -131,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if debug:
             traceback.print_exc()
         else:
-            click.echo(_reported(error), err=True)
+            click.echo(_reported(error, given), err=True)
         code = _exit_code(error)
     sys.exit(code)
 
@@ -142,13 +142,16 @@ def _exit_code(error: Exception) -> int:
     return int(getattr(error, "exit_code", EXIT_NO))  # the errors of all our packages carry one
 
 
-def _reported(error: Exception) -> str:
+def _reported(error: Exception, given: Sequence[str]) -> str:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         return error.format_message()
     if isinstance(error, click.UsageError):
         command = error.ctx.command_path if error.ctx else "nats-bridge"
         text = error.format_message()
-        return f"{command}: {text[:1].lower()}{text[1:].rstrip('.')}\nSee: {command} --help"
+        text = f"{text[:1].lower()}{text[1:].rstrip('.')}"
+        if isinstance(error, click.MissingParameter) and error.param is not None and error.param.name == "config":
+            text += f": -c {next((word for word in given if word.endswith(('.yaml', '.yml'))), 'FILE')}"
+        return f"{command}: {text}\nSee: {command} --help"
     if isinstance(error, click.ClickException):
         return f"nats-bridge: {error.format_message()}"
     if isinstance(error, ConfigError):

@@ -79,7 +79,7 @@ class Http(Part):
     """The bridge's own HTTP server: health, metrics and a page for people."""
 
     listen: str = Field(
-        default="127.0.0.1:8222",
+        default="127.0.0.1:8322",
         description="host:port, or an empty text to turn it off",
         json_schema_extra=pattern(LISTEN),
     )
@@ -112,7 +112,7 @@ class Http(Part):
         if value and (not good or any(c.isspace() for c in value) or (":" in host and host[0] + host[-1] != "[]")):
             raise PydanticCustomError(
                 "listen",
-                '\'{value}\' is not host:port; write "127.0.0.1:8222", ":8222" (any interface) or "" (none)',
+                '\'{value}\' is not host:port; write "127.0.0.1:8322", ":8322" (any interface) or "" (none)',
                 {"value": value},
             )
         return value

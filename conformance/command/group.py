@@ -78,6 +78,13 @@ class _Listed(click.ParamType[tuple[str, ...]]):
 @click.option("--differential", type=int, default=0, metavar="N", help="N random comparisons per version, too.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Of what is random.")
 @click.option(
+    "--expected-failures",
+    "expected_failures",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Ids of cases that fail, one a line: exit code 0 if these fail, and no others.",
+)
+@click.option(
     "--report", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Where to write reports."
 )
 @click.option(
@@ -128,6 +135,7 @@ def _is_given(ctx: click.Context, name: str) -> bool:
 
 def _run(ctx: click.Context, given: dict[str, Any], versions: tuple[str, ...]) -> int:
     from nats_bridge.conformance.command.evidence import objections, write_evidence
+    from nats_bridge.conformance.command.expected_failures import read_expected_failures, surprises
     from nats_bridge.conformance.command.native_servers import found_servers
     from nats_bridge.conformance.command.plan import KINDS, Plan, chosen_cases
     from nats_bridge.conformance.command.whole_run import record
@@ -159,6 +167,9 @@ def _run(ctx: click.Context, given: dict[str, Any], versions: tuple[str, ...]) -
         )
     if plan.is_certified and report is not None and report.is_dir() and any(report.iterdir()):
         raise click.UsageError(f"--certified: {report} is not empty, and evidence is of one run alone", ctx)
+    if plan.is_certified and given["expected_failures"] is not None:
+        raise click.UsageError("--certified allows no --expected-failures", ctx)
+    expected = read_expected_failures(given["expected_failures"]) if given["expected_failures"] else None
     cases = chosen_cases(plan)
     progress = Progress()
     with tempfile.TemporaryDirectory(prefix="nats-bridge-report-") as temporary:
@@ -194,6 +205,11 @@ def _run(ctx: click.Context, given: dict[str, Any], versions: tuple[str, ...]) -
                 return _EXIT_NO
     if interrupted:
         raise KeyboardInterrupt
+    if expected is not None and result.is_complete and not disagreements:
+        found = surprises(result, expected)
+        for line in found:
+            click.echo(line, err=True)
+        return _EXIT_NO if found else _EXIT_GOOD
     if not result.passed or disagreements:
         only_missing = result.history.missing and not result.failures and not disagreements
         return _EXIT_UNREACHABLE if only_missing else _EXIT_NO

@@ -16,7 +16,10 @@ __all__ = ["Cell", "Judged", "judged", "write_reports"]
 
 
 def write_reports(result: Judged, folder: Path) -> list[Path]:
-    """Write ``report.json``, ``junit.xml``, ``report.md`` and ``index.html`` into a folder, made where it is not there.
+    """Write the reports into a folder, made where it is not there.
+
+    They are ``report.json``, ``junit.xml``, ``report.md``, ``index.html``, and ``badge.json`` for services that draw
+    badges.
 
     Returns:
         the files, in this order.
@@ -31,7 +34,16 @@ def write_reports(result: Judged, folder: Path) -> list[Path]:
         "junit.xml": junit(result),
         "report.md": markdown(result, divergences).encode("utf-8", "backslashreplace"),
         "index.html": page(result, divergences).encode("utf-8", "backslashreplace"),
+        "badge.json": json.dumps(_badge(result)).encode(),
     }
     for name, content in contents.items():
         (folder / name).write_bytes(content)
     return [folder / name for name in contents]
+
+
+def _badge(result: Judged) -> dict[str, object]:
+    """How many cases of those played are good, in the form that badge services read."""
+    good = sum(cell.observation is not None and cell.verdict.outcome.is_good for cell in result.cells.values())
+    bad = len(result.failures)
+    colour = "brightgreen" if result.passed else "red" if bad else "lightgrey"
+    return {"schemaVersion": 1, "label": "NATS conformance", "message": f"{good} of {good + bad}", "color": colour}

@@ -54,7 +54,7 @@ _SECTIONS: Final = (
     _Section(
         "Http",
         "http",
-        'http: {listen: ":8222", hosts: ["bridge.example.com"], changes_from: nowhere}',
+        'http: {listen: ":8322", hosts: ["bridge.example.com"], changes_from: nowhere}',
         "What it answers: [health and status](../health.md), [metrics](../telemetry.md).",
     ),
     _Section("Log", "log", "log: {format: json, level: warning}", "See [logs](../logs.md)."),
@@ -129,7 +129,7 @@ first line, editors complete keys and mark mistakes. `nats-bridge check -c FILE`
 line and column. A key that is not listed here is an error.
 
 Every value can be given by the environment, which wins over the file: `BRIDGE_`, then the keys in capitals with two
-underscores between levels, as in `BRIDGE_HTTP__LISTEN=:8222`. Lists and mappings are JSON:
+underscores between levels, as in `BRIDGE_HTTP__LISTEN=:8322`. Lists and mappings are JSON:
 `BRIDGE_CONNECTIONS__DEFAULT__SERVERS='["nats://127.0.0.1:4222"]'`. With `BRIDGE_SECRETS_DIR=/run/secrets` a file of
 such a name there does the same; a variable wins over it.
 

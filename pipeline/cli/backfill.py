@@ -101,7 +101,7 @@ def backfill_command(
         summaries = backfill(
             loaded,
             request,
-            lambda: sessions.enter_context(job_session(name, master=master, settings=settings)),
+            lambda: sessions.enter_context(job_session(name, master=master, settings=settings, quiet=quiet)),
             Shown(quiet, every),
         )
     if as_json:

@@ -109,7 +109,7 @@ def capture_command(
 
     job = f"capture {stream}"
     with (
-        job_session(job, master=master, settings=settings) as spark,
+        job_session(job, master=master, settings=settings, quiet=quiet) as spark,
         watched(spark, job, shown=Shown(quiet, every), drains=wanted.continuous) as progress,
     ):
         result = capture(spark, wanted, progress)

@@ -108,7 +108,7 @@ def diff_command(left: str, right: str, **given: Any) -> int:
     from nats_bridge.pipeline.session import job_session
 
     settings = {"spark.driver.memory": _MEMORY, **given["settings"]}
-    with job_session("diff", master=given["master"], settings=settings) as spark:
+    with job_session("diff", master=given["master"], settings=settings, quiet=given["quiet"]) as spark:
         from nats_bridge.pipeline.diff.run import compared
         from nats_bridge.pipeline.progress import Shown, watched
 

@@ -138,6 +138,15 @@ def test_connections_and_configuration(page: StatusPage) -> None:
     assert "(across)" in page.text("#config")
 
 
+def test_a_refused_configuration_is_an_alarm_also_while_all_rules_run(page: StatusPage) -> None:
+    refused = samples.document(samples.rule("one"))
+    refused["config"]["last_reload"] = samples.reload("refused", reason="config.yaml:7:3: rules[0].name: is missing")
+    page.show(refused)
+    reported = "The changed configuration is refused, the previous one is in force"
+    assert (page.text("#headline"), page.text("#alarm-title")) == (reported, reported)
+    assert [reason.text for reason in page.all("#reasons li")] == ["reload: config.yaml:7:3: rules[0].name: is missing"]
+
+
 def test_a_rule_opens_and_shows_everything(page: StatusPage) -> None:
     page.open("across")
     facts = page.facts("across")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.k8s.rendering import OVERLAYS, Manifest, render
+from tests.k8s.rendering import OVERLAYS, Manifest, monitored
 from tests.live.conftest import native_server, raw_peer
 
 __all__ = ["native_server", "raw_peer"]
@@ -19,5 +19,5 @@ def overlay(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def manifests(overlay: str) -> tuple[Manifest, ...]:
-    """What the overlay renders to."""
-    return render(OVERLAYS[overlay])
+    """What the overlay renders to, with the Prometheus operator's part."""
+    return monitored(OVERLAYS[overlay])

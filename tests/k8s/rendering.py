@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
+import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import yaml
 
-__all__ = ["OVERLAYS", "PROJECT", "KustomizeMissingError", "Manifest", "name_of", "render"]
+__all__ = ["OVERLAYS", "PROJECT", "KustomizeMissingError", "Manifest", "monitored", "name_of", "render"]
 
 Manifest: TypeAlias = dict[str, Any]
 
@@ -46,6 +48,20 @@ def render(folder: Path) -> tuple[Manifest, ...]:
         raise KustomizeMissingError
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=_LIMIT)
     return tuple(yaml.safe_load_all(done.stdout))
+
+
+@cache
+def monitored(folder: Path) -> tuple[Manifest, ...]:
+    """The documents of an overlay that takes its monitor, which it names in a comment."""
+    with tempfile.TemporaryDirectory() as place:
+        copied = Path(place) / "k8s"
+        shutil.copytree(PROJECT / "k8s", copied)
+        overlay = copied / folder.relative_to(PROJECT / "k8s")
+        kustomization = overlay / "kustomization.yaml"
+        text, taken = re.subn(r"^  # (?=- \S+-monitor\b)", "  ", kustomization.read_text("utf-8"), flags=re.MULTILINE)
+        assert taken == 1, folder
+        kustomization.write_text(text, "utf-8")
+        return render(overlay)
 
 
 def name_of(manifest: Manifest) -> str:

@@ -13,6 +13,7 @@ import yaml
 
 from nats_bridge.bridge.settings import load
 from tests.container.dockerfile import parse
+from tests.k8s.charts import rendered
 from tests.k8s.rendering import OVERLAYS, PROJECT, Manifest, name_of, render
 from tests.k8s.workloads import of_kind, pods
 
@@ -70,12 +71,14 @@ def test_a_command_of_the_page(command: str, tmp_path: Path) -> None:
             mounted = [each["secret"]["secretName"] for each in pod.spec["volumes"] if "secret" in each]
             assert mounted == [name] == [secret["metadata"]["name"]]
             assert list(secret["data"]) == [key] == ["nats.creds"]
-        case ["nats-bridge", *arguments]:
+        case ["nats-bridge", *arguments, "--server", _]:  # what needs no server of it
             program = [sys.executable, "-m", "nats_bridge", *arguments]
             assert ": ok, " in run(program, PROJECT)
+        case ["helm", "upgrade", "--install", release, chart, "--namespace", namespace, "--create-namespace", *values]:
+            assert rendered(PROJECT / chart, *(word.replace("=", f"={PROJECT}/") for word in values), release=release)
         case ["make", target]:
             assert re.search(rf"^{target}:", (PROJECT / "Makefile").read_text("utf-8"), re.M)
-        case ["docker", "build", "--tag", tag, *options, "."]:
+        case ["docker", "build", "--tag", tag, *options, "."] | ["docker", "push", tag, *options]:
             assert tag in {container["image"] for container in pods(render(OVERLAYS["standalone"]))[0].containers}
             arguments = re.findall(r"^ARG (\w+)", (PROJECT / "Dockerfile").read_text("utf-8"), re.M)
             given = [word.partition("=")[0] for word in options if "=" in word]

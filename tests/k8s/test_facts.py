@@ -14,7 +14,7 @@ from nats_bridge.bridge.settings import Settings, load
 from nats_bridge.bridge.settings.environment import SECRETS_DIR_VARIABLE
 from nats_bridge.bridge.settings.environment import overlay as settings_overlay
 from tests.container.dockerfile import parse
-from tests.k8s.rendering import OVERLAYS, PROJECT, Manifest, render
+from tests.k8s.rendering import OVERLAYS, PROJECT, Manifest, monitored, render
 from tests.k8s.workloads import Pod, of_kind, pods, selects
 
 IMAGE = parse((PROJECT / "Dockerfile").read_text("utf-8")).image
@@ -148,7 +148,9 @@ def test_the_three_ways_differ_in_nothing_but_the_native_sidecars_restart() -> N
 
 def test_images_have_the_packages_version(manifests: tuple[Manifest, ...]) -> None:
     version = tomllib.loads((PROJECT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
-    assert {container["image"] for pod in pods(manifests) for container in pod.containers} == {f"nats-bridge:{version}"}
+    images = {container["image"] for pod in pods(manifests) for container in pod.containers}
+    # Unqualified, a node would ask a registry of its own choice.
+    assert images == {f"registry.example.com/nats-bridge:{version}"}
 
 
 def test_selectors_choose_the_pods_and_ports_exist(manifests: tuple[Manifest, ...]) -> None:
@@ -177,11 +179,21 @@ def test_selectors_choose_the_pods_and_ports_exist(manifests: tuple[Manifest, ..
 
 def test_each_overlay_has_what_its_way_of_running_needs() -> None:
     kinds = {name: sorted({manifest["kind"] for manifest in render(folder)}) for name, folder in OVERLAYS.items()}
-    beside = ["ConfigMap", "Deployment", "Namespace", "NetworkPolicy", "PodMonitor"]
-    assert kinds == {
-        "native-sidecar": beside,
-        "classic-sidecar": beside,
-        "standalone": sorted([*beside[:-1], "PodDisruptionBudget", "Service", "ServiceMonitor"]),
+    beside = ["ConfigMap", "Deployment", "Namespace", "NetworkPolicy"]
+    alone = sorted([*beside, "PodDisruptionBudget", "Service"])
+    assert kinds == {"native-sidecar": beside, "classic-sidecar": beside, "standalone": alone}
+
+
+def test_a_monitor_comes_only_where_it_is_asked_for() -> None:
+    # Without the Prometheus operator a cluster refuses it.
+    monitors = {
+        name: [manifest["kind"] for manifest in monitored(folder) if manifest not in render(folder)]
+        for name, folder in OVERLAYS.items()
+    }
+    assert monitors == {
+        "native-sidecar": ["PodMonitor"],
+        "classic-sidecar": ["PodMonitor"],
+        "standalone": ["ServiceMonitor"],
     }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.k8s.rendering import OVERLAYS, Manifest, name_of, render
+from tests.k8s.rendering import OVERLAYS, Manifest, monitored, name_of, render
 from tests.k8s.validation import CLUSTERS, problems
 from tests.k8s.workloads import of_kind
 
@@ -41,7 +41,7 @@ def test_the_schemas_know_no_native_sidecar_before_it_is_there() -> None:
     ],
 )
 def test_a_mistake_shows(kind: str, path: tuple[str | int, ...], value: Any) -> None:
-    (manifest,) = of_kind(copy.deepcopy(render(OVERLAYS["standalone"])), kind)
+    (manifest,) = of_kind(copy.deepcopy(monitored(OVERLAYS["standalone"])), kind)
     place: Any = manifest
     for part in path[:-1]:
         place = place[part]

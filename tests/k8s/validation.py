@@ -15,7 +15,7 @@ import click
 import jsonschema
 import kubernetes_validate
 
-from tests.k8s.rendering import OVERLAYS, KustomizeMissingError, Manifest, name_of, render
+from tests.k8s.rendering import OVERLAYS, KustomizeMissingError, Manifest, monitored, name_of
 
 __all__ = ["CLUSTERS", "problems"]
 
@@ -64,7 +64,7 @@ def _closed(schema: Any) -> Any:
 def _main() -> int:
     wrong = 0
     for name, folder in OVERLAYS.items():
-        for manifest in render(folder):
+        for manifest in monitored(folder):
             is_operators = manifest["apiVersion"] == _OPERATOR
             for cluster in CLUSTERS[name][:1] if is_operators else CLUSTERS[name]:
                 found = problems(manifest, cluster)

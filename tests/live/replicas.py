@@ -59,13 +59,13 @@ class Replicas:
             subject = f"$KV.{self.bucket}.lease.nats-bridge.{rule}"
             assert "error" not in await peer.store(subject.encode(), json.dumps(record).encode())
 
-    async def start(self, url: str = "", **more: Any) -> SidecarProcess:
-        """One more replica, which is ready, or stands by."""
+    async def start(self, url: str = "", *, version: Path | None = None, **more: Any) -> SidecarProcess:
+        """One more replica, which is ready, or stands by; `version` is the folder of another version's packages."""
         config = self._directory / f"replica-{len(self.processes)}.yaml"
         leadership = {"bucket": self.bucket, "ttl": self._ttl, **more.pop("leadership", {})}
         text = document(url or self._url, *self._rules, leadership=leadership, **more)
         config.write_text(json.dumps(text), "utf-8")
-        process = await SidecarProcess.start(config)
+        process = await SidecarProcess.start(config, version)
         self.processes.append(process)
         await process.ready()
         return process

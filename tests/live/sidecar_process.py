@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -33,10 +34,12 @@ class SidecarProcess:
         self._reader = asyncio.create_task(self._read())
 
     @classmethod
-    async def start(cls, config: Path) -> Self:
-        """Start, without waiting until it is ready."""
+    async def start(cls, config: Path, version: Path | None = None) -> Self:
+        """Start, without waiting until it is ready; `version` is the folder of another one's packages."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "nats_bridge", "run", "-c", str(config)),
+            env=None if version is None else {**os.environ, "PYTHONPATH": str(version)},
+            cwd=version,
             stdin=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
         )

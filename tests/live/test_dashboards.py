@@ -115,7 +115,7 @@ def test_queries_parse_and_the_legend_s_labels_are_there() -> None:
         for text in alert["annotations"].values():
             assert set(_LABELS_IN_TEXT.findall(text)) <= labels, alert["alert"]
         assert alert["labels"]["severity"] in {"info", "warning", "critical"}
-        assert alert["annotations"].keys() == {"summary", "description"}
+        assert alert["annotations"].keys() == {"summary", "description", "runbook_url"}
     for panel in panels():
         for target in panel["targets"]:
             text = queries()[f"panel {panel['title']} {target['refId']}"]

@@ -74,7 +74,8 @@ async def test_an_outage_makes_it_unready_and_does_not_kill_it(
             assert await get(bridge, "/livez") == (200, "ok\n")
             assert await get(bridge, "/readyz") == (
                 503,
-                "[+] connections\n[+] not draining\n[-] rule rule: waiting: connection 'target'\nnot ok\n",
+                "[-] connections: not connected: 'target'\n[+] not draining\n"
+                "[-] rule rule: waiting: connection 'target'\nnot ok\n",
             )
             assert (await status_of(bridge))["ready"] is False
             await asyncio.to_thread(target.start)

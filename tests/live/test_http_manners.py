@@ -97,11 +97,11 @@ async def test_every_answer_keeps_others_out(rule: tuple[str, dict[str, Any]]) -
 async def test_names_of_others_are_not_answered(rule: tuple[str, dict[str, Any]]) -> None:
     async with running(settings(rule, hosts=["bridge.example.com"])) as bridge:
         for path in ("/", "/status", "/readyz"):
-            answer = await ask(bridge, "GET", path, Host="rebound.example.org:8222")
+            answer = await ask(bridge, "GET", path, Host="rebound.example.org:8322")
             assert answer.status == 421
             assert answer.text.startswith("'rebound.example.org' is not a name of this listener")
             assert (await ask(bridge, "GET", path, Host="bridge.example.com")).status == 200
-            assert (await ask(bridge, "GET", path, Host="nats-bridge.monitoring.svc:8222")).status == 200
+            assert (await ask(bridge, "GET", path, Host="nats-bridge.monitoring.svc:8322")).status == 200
         assert (await ask(bridge, "POST", "/-/drain", Host="rebound.example.org")).status == 421
         assert not bridge.draining
 
@@ -184,14 +184,6 @@ async def test_an_address_that_cannot_be_used(rule: tuple[str, dict[str, Any]]) 
         at = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(ConfigError, match=rf"^http.listen: cannot listen on {at} \(address already in use\): "):
             await Sidecar(settings_for(rule[0], rule[1], http={"listen": at})).start()
-
-
-async def test_the_port_of_a_server_too(rule: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        monkeypatch.setattr("nats_bridge.bridge.observability.http.listener._SERVERS_OWN", port)
-        with pytest.raises(ConfigError, match=r"turn it off; a nats-server's own monitoring, or another sidecar,"):
-            await Sidecar(settings_for(rule[0], rule[1], http={"listen": f"127.0.0.1:{port}"})).start()
 
 
 async def test_draining(rule: tuple[str, dict[str, Any]]) -> None:

@@ -275,7 +275,8 @@ async def test_rules_of_every_kind_by_options(
         printed = await init(tmp_path, "--server", server.url, *words, "-o", "-")
         assert printed.code == 0, printed
         assert printed.err.count("ok ") == 6
-    assert printed.out == (tmp_path / "bridge.yaml").read_text("utf-8")
+    first, _, rest = (tmp_path / "bridge.yaml").read_text("utf-8").partition("\n#\n")
+    assert (first, rest) == ("# yaml-language-server: $schema=bridge.schema.json", printed.out)
     settings = load(tmp_path / "bridge.yaml", {})
     kinds = ["republish", "republish", "republish", "sources", "subject_transform", "advisories"]
     assert [rule.kind for rule in settings.rules] == kinds

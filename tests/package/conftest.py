@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -22,10 +24,20 @@ _STEP: Final = 280.0  # seconds; a bound for hangs
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The two files of a release."""
+    """The built files of a release."""
 
     sdist: Path
     wheel: Path
+
+    @property
+    def bill(self) -> Path:
+        """Its bill of materials (CycloneDX): the wheel with all that the lock file installs next to it."""
+        return self.wheel.with_name(f"{self.sdist.name.removesuffix('.tar.gz')}.cdx.json")
+
+    @property
+    def sums(self) -> Path:
+        """SHA-256 of the others."""
+        return self.wheel.with_name("SHA256SUMS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +49,24 @@ class Installed:
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run a program of the environment in a folder of its own, with no variable of ours but the servers' cache."""
-        program, *arguments = command
         return subprocess.run(
-            [str(self.python.with_name(program)), *arguments],
+            self.program(*command),
             cwd=self.folder,
-            env={"PATH": os.defpath, "HOME": str(self.folder), "NATS_BRIDGE_CACHE": str(default_root())},
+            env=self.environment,
             capture_output=True,
             text=True,
             timeout=_STEP,
             check=False,
         )
+
+    def program(self, name: str, *arguments: str) -> list[str]:
+        """A program of the environment with its arguments."""
+        return [str(self.python.with_name(name)), *arguments]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables with which programs run."""
+        return {"PATH": os.defpath, "HOME": str(self.folder), "NATS_BRIDGE_CACHE": str(default_root())}
 
 
 def build(source: Path, into: Path, *what: str) -> None:
@@ -60,8 +80,7 @@ def build(source: Path, into: Path, *what: str) -> None:
 def release() -> Release:
     """A source archive, and a wheel that is built from the archive."""
     folder = PROJECT / "dist"
-    for old in (*folder.glob("*.whl"), *folder.glob("*.tar.gz")):
-        old.unlink()
+    shutil.rmtree(folder, ignore_errors=True)
     build(PROJECT, folder)
     (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
     return Release(sdist, wheel)
@@ -80,3 +99,33 @@ def installed(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Ins
     empty = folder / "elsewhere"
     empty.mkdir()
     return Installed(environment / "bin" / "python", empty)
+
+
+@pytest.fixture(scope="session")
+def released(release: Release, installed: Installed) -> Release:
+    """The release folder, complete."""
+    write_bill(installed, release.bill)
+    files = (release.sdist, release.wheel, release.bill)
+    release.sums.write_text(
+        "".join(f"{hashlib.sha256(each.read_bytes()).hexdigest()}  {each.name}\n" for each in files)
+    )
+    return release
+
+
+def write_bill(installed: Installed, file: Path) -> None:
+    """Write the bill of materials of an environment, which is compared with the schema of CycloneDX."""
+    command = [
+        str(Path(sys.executable).with_name("cyclonedx-py")),
+        "environment",
+        "--validate",
+        "--output-reproducible",
+    ]
+    command += ["--pyproject", str(PROJECT / "pyproject.toml"), "--mc-type", "application", "--spec-version", "1.6"]
+    done = subprocess.run(
+        [*command, "--output-file", str(file), str(installed.python)],
+        capture_output=True,
+        text=True,
+        timeout=_STEP,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

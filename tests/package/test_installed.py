@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Callable
 
 import click
 import pytest
 
 from nats_bridge.bridge.cli.entry import program
-from nats_bridge.native_servers import TWIN_VERSIONS
+from nats_bridge.native_servers import TWIN_VERSIONS, SharedServers
+from tests.live.conftest import _name_numbers, raw_peer, servers, unique_name
+from tests.live.raw_messages import OpenPeer
+from tests.live.sidecar_process import SidecarProcess
 from tests.package.conftest import DECLARED, PROJECT, Installed
+
+__all__ = ["_name_numbers", "raw_peer", "servers", "unique_name"]
 
 LINKED = sorted(link.name for link in (PROJECT / "nats_bridge").iterdir() if link.is_symlink())
 
@@ -83,3 +90,30 @@ def test_cases_of_the_catalogue_pass_on_servers_engine_and_bridge(installed: Ins
     done = installed.run("nats-bridge", "conform", "--versions", version, "--select", "adr28/headers/", "--report", "r")
     assert done.returncode == 0, done.stdout + done.stderr
     assert {found.name for found in (installed.folder / "r").iterdir()} >= {"index.html", "history.jsonl"}
+
+
+async def test_a_new_user_gets_from_a_cluster_to_a_running_rule(
+    installed: Installed, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(TWIN_VERSIONS[-1])
+    peer, name = await raw_peer(url), unique_name("orders")
+    await peer.create_stream(name=name, subjects=[f"{name}.>"])
+    copies = await peer.collect(f"monitor{name}.>")
+    words = ("--server", url, "--republish", name, f"{name}.>", f"monitor{name}.>", "-o", "bridge.yaml")
+    written = await asyncio.to_thread(installed.run, "nats-bridge", "init", *words)
+    assert written.returncode == 0, written.stderr
+    assert written.stdout.endswith("next: nats-bridge run -c bridge.yaml\n")
+    process = await asyncio.create_subprocess_exec(
+        *installed.program("nats-bridge", "run", "-c", "bridge.yaml"),
+        cwd=installed.folder,
+        env={**installed.environment, "BRIDGE_HTTP__LISTEN": "", "BRIDGE_LOG__FORMAT": "json"},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    sidecar = SidecarProcess(process)
+    try:
+        await sidecar.said("rule.ready")
+        await peer.store(f"{name}.1".encode())
+        await copies.count(1)
+        assert await sidecar.stop() == 0, sidecar.log
+    finally:
+        await sidecar.kill()

@@ -2,26 +2,73 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+from types import ModuleType
+
+import pytest
 
 from tests.package.conftest import DECLARED, PROJECT
 
 VERSION = DECLARED["project"]["version"]
-# An image's tag, in commands and manifests; the Dockerfile's own argument; what kustomize puts into manifests.
-REPEATED = re.compile(r"nats-bridge:(\d+\.\d+\.\d+)|^ARG VERSION=(\S+)|newTag: (\d\S*\d)", re.MULTILINE)
 
 
-def test_what_repeats_the_version() -> None:
-    listed = _git("ls-files", "-z", "--", "Dockerfile", "k8s", "docs/*.md", "README.md")
+@pytest.fixture(scope="module")
+def releasing() -> ModuleType:
+    """The script of `make release`."""
+    loader = SourceFileLoader("release", str(PROJECT / ".ci" / "release"))
+    module = module_from_spec(spec_from_loader("release", loader))  # type: ignore[arg-type]
+    loader.exec_module(module)
+    return module
+
+
+def test_what_repeats_the_version(releasing: ModuleType) -> None:
     found = {
-        (path, "".join(said.groups(default="")))
-        for path in listed.split("\0")
+        (path, said[2])
+        for path in _git("ls-files", "-z", "--", *releasing.PLACES).split("\0")
         if path
-        for said in REPEATED.finditer((PROJECT / path).read_text("utf-8"))
+        for said in releasing.REPEATED.finditer((PROJECT / path).read_text("utf-8"))
     }
-    assert {path for path, _ in found} >= {"Dockerfile", "docs/kubernetes.md"}
+    assert {path for path, _ in found} >= {"pyproject.toml", "Dockerfile", "docs/kubernetes.md"}
     assert {version for _, version in found} == {VERSION}, found
+
+
+def test_a_release_takes_one_command(tmp_path: Path) -> None:
+    """In a clone, with a `make` that builds nothing: what is in dist/ is what the other tests here are about."""
+    clone = tmp_path / "clone"
+    _git("clone", "--quiet", "--no-tags", str(PROJECT), str(clone))
+    (clone / "CHANGELOG.md").write_text("# Changelog\n\n## [Unreleased]\n\n### Added\n\n- A feature.\n", "utf-8")
+    shutil.copy(PROJECT / ".ci" / "release", clone / ".ci" / "release")
+
+    def run(*command: str, made: str = "true") -> subprocess.CompletedProcess[str]:
+        identity = {f"GIT_{who}_{what}": "a@b.c" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+        environment = {**os.environ, **identity, "MAKE": made}
+        return subprocess.run(command, cwd=clone, env=environment, capture_output=True, text=True, check=False)
+
+    assert run(".ci/release", "77.1").stderr.startswith("no release: '77.1' is not a version")
+    assert "has changes" in run(".ci/release", "77.1.0").stderr
+    run("git", "add", ".")
+    run("git", "commit", "-qm", "changelog: a feature")
+    assert "nothing is tagged" in run(".ci/release", "77.1.0", made="false").stderr
+    released = run(".ci/release", "77.1.0")
+    assert released.returncode == 0, released.stderr
+    assert released.stdout.endswith("To publish: git push origin HEAD v77.1.0\n")
+    assert run("git", "log", "-1", "--format=%s %d").stdout.startswith("release: 77.1.0  (HEAD -> ")
+    assert "tag: v77.1.0" in run("git", "log", "-1", "--format=%d").stdout
+    assert "\n## [Unreleased]\n\n## [77.1.0] - 20" in (clone / "CHANGELOG.md").read_text("utf-8")
+    assert 'version = "77.1.0"' in (clone / "pyproject.toml").read_text("utf-8")
+    assert "ARG VERSION=77.1.0" in (clone / "Dockerfile").read_text("utf-8")
+    assert "is tagged already" in run(".ci/release", "77.1.0").stderr
+
+
+def test_there_is_no_release_of_nothing(releasing: ModuleType) -> None:
+    with pytest.raises(releasing.ReleaseError, match="nothing under"):
+        releasing.with_section("## [Unreleased]\n\n## [1.0.0] - 2026-01-01\n\n- A feature.\n", "1.0.1", "2026-01-02")
 
 
 def test_the_changelog_has_a_part_for_what_comes_next_and_one_for_each_release() -> None:

@@ -106,6 +106,36 @@ def run_job(*hidden: str, **environment: str) -> subprocess.CompletedProcess[str
     )
 
 
+PLAIN = """
+import pyspark_jetstream
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[1]").config("spark.driver.memory", "512m").getOrCreate()
+pyspark_jetstream.register(spark)
+print(spark.read.format("jetstream").options(servers="nats://127.0.0.1:1", stream="S").load().columns[:2])
+"""
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("activated", [False, True])
+def test_a_session_of_ones_own_needs_no_activated_environment(activated: bool, tmp_path: Path) -> None:
+    # `python3` on PATH is one without anything; Spark would have taken it for its workers.
+    bare = tmp_path / "python3"
+    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n')
+    bare.chmod(0o755)
+    first = Path(sys.executable).parent if activated else tmp_path
+    environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
+    ran = subprocess.run(
+        [sys.executable, "-c", PLAIN],
+        cwd=tmp_path,
+        env={**environment, "PATH": f"{first}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout) == (0, "['stream', 'subject']\n"), ran.stderr
+    assert "replaced" not in ran.stderr
+
+
 @pytest.mark.parametrize("missing", ["pyspark", "pyarrow"])
 def test_a_package_is_missing(missing: str) -> None:
     ran = run_job(missing)

@@ -95,7 +95,8 @@ def test_every_command_has_help_with_an_example(run: Any, command: str) -> None:
     [
         (["explan"], "nats-bridge: unknown command 'explan'; did you mean 'explain'?\nSee: nats-bridge --help\n"),
         (["--nope"], "nats-bridge: no such option '--nope'\nSee: nats-bridge --help\n"),
-        (["run"], "nats-bridge run: missing option '-c' / '--config'\nSee: nats-bridge run --help\n"),
+        (["run"], "nats-bridge run: missing option '-c' / '--config': -c FILE\nSee: nats-bridge run --help\n"),
+        (["check", "monitor.yaml"], "nats-bridge check: missing option '-c' / '--config': -c monitor.yaml\nSee: "),
         (["explain", "a"], "nats-bridge explain: needs SRC and DEST, such as 'orders.*' 'o.$1' (or --jsonl)\n"),
         (["explain", "a", "--jsonl"], "nats-bridge explain: --jsonl reads src, dest and subject from stdin"),
         (["explain", "a", "b", "--dialect", "2.13"], "--dialect: unknown dialect '2.13': known are 2.9, 2.10"),

@@ -120,11 +120,11 @@ def test_proxies_of_the_environment_are_not_asked(
 @pytest.mark.parametrize(
     ("given", "asked"),
     [
-        ("127.0.0.1:8222", "http://127.0.0.1:8222/status"),
+        ("127.0.0.1:8322", "http://127.0.0.1:8322/status"),
         ("http://h:1/", "http://h:1/status"),
         ("https://h/bridge/", "https://h/bridge/status"),
         ("http://h:1/status", "http://h:1/status"),
-        ("http://[::1]:8222", "http://[::1]:8222/status"),
+        ("http://[::1]:8322", "http://[::1]:8322/status"),
     ],
 )
 def test_addresses(given: str, asked: str) -> None:
@@ -138,9 +138,9 @@ def test_what_is_no_address(given: str) -> None:
 
 
 def test_the_listeners_own_address() -> None:
-    assert url_of_listener(("", 8222)) == "http://127.0.0.1:8222"
-    assert url_of_listener(("0.0.0.0", 8222)) == "http://127.0.0.1:8222"
-    assert url_of_listener(("::", 8222)) == "http://[::1]:8222"
+    assert url_of_listener(("", 8322)) == "http://127.0.0.1:8322"
+    assert url_of_listener(("0.0.0.0", 8322)) == "http://127.0.0.1:8322"
+    assert url_of_listener(("::", 8322)) == "http://[::1]:8322"
     assert url_of_listener(("10.0.0.1", 1)) == "http://10.0.0.1:1"
 
 

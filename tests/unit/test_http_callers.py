@@ -10,8 +10,8 @@ from nats_bridge.bridge.observability.http.callers import foreign_host, foreign_
 @pytest.mark.parametrize(
     "host",
     [
-        "127.0.0.1:8222", "127.0.0.1", "[::1]:8222", "[::1]", "10.1.2.3:8222", "localhost:8222", "LOCALHOST", "bridge",
-        "nats-bridge:8222", "nats-bridge.monitoring.svc:8222", "nats-bridge.monitoring.svc.cluster.local.:8222",
+        "127.0.0.1:8322", "127.0.0.1", "[::1]:8322", "[::1]", "10.1.2.3:8322", "localhost:8322", "LOCALHOST", "bridge",
+        "nats-bridge:8322", "nats-bridge.monitoring.svc:8322", "nats-bridge.monitoring.svc.cluster.local.:8322",
         "box.localhost", "printer.local", "a.internal:80",
     ],
 )  # fmt: skip
@@ -23,7 +23,7 @@ def test_names_that_nobody_outside_can_own(host: str) -> None:
     "host",
     [
         "evil.example",
-        "evil.example:8222",
+        "evil.example:8322",
         "127.0.0.1.evil.example",
         "localhost.evil.example:80",
         "svc.evil",
@@ -38,15 +38,15 @@ def test_names_that_are_listed() -> None:
     assert foreign_host("Bridge.Example.com:443", ["bridge.example.com"]) is None
     assert foreign_host("bridge.example.org", ["bridge.example.com"]) is not None
     assert foreign_host("") == "the request names no host"
-    assert foreign_host(":8222") == "the request names no host"
+    assert foreign_host(":8322") == "the request names no host"
 
 
 @pytest.mark.parametrize(
     ("headers", "good"),
     [
         ({}, True),
-        ({"Origin": "http://127.0.0.1:8222"}, True),
-        ({"Origin": "https://127.0.0.1:8222", "Sec-Fetch-Site": "same-origin"}, True),
+        ({"Origin": "http://127.0.0.1:8322"}, True),
+        ({"Origin": "https://127.0.0.1:8322", "Sec-Fetch-Site": "same-origin"}, True),
         ({"Sec-Fetch-Site": "none"}, True),
         ({"Origin": "http://127.0.0.1:9999"}, False),
         ({"Origin": "http://evil.example"}, False),
@@ -57,7 +57,7 @@ def test_names_that_are_listed() -> None:
     ],
 )
 def test_requests_for_another_sites_page(headers: dict[str, str], good: bool) -> None:
-    assert (foreign_site({"Host": "127.0.0.1:8222", **headers}) is None) is good
+    assert (foreign_site({"Host": "127.0.0.1:8322", **headers}) is None) is good
 
 
 @pytest.mark.parametrize(

@@ -166,8 +166,8 @@ def test_most_wrong_configurations_are_seen_by_an_editor() -> None:
         "rules: [%s]\nconnections: {default: {servers: 'nats://h:4222,nats://i'}}\n",
         "rules: [%s]\nconnections: {default: {servers: ['[::1]:4222', h, 'tls://h:1/'], inbox_prefix: _IN.b}}\n",
         'rules: [%s]\nhttp: {listen: ""}\n',
-        "rules: [%s]\nhttp: {listen: ':8222'}\n",
-        "rules: [%s]\nhttp: {listen: '[::1]:8222'}\ndialect: v2.10.27\nleadership: {}\n",
+        "rules: [%s]\nhttp: {listen: ':8322'}\n",
+        "rules: [%s]\nhttp: {listen: '[::1]:8322'}\ndialect: v2.10.27\nleadership: {}\n",
         "rules: [%s]\ndialect: 2.12.0-RC.1\n",
     ],
 )

@@ -108,7 +108,7 @@ def test_paths_in_variables_are_not_relative_to_the_file(file: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "problem"),
     [
-        ("BRIDGE_HTTP__LISTEN", "x", 'http.listen: \'x\' is not host:port; write "127.0.0.1:8222", ":8222"'),
+        ("BRIDGE_HTTP__LISTEN", "x", 'http.listen: \'x\' is not host:port; write "127.0.0.1:8322", ":8322"'),
         ("BRIDGE_HTTP__LISTN", "x", "http.listn: unknown key; did you mean 'listen'?"),
         ("BRIDGE_DIALECT", "3", "dialect: unknown dialect '3'; takes one of 2.9"),
         ("BRIDGE_DIALET", "3", "unknown setting; did you mean 'dialect'? (variable BRIDGE_DIALECT)"),

@@ -22,7 +22,7 @@ def test_the_smallest_configuration_takes_all_defaults(tmp_path: Path) -> None:
     settings = _load(tmp_path, "rules: [{name: a, kind: republish, stream: S, republish: {src: a.b, dest: c}}]\n")
     (rule,) = settings.rules
     assert settings.name == "nats-bridge"
-    assert settings.http.address == ("127.0.0.1", 8222)
+    assert settings.http.address == ("127.0.0.1", 8322)
     assert (settings.dialect, settings.dialect_of(rule)) == ("2.15", "2.15")
     assert (settings.log.format, settings.log.level) == ("auto", "info")
     assert settings.connections["default"].servers == ("nats://127.0.0.1:4222",)
@@ -96,7 +96,7 @@ def test_anchors_and_merged_mappings_work(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("listen", "address"),
-    [(":8222", ("", 8222)), ("[::1]:80", ("::1", 80)), ("localhost:0", ("localhost", 0)), ("", None)],
+    [(":8322", ("", 8322)), ("[::1]:80", ("::1", 80)), ("localhost:0", ("localhost", 0)), ("", None)],
 )
 def test_listen_addresses(listen: str, address: tuple[str, int] | None) -> None:
     assert Settings.model_validate({"http": {"listen": listen}}).http.address == address

@@ -46,6 +46,14 @@ def test_a_sidecar_with_one_of_everything() -> None:
     assert table[7].split()[:3] == ["events", "standby", "no"]
 
 
+def test_why_a_configuration_is_refused_is_not_cut() -> None:
+    reason = "bridge.yaml:7:3: rules[0].republish.dest: " + "a long reason " * 9 + "with its remedy at the end"
+    refused = samples.document()
+    refused["config"]["last_reload"] = samples.reload("refused", reason=reason)
+    lines = plain(status_lines(refused, 80))
+    assert " ".join(line.strip() for line in lines[3:6]) == f"refused: {reason}"
+
+
 def test_the_leader_is_told_only_where_there_are_replicas() -> None:
     lines = plain(status_lines(samples.document(samples.rule("one")), 120))
     assert not any("LEADER" in line for line in lines)

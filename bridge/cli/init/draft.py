@@ -100,7 +100,7 @@ class Draft:
             # One that is there is the same, or that of another version of the bridge.
             write_whole(place, text, force=True)
             names.append(str(place))
-        self.file.write(self._text(self.rules))
+        self.file.write(self._text(self.rules, has_schema=schema))
         return names if self.file.is_stdout else [self.file.shown, *names]
 
     def steps(self, stream_files: Path | None) -> list[str]:
@@ -127,8 +127,10 @@ class Draft:
         settings = loads(self._text(rules), self.file.path.parent, self.file.shown)
         return ask(check_server(settings, None))
 
-    def _text(self, rules: Sequence[ProposedRule]) -> str:
-        return configuration_text(self._connection_there(), rules, about=self._about, file=self.file.shown)
+    def _text(self, rules: Sequence[ProposedRule], *, has_schema: bool = False) -> str:
+        return configuration_text(
+            self._connection_there(), rules, about=self._about, file=self.file.shown, has_schema=has_schema
+        )
 
     def _connection_there(self) -> dict[str, Any]:
         """The connection with paths as the file needs them: relative to its folder."""

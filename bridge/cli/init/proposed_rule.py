@@ -100,7 +100,7 @@ _ELSE: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def configuration_text(
-    connection: Mapping[str, Any], rules: Sequence[ProposedRule], *, about: Sequence[str], file: str
+    connection: Mapping[str, Any], rules: Sequence[ProposedRule], *, about: Sequence[str], file: str, has_schema: bool
 ) -> str:
     """The text of a configuration file.
 
@@ -109,14 +109,15 @@ def configuration_text(
         rules: at least one.
         about: what it was written from, a line each.
         file: what the file will be called, for the commands in its comments.
+        has_schema: whether the schema is written beside it.
     """
-    return "\n".join((*_head(about, file), *_sections(connection), *_rules(rules))) + "\n"
+    return "\n".join((*_head(about, file, has_schema), *_sections(connection), *_rules(rules))) + "\n"
 
 
-def _head(about: Sequence[str], file: str) -> Iterator[str]:
-    yield f"# yaml-language-server: $schema={SCHEMA_FILE}"
-    yield f"# Editors check and complete this file with it: nats-bridge schema > {SCHEMA_FILE} writes it beside."
-    yield "#"
+def _head(about: Sequence[str], file: str, has_schema: bool) -> Iterator[str]:
+    if has_schema:  # editors complain of a file that is not there
+        yield f"# yaml-language-server: $schema={SCHEMA_FILE}"
+        yield "#"
     for line in about:
         yield from _comment(line)
     yield "#"
@@ -135,7 +136,7 @@ def _sections(connection: Mapping[str, Any]) -> Iterator[str]:
             yield "    # creds: bridge.creds # or nkey_seed_file, token_file, user and password_file: never secrets"
         yield "    # tls: {ca: ca.pem} # and cert, key; or context: NAME of the nats command line, instead of all this"
     yield ""
-    yield 'http: {listen: "127.0.0.1:8222"} # health, metrics and a status page, for this machine only; "" turns it off'
+    yield 'http: {listen: "127.0.0.1:8322"} # health, metrics and a status page, for this machine only; "" turns it off'
     yield 'dialect: "2.15" # the server version whose behaviour is reproduced; native: that of the connected server'
     yield "# leadership: {} # for several replicas: one of them works on each rule, by a lease in a key-value bucket"
     yield ""

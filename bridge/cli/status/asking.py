@@ -13,7 +13,7 @@ from nats_bridge.bridge.errors import ConfigError, ServerUnreachableError
 
 __all__ = ["DEFAULT_URL", "ask_for_status", "ask_whether_alive", "status_url", "url_of_listener"]
 
-DEFAULT_URL: Final = "http://127.0.0.1:8222"
+DEFAULT_URL: Final = "http://127.0.0.1:8322"
 
 _PATIENCE = 5.0  # seconds for an answer
 _LARGEST = 64 << 20  # bytes; a state that is larger is none

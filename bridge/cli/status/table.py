@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -124,9 +125,10 @@ def heading_lines(document: Mapping[str, Any], width: int) -> list[str]:
     if config.get("path"):
         reload = config.get("last_reload")
         again = f", last reload {reload['result']} at {clock(reload['at'])}" if reload else ""
-        said = f": {reload['reason']}" if reload and reload["result"] == "refused" else ""
-        text = printable(f"configuration {config['path']}, loaded at {clock(config['loaded_at'])}{again}{said}")
-        lines.append(_cut([(text, "red" if said else None)], width))
+        refused = reload["reason"] if reload and reload["result"] == "refused" else None
+        text = printable(f"configuration {config['path']}, loaded at {clock(config['loaded_at'])}{again}")
+        lines.append(_cut([(text, "red" if refused else None)], width))
+        lines += [click.style(line, fg="red") for line in _wrapped(f"refused: {refused}", width) if refused]
     return lines
 
 
@@ -191,6 +193,11 @@ def _aligned(text: str, width: int, right: bool) -> str:
 
 def _fit(text: str, width: int) -> str:
     return (text if len(text) <= width else text[: max(width - 1, 0)] + "…"[:width]).ljust(width)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """A text whose end matters, on as many lines as it needs."""
+    return textwrap.wrap(printable(text), max(width, 3), initial_indent="  ", subsequent_indent="  ")
 
 
 def _cut(parts: Sequence[tuple[str, str | None]], width: int) -> str:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Listener"]
 
-_SERVERS_OWN = 8222  # nats-server's usual port for monitoring, and a sidecar's
-_TWICE = "; a nats-server's own monitoring, or another sidecar, often has this one"
 _CLOSE = 1.0  # seconds for an answer that is being given while the listener closes
 _KEPT = 75.0  # seconds for which a connection is kept for the next request
 _BACKLOG = 32  # connections that wait to be taken, and that are taken at once
@@ -81,7 +79,6 @@ class Listener:
             raise ConfigError(
                 f"http.listen: cannot listen on {wanted}:{wanted_port} ({reason.lower()}):"
                 ' choose another port, or "" to turn it off'
-                + (_TWICE if (wanted_port, number) == (_SERVERS_OWN, errno.EADDRINUSE) else "")
             ) from None
         host, port = self._server.sockets[0].getsockname()[:2]
         return str(host), int(port)

@@ -80,7 +80,7 @@ class OwnState:
         """The checks of `/readyz`: connections, draining, and every rule."""
         wedged = self.watch.wedged()
         return [
-            *self.startup(),
+            self._connected(),
             Check("not draining", "it finishes what is in flight and ends" if self._sidecar.draining else None),
             *(
                 _wedged_check(supervisor.rule.name, wedged[supervisor.rule.name])
@@ -89,6 +89,12 @@ class OwnState:
                 for supervisor in self._sidecar.supervisors
             ),
         ]
+
+    def _connected(self) -> Check:
+        if not self._sidecar.started:
+            return self.startup()[0]
+        lost = [repr(each.name) for each in self._sidecar.connections.values() if not each.client.is_connected]
+        return Check("connections", f"not connected: {', '.join(lost)}" if lost else None)
 
     def status(self, *, history: bool) -> dict[str, Any]:
         """The whole state; without the rules' recent history if that is not wanted."""

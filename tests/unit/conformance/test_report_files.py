@@ -27,9 +27,13 @@ PARTIAL = judged(replace(sample_runs.run(), is_complete=False), CASES)
 
 def test_all_files_are_written(tmp_path) -> None:
     files = write_reports(MIXED, tmp_path / "new" / "folder")
-    assert [file.name for file in files] == ["report.json", "junit.xml", "report.md", "index.html"]
+    assert [file.name for file in files] == ["report.json", "junit.xml", "report.md", "index.html", "badge.json"]
     assert json.loads(files[0].read_bytes()) == as_report(MIXED)
     assert all(file.read_bytes() for file in files)
+    badge = json.loads(files[-1].read_bytes())
+    assert (badge["schemaVersion"], badge["color"]) == (1, "red")
+    counts = MIXED.counts()
+    assert badge["message"].endswith(f" of {int(badge['message'].split()[0]) + counts['fail'] + counts['errored']}")
 
 
 def test_json_has_every_verdict() -> None:

@@ -30,7 +30,7 @@ def _files() -> Iterator[Path]:
     yield ROOT / "CONTRIBUTING.md"
     # The reference is made from the code.
     yield from (page for page in PAGES if page not in generated and page.parent.name != "reference")
-    for folder in ("config", "dashboards", "k8s"):
+    for folder in ("config", "dashboards", "k8s", "charts"):
         yield from sorted(path for path in (ROOT / folder).rglob("*") if path.is_file())
     for package in PACKAGES:
         yield from sorted(path for path in (ROOT / package).rglob("*") if path.suffix in {".py", ".js", ".html"})

@@ -336,11 +336,18 @@ function pairs(parent, told) {
 
 // ---------------------------------------------------------------- the whole page
 
+const REFUSED = "The changed configuration is refused, the previous one is in force";
 let state = null, lastHeard = 0, historyDue = 0, goneSince = 0, isPaused = false, asking = null;
 const filter = { text: "", trouble: false };
 const hasTrouble = (rule) => !isAtWork(rule) || (rule.measures?.lag_seconds ?? 0) >= LATE_FROM;
 const isShown = (rule) => (!filter.trouble || hasTrouble(rule)) &&
   (!filter.text || [rule.name, rule.kind, rule.stream].some((text) => String(text || "").toLowerCase().includes(filter.text)));
+
+/** Why the changed configuration is not in force: no reason, or one. */
+function refusal() {
+  const { last_reload: reload } = state.config;
+  return reload?.result === "refused" ? [`reload: ${reload.reason}`] : [];
+}
 
 function headline() {
   if (goneSince) return state ? "The sidecar does not answer" : "No answer from the sidecar";
@@ -349,6 +356,7 @@ function headline() {
   if (!all) return state.ready ? "There are no rules" : "Starting";
   if (away) return away === all && all > 1 ? `None of ${all} rules is running` : `${away} of ${plural(all, "rule")} ${away === 1 ? "is" : "are"} not running`;
   if (!state.ready) return "Not ready";
+  if (refusal().length) return REFUSED;
   return all === 1 ? "The rule is running" : `All ${all} rules are running`;
 }
 
@@ -377,11 +385,11 @@ function showSidecar() {
 }
 
 function showAlarm() {
-  const alarm = byId("alarm"), reasons = goneSince || !state ? [] : state.why_not_ready;
+  const alarm = byId("alarm"), reasons = goneSince || !state ? [] : [...state.why_not_ready, ...refusal()];
   setHidden(alarm, !goneSince && !reasons.length);
   alarm.classList.toggle("gone", goneSince > 0);
   const heard = lastHeard ? ` What is shown is from ${TIME.format(lastHeard)}.` : "";
-  setText(byId("alarm-title"), goneSince ? `No answer since ${TIME.format(goneSince)}; still asking.${heard}` : "Not ready");
+  setText(byId("alarm-title"), goneSince ? `No answer since ${TIME.format(goneSince)}; still asking.${heard}` : state?.ready ? REFUSED : "Not ready");
   keep(byId("reasons"), reasons, (reason) => reason, (reason) => make("li", {}, reason));
 }
 

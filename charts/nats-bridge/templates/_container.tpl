@@ -1,0 +1,81 @@
+{{- define "nats-bridge.name" -}}
+{{ .Values.fullnameOverride | default (contains "nats-bridge" .Release.Name | ternary .Release.Name (printf "%s-nats-bridge" .Release.Name)) | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "nats-bridge.selector" -}}
+app.kubernetes.io/name: nats-bridge
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "nats-bridge.labels" -}}
+{{ include "nats-bridge.selector" . }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
+{{/* A native sidecar, for initContainers (Kubernetes 1.29 or newer). */}}
+{{- define "nats-bridge.sidecar" -}}
+{{ include "nats-bridge.container" . }}
+  restartPolicy: Always # which makes it a sidecar
+{{- end }}
+
+{{/* The container, for containers. */}}
+{{- define "nats-bridge.container" -}}
+- name: nats-bridge
+  image: "{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"
+  {{- if ne .Values.image.pullPolicy "IfNotPresent" }}
+  imagePullPolicy: {{ .Values.image.pullPolicy }}
+  {{- end }}
+  args: [run, -c, /etc/nats-bridge/config.yaml]
+  env:
+    # The kubelet probes the pod's address, where a loopback listener does not answer. POST is accepted only from inside
+    # the pod (http.changes_from).
+    - {name: BRIDGE_HTTP__LISTEN, value: ":8322"}
+    # Names the pod in OTLP telemetry.
+    - name: POD_NAME
+      valueFrom: {fieldRef: {fieldPath: metadata.name}}
+    - name: POD_NAMESPACE
+      valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+    - name: OTEL_RESOURCE_ATTRIBUTES
+      value: k8s.pod.name=$(POD_NAME),k8s.namespace.name=$(POD_NAMESPACE)
+    {{- with .Values.env }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  ports:
+    - {name: bridge-http, containerPort: 8322, protocol: TCP}
+  startupProbe: # connected, within two minutes
+    httpGet: {path: /startupz, port: bridge-http}
+    periodSeconds: 1
+    timeoutSeconds: 5
+    failureThreshold: 120
+  livenessProbe: # the process is not stuck; independent of servers, whose outage would otherwise restart every pod
+    httpGet: {path: /livez, port: bridge-http}
+    periodSeconds: 10
+    timeoutSeconds: 5
+    failureThreshold: 3
+  readinessProbe: # every rule is running, or on standby
+    httpGet: {path: /readyz, port: bridge-http}
+    periodSeconds: 5
+    timeoutSeconds: 5
+  resources: {{- toYaml .Values.resources | nindent 4 }}
+  securityContext:
+    runAsNonRoot: true
+    runAsUser: 65532
+    runAsGroup: 65532
+    readOnlyRootFilesystem: true
+    allowPrivilegeEscalation: false
+    capabilities: {drop: [ALL]}
+    seccompProfile: {type: RuntimeDefault}
+  volumeMounts:
+    # Whole folders: a file that is mounted by subPath never changes in a running pod.
+    - {name: nats-bridge-config, mountPath: /etc/nats-bridge, readOnly: true}
+    - {name: nats-bridge-credentials, mountPath: /etc/nats-bridge-credentials, readOnly: true}
+{{- end }}
+
+{{/* The pod's volumes. */}}
+{{- define "nats-bridge.volumes" -}}
+- name: nats-bridge-config
+  configMap: {name: {{ include "nats-bridge.name" . }}}
+- name: nats-bridge-credentials
+  secret: {secretName: {{ .Values.credentialsSecret }}, optional: true}
+{{- end }}

@@ -1,0 +1,93 @@
+"""A rolling upgrade, and the way back: replicas of the last release's wheel and of this one, under load.
+
+Before the first release the other wheel is that of an earlier commit; in a clone without history, of this one.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from nats_bridge.native_servers import TWIN_VERSIONS, SharedServers
+from tests.live.conftest import _name_numbers, raw_peer, servers, unique_name
+from tests.live.raw_messages import OpenPeer
+from tests.live.replicas import LONG, EveryKind, replicas, under_load
+from tests.package.conftest import PROJECT, Release, build
+
+__all__ = ["_name_numbers", "raw_peer", "servers", "unique_name"]
+
+EARLIER = "339948d"
+"""Where there is no release yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """Two folders, each with the packages of a wheel."""
+
+    last: Path
+    this: Path
+
+
+def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["git", *arguments], cwd=PROJECT, capture_output=True, text=True, check=False)
+
+
+def _unpacked(wheel: Path, folder: Path) -> Path:
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    # What `python -m nats_bridge` runs there.
+    asked = [sys.executable, "-c", "import nats_bridge; print(nats_bridge.__file__)"]
+    found = subprocess.run(asked, cwd=folder, capture_output=True, text=True, check=True).stdout
+    assert Path(found).is_relative_to(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def versions(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Versions:
+    folder = tmp_path_factory.mktemp("upgrade")
+    tag = _git("describe", "--tags", "--abbrev=0", "--match", "v*", "HEAD^").stdout.strip()
+    archive = folder / "last.tar"
+    assert any(
+        not _git("archive", "--output", str(archive), tree).returncode for tree in (tag, EARLIER, "HEAD") if tree
+    )
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder / "source", filter="tar")
+    build(folder / "source", folder, "--wheel")
+    (wheel,) = folder.glob("*.whl")
+    return Versions(_unpacked(wheel, folder / "last"), _unpacked(release.wheel, folder / "this"))
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["upgrade", "back"])
+async def test_one_version_takes_over_from_the_other_under_load(
+    back: bool,
+    versions: Versions,
+    servers: SharedServers,
+    unique_name: Callable[[str], str],
+    raw_peer: OpenPeer,
+    tmp_path: Path,
+) -> None:
+    url = await servers.url(TWIN_VERSIONS[-1])
+    here = await EveryKind.make(await raw_peer(url), unique_name("upgrade"))
+    before, after = (versions.this, versions.last) if back else (versions.last, versions.this)
+    async with replicas(tmp_path, url, here.name, here.rules, LONG) as group:
+        await group.free(here.peer)
+        first = await group.start(version=before)
+        await group.leads(first)
+        async with under_load(here):
+            second = await group.start(version=after)  # on standby
+            await here.least.count(500)
+            await here.tell()
+            assert await first.stop() == 0, first.log
+            await group.leads(second)
+            await here.tell()
+            await here.least.count(len(here.least.messages) + 500)
+        end = await here.end()
+        assert await second.stop() == 0, second.log
+    await here.keep_what_they_promise(end, crashed=False)

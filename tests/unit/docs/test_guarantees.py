@@ -1,0 +1,57 @@
+"""The page on compatibility names the versions that the tests use, and the formats that the program writes."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import tomllib
+
+import pytest
+
+from nats_bridge.bridge.kinds.copying import message_ids, parallel_backfill
+from nats_bridge.bridge.rules.leadership.lease import Record
+from nats_bridge.conformance.history import FORMAT
+from nats_bridge.native_servers import TWIN_VERSIONS
+from nats_bridge.pipeline.capture.manifest import VERSION
+from tests.unit.docs.pages import ROOT
+
+PAGE = (ROOT / "docs/guarantees.md").read_text("utf-8")
+ROWS = {
+    cells[0]: cells[1:]
+    for line in PAGE.splitlines()
+    if line.startswith("| ") and (cells := [cell.strip() for cell in line.strip("|").split("|")])
+}
+
+
+def _locked(name: str) -> str:
+    (version,) = re.findall(rf"^{name}==(\S+)", (ROOT / "requirements/spark.lock").read_text("utf-8"), re.MULTILINE)
+    return str(version)
+
+
+def test_what_is_tested() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    (matrix,) = re.findall(r"^MATRIX \?= (\S+)$", makefile, re.MULTILINE)
+    pythons = re.findall(r"Python :: (3\.\d+)", "\n".join(declared["project"]["classifiers"]))
+    validation = (ROOT / "tests/k8s/validation.py").read_text("utf-8")
+    (clusters,) = re.findall(r"^CLUSTERS = (.*)$", validation, re.MULTILINE)
+    assert ROWS["nats-server, every rule kind"][0] == ", ".join(TWIN_VERSIONS)
+    assert ROWS["nats-server, the catalogue"][0] == matrix.replace(",", ", ")
+    assert ROWS["Python"][0] == ", ".join(pythons)
+    assert ROWS["Spark"][0] == f"{_locked('pyspark')} with pyarrow {_locked('pyarrow')}"
+    assert ROWS["Kubernetes, as schemas"][0] == ", ".join(sorted(set(re.findall(r"1\.\d+", clusters))))
+    for target in re.findall(r"`make ([a-z-]+)`", PAGE):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+@pytest.mark.parametrize(("what", "version"), [("capture", VERSION), ("history of the suite", FORMAT)])
+def test_formats_that_say_their_version(what: str, version: int) -> None:
+    assert ROWS[what][1] == str(version)
+
+
+def test_formats_without_one_have_the_shape_of_the_page() -> None:
+    # Who changes one of these gives it a version that older replicas can tell apart.
+    assert ROWS["lease"][0].endswith(", ".join(f"`{name}`" for name in inspect.signature(Record).parameters))
+    assert message_ids._SHAPE.fullmatch(b"bridge-0123456789ab-17-1700000000000000000")
+    mark = parallel_backfill.UnfinishedCopies.__dict__["consumer"].fget
+    assert "nats-bridge_unfinished_{self.key.decode()}_{place}" in inspect.getsource(mark)
