@@ -12,17 +12,22 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from chaos.findings import Judgement, Verdict
-from chaos.plan import HISTORY, QUEUES, RuleUnderTest
+from chaos.history import digest_of
+from chaos.plan import CHANGING, QUEUES, STREAMS, RuleUnderTest
 from chaos.story import Heard, Original, Stored, Story
 
 __all__ = ["judge"]
 
 _RECORD = re.compile(r"\r\n(?:Nats-Stream-Source|Nats-Bridge-Source): ([^\r]*)\r\n")
 _COPY_ID = re.compile(r"Nats-Msg-Id: bridge-[0-9a-f]{12}-[0-9]+-[0-9]+\r\n")
+_COUNTED = re.compile(r"Nats-Bridge-Counter-Sources: [^\r]*\r\n")
+_PASSING = re.compile(r"\r\n(?:Nats-TTL: [0-9]|Nats-Schedule: )")
 _SEQUENCE = re.compile(r"\r\nNats-Sequence: ([0-9]+)\r\n")
 _START = "NATS/1.0\r\n"
 
@@ -34,8 +39,8 @@ def judge(story: Story, rules: Iterable[RuleUnderTest]) -> list[Judgement]:
         judgement = Judgement(rule.name, rule.kind, rule.promise)
         if rule.kind == "republish":
             _republished(judgement, story, rule)
-        elif rule.kind == "kv_sources":
-            _bucket(judgement, story, rule)
+        elif rule.kind == "kv_sources" or "subject_delete_marker_ttl" in STREAMS[rule.target or "ORDERS"]:
+            _key_by_key(judgement, story, rule)
         elif rule.document.get("keep_sequence"):
             _twin(judgement, story, rule)
         elif rule.promise == "exactly_once":
@@ -179,6 +184,7 @@ def _compare_republished(
 def _copied(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
     seen: dict[tuple[str, int], int] = {}
     newest: dict[str, int] = {}
+    counting, totals = "allow_msg_counter" in STREAMS[rule.target], Counter[str]()
     originals = {stream: story.originals(stream) for stream in rule.sources}
     rows = story.final[rule.target]
     judgement.seen = len(rows)
@@ -191,14 +197,19 @@ def _copied(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
             judgement.add("invented", "violation", f"{rule.target} {place}: {copy.subject}")
             continue
         original = originals[stream].get(sequence)
-        if original is None and stream in QUEUES and _sent_without_answer(story, rule, stream, copy):
+        if original is None and stream in QUEUES | CHANGING and _sent_without_answer(story, rule, stream, copy):
             continue
+        if counting:
+            totals[copy.subject] += int(_header(copy.block, "Nats-Incr") or 0)
         if original is None:
             verdict: Verdict = (
                 "unknown" if story.was_removed(stream, sequence) or _lost_tail(story, stream) else "violation"
             )
             judgement.add("invented", verdict, f"{rule.target} {place}: of {stream} {sequence}")
             continue
+        if counting:
+            total = b'{"val":"%d"}' % totals[copy.subject]
+            original = replace(original, size=len(total), digest=digest_of(total))
         _compare_copy(judgement, story, rule, rows[place], original, f"{stream} {sequence}")
         if (stream, sequence) in seen:
             first = seen[stream, sequence]
@@ -222,6 +233,20 @@ def _copied(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
             judgement.expected += 1
             if (stream, sequence) not in seen:
                 _lost_copy(judgement, story, rule, stream, sequence)
+    if counting:
+        _compare_sums(judgement, story, rule, totals)
+
+
+def _compare_sums(judgement: Judgement, story: Story, rule: RuleUnderTest, totals: Counter[str]) -> None:
+    """Each counter of the target has what the sources' counters have together."""
+    wanted = Counter[str]()
+    for stream in rule.sources:
+        for stored in story.final[stream].values():
+            wanted[rule.destination(stored.message.subject)] += int(_header(stored.message.block, "Nats-Incr") or 0)
+    verdict: Verdict = "unknown" if any(_lost_tail(story, stream) for stream in rule.sources) else "violation"
+    for subject in sorted(wanted.keys() | totals.keys()):
+        if totals[subject] != wanted[subject]:
+            judgement.add("wrong sum", verdict, f"{subject}: {totals[subject]}, not {wanted[subject]}")
 
 
 def _sent_without_answer(story: Story, rule: RuleUnderTest, stream: str, copy: Original) -> bool:
@@ -261,21 +286,29 @@ def _lost_copy(judgement: Judgement, story: Story, rule: RuleUnderTest, stream: 
     judgement.add("lost", verdict, f"{stream} {sequence}", _time_of(story, stream, sequence))
 
 
-def _bucket(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
-    """Both buckets keep the newest of each key, so what they hold at the end must be equal, key by key.
+def _key_by_key(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
+    """Both streams remove the same of each key, or subject, so what they hold at the end must be equal.
 
-    A server that is killed can bring back what a purge or the limit of the history had removed: that does not count.
+    Buckets keep the newest of each key; messages with a TTL expire in both, and delete markers are copied. A server
+    that is killed can bring back what a purge or the limit of the history had removed: that does not count.
     """
     (stream,) = rule.sources
+    history = STREAMS[stream].get("max_msgs_per_subject", 0)
+    expiring = stream in CHANGING
+    copies = story.final[rule.target].values()
+    if own := [each for each in copies if expiring and _own_marker(each.message)]:
+        # A copy expired before the next message came, which the source had in time.
+        judgement.add("invented", "allowed", f"{rule.target}: {len(own)} delete markers of its own")
+        copies = {each.sequence: each for each in copies if each not in own}.values()
     wanted = _by_subject(story.final[stream].values(), rule.destination)
-    found = _by_subject(story.final[rule.target].values(), lambda subject: subject)
-    judgement.expected = sum(len(_alive(rows)) for rows in wanted.values())
+    found = _by_subject(copies, lambda subject: subject)
+    judgement.expected = sum(len(_alive(rows, history)) for rows in wanted.values())
     judgement.seen = sum(map(len, found.values()))
     originals = story.originals(stream)
     late = story.out_of_order[rule.name]
     for subject in sorted(wanted.keys() | found.keys()):
         sequences = []
-        kept, alive = _alive(wanted.get(subject, [])), _alive(found.get(subject, []))
+        kept, alive = _alive(wanted.get(subject, []), history), _alive(found.get(subject, []), history)
         for rows, living, stream_name in ((wanted, kept, stream), (found, alive, rule.target)):
             if back := len(rows.get(subject, [])) - len(living):
                 judgement.add("invented", "unknown", f"{subject}: {back} removed messages are back in {stream_name}")
@@ -301,13 +334,19 @@ def _bucket(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
             judgement.add("reordered", "violation", detail)
         else:
             # More than the source holds: a message that the server there had already taken back.
-            judgement.add("invented", "unknown", detail)
+            surely = expiring and not _lost_tail(story, stream)
+            judgement.add("invented", "violation" if surely else "unknown", detail)
 
 
-def _alive(rows: list[Stored]) -> list[Stored]:
-    """What of a key's messages, in order, should be there: from the last purge on, and as many as a bucket keeps."""
-    purges = [place for place, stored in enumerate(rows) if "\r\nNats-Rollup: sub\r\n" in stored.message.block]
-    return rows[purges[-1] if purges else 0 :][-HISTORY:]
+def _own_marker(message: Original) -> bool:
+    """Whether a stream has placed a delete marker itself, and not copied one."""
+    return "\r\nNats-Marker-Reason: " in message.block and _RECORD.search(message.block) is None
+
+
+def _alive(rows: list[Stored], history: int) -> list[Stored]:
+    """What of a key's messages, in order, should be there: from the last rollup on, and as many as its stream keeps."""
+    rollups = [place for place, stored in enumerate(rows) if "\r\nNats-Rollup: sub\r\n" in stored.message.block]
+    return rows[rollups[-1] if rollups else 0 :][-history:]
 
 
 def _compare_copy(
@@ -323,7 +362,9 @@ def _compare_copy(
     block = _RECORD.sub("\r\n", copy.block, count=1)
     if "\nNats-Msg-Id: " not in original.block:
         block = _COPY_ID.sub("", block, count=1)
-    if block != _opened(original.block) + "\r\n":
+    if "\r\nNats-Incr: " in original.block:
+        block = _COUNTED.sub("", block, count=1)
+    if block != _opened(original.block).replace("\r\nNats-Schedul", "\r\nNats-Bridge-Schedul") + "\r\n":
         judgement.add("wrong headers", "violation", f"{of}: {block!r}, not {original.block!r}", at)
 
 
@@ -460,8 +501,10 @@ def _lost_tail(story: Story, stream: str, place: str = "") -> bool:
     final = story.final[stream]
     killed = any(each.kind in ("server killed", "all servers killed") for each in story.disturbances)
     return killed and any(
-        sequence not in final and not story.was_removed(stream, sequence)
-        for sequence in story.acknowledged[place or stream].values()
+        sequence not in final
+        and not story.was_removed(stream, sequence)
+        and not (stream in CHANGING and _PASSING.search(story.sent[stream][number].block))
+        for number, sequence in story.acknowledged[place or stream].items()
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from chaos.history import Historian, digest_of, text_of
-from chaos.messages import event, job, numbered, setting
+from chaos.messages import addition, event, job, lease, numbered, plan, setting
 from chaos.peers import Peer
 from nats_bridge.conformance.catalogue.case import Message
 from nats_bridge.conformance.errors import SubjectError
@@ -26,6 +26,10 @@ _MAKERS: dict[str, Callable[[int, random.Random], Message]] = {
     "TASKS": lambda number, chance: numbered(b"tasks", number, chance),
     "KV_SETTINGS": setting,
     "events": event,
+    "CLICKS": lambda number, chance: addition(b"clicks", number, chance),
+    "VIEWS": lambda number, chance: addition(b"views", number, chance),
+    "PLANS": plan,
+    "LEASES": lease,
 }
 _LARGEST_BATCH = 40
 
