@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 
 from chaos.findings import Judgement, Verdict
 from chaos.history import digest_of
-from chaos.plan import CHANGING, QUEUES, STREAMS, RuleUnderTest
+from chaos.plan import EXPIRING, MAX_AGE, QUEUES, SCHEDULED, STREAMS, RuleUnderTest
 from chaos.story import Heard, Original, Stored, Story
 
 __all__ = ["judge"]
@@ -27,9 +27,10 @@ __all__ = ["judge"]
 _RECORD = re.compile(r"\r\n(?:Nats-Stream-Source|Nats-Bridge-Source): ([^\r]*)\r\n")
 _COPY_ID = re.compile(r"Nats-Msg-Id: bridge-[0-9a-f]{12}-[0-9]+-[0-9]+\r\n")
 _COUNTED = re.compile(r"Nats-Bridge-Counter-Sources: [^\r]*\r\n")
-_PASSING = re.compile(r"\r\n(?:Nats-TTL: [0-9]|Nats-Schedule: )")
+_EXPIRING = re.compile(r"\r\n(?:Nats-TTL: [0-9]|Nats-Schedule: )")
 _SEQUENCE = re.compile(r"\r\nNats-Sequence: ([0-9]+)\r\n")
 _START = "NATS/1.0\r\n"
+_ENOUGH = 5.0  # seconds without a disturbance in which a rule reads what is there
 
 
 def judge(story: Story, rules: Iterable[RuleUnderTest]) -> list[Judgement]:
@@ -39,7 +40,9 @@ def judge(story: Story, rules: Iterable[RuleUnderTest]) -> list[Judgement]:
         judgement = Judgement(rule.name, rule.kind, rule.promise)
         if rule.kind == "republish":
             _republished(judgement, story, rule)
-        elif rule.kind == "kv_sources" or "subject_delete_marker_ttl" in STREAMS[rule.target or "ORDERS"]:
+        elif any("max_age" in STREAMS.get(source, ()) for source in rule.sources):
+            _marked(judgement, story, rule)
+        elif rule.kind == "kv_sources" or rule.target in EXPIRING:
             _key_by_key(judgement, story, rule)
         elif rule.document.get("keep_sequence"):
             _twin(judgement, story, rule)
@@ -197,7 +200,7 @@ def _copied(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
             judgement.add("invented", "violation", f"{rule.target} {place}: {copy.subject}")
             continue
         original = originals[stream].get(sequence)
-        if original is None and stream in QUEUES | CHANGING and _sent_without_answer(story, rule, stream, copy):
+        if original is None and stream in QUEUES | SCHEDULED and _sent_without_answer(story, rule, stream, copy):
             continue
         if counting:
             totals[copy.subject] += int(_header(copy.block, "Nats-Incr") or 0)
@@ -289,19 +292,14 @@ def _lost_copy(judgement: Judgement, story: Story, rule: RuleUnderTest, stream: 
 def _key_by_key(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
     """Both streams remove the same of each key, or subject, so what they hold at the end must be equal.
 
-    Buckets keep the newest of each key; messages with a TTL expire in both, and delete markers are copied. A server
-    that is killed can bring back what a purge or the limit of the history had removed: that does not count.
+    Buckets keep the newest of each key; messages with a TTL expire in both, and so do delete markers. A server that is
+    killed can bring back what a purge or the limit of the history had removed: that does not count.
     """
     (stream,) = rule.sources
     history = STREAMS[stream].get("max_msgs_per_subject", 0)
-    expiring = stream in CHANGING
-    copies = story.final[rule.target].values()
-    if own := [each for each in copies if expiring and _own_marker(each.message)]:
-        # A copy expired before the next message came, which the source had in time.
-        judgement.add("invented", "allowed", f"{rule.target}: {len(own)} delete markers of its own")
-        copies = {each.sequence: each for each in copies if each not in own}.values()
+    expiring = stream in EXPIRING
     wanted = _by_subject(story.final[stream].values(), rule.destination)
-    found = _by_subject(copies, lambda subject: subject)
+    found = _by_subject(story.final[rule.target].values(), lambda subject: subject)
     judgement.expected = sum(len(_alive(rows, history)) for rows in wanted.values())
     judgement.seen = sum(map(len, found.values()))
     originals = story.originals(stream)
@@ -338,9 +336,78 @@ def _key_by_key(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None
             judgement.add("invented", "violation" if surely else "unknown", detail)
 
 
-def _own_marker(message: Original) -> bool:
-    """Whether a stream has placed a delete marker itself, and not copied one."""
-    return "\r\nNats-Marker-Reason: " in message.block and _RECORD.search(message.block) is None
+def _marked(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
+    """The source's messages expire, and later their delete markers; the target keeps what no marker rolls up.
+
+    So each of the target's subjects ends with the marker of the source, and holds what was acknowledged since the
+    newest one, and nothing older.
+    """
+    (stream,) = rule.sources
+    originals = story.originals(stream)
+    sent: dict[str, list[int]] = {}
+    for sequence in sorted(originals):
+        if not _is_marker(originals[sequence]):
+            sent.setdefault(rule.destination(originals[sequence].subject), []).append(sequence)
+    found = _by_subject(story.final[rule.target].values(), lambda subject: subject)
+    judgement.expected, judgement.seen = len(sent), sum(map(len, found.values()))
+    late: Verdict = "allowed" if story.out_of_order[rule.name] else "violation"
+    lost_tail = _lost_tail(story, stream)
+    for subject in sorted(sent.keys() | found.keys()):
+        sequences: list[int] = []
+        marker = 0
+        for stored in found.get(subject, []):
+            record = _RECORD.search(stored.message.block)
+            _, sequence = _source_of(record[1] if record else "")
+            original, at = originals.get(sequence), _when(story, stored)
+            if sequence in sequences:
+                judgement.add("doubled", "violation", f"{subject}: {stream} {sequence}", at)
+            elif sequences and sequence < max(sequences):
+                judgement.add("reordered", late, f"{subject}: {stream} {sequence} behind {max(sequences)}", at)
+            sequences.append(sequence)
+            if original is not None:
+                _compare_copy(judgement, story, rule, stored, original, f"{stream} {sequence}")
+            elif _is_marker(stored.message):
+                if _as_sent(stored.message) != _MARKER or stored.message.size:
+                    judgement.add("wrong headers", "violation", f"{subject}: {stored.message.block!r}", at)
+            elif not _sent_without_answer(story, rule, stream, stored.message):
+                verdict: Verdict = "unknown" if lost_tail else "violation"
+                judgement.add("invented", verdict, f"{rule.target} {stored.sequence}: {stream} {sequence}", at)
+            if _is_marker(stored.message):
+                marker = sequence
+        wanted = [sequence for sequence in sent.get(subject, []) if sequence > marker]
+        for sequence in wanted:
+            if sequence not in sequences:
+                judgement.add("lost", _unread(story, stream, sequence, 0), f"{subject}: {stream} {sequence}")
+        staying = any("\r\nNats-TTL: never\r\n" in originals[sequence].block for sequence in sent.get(subject, []))
+        if wanted and not staying:
+            verdict = "unknown" if lost_tail else _unread(story, stream, wanted[-1], 1)
+            judgement.add("lost", verdict, f"{subject}: the delete marker behind {stream} {wanted[-1]}")
+
+
+_MARKER = "NATS/1.0\r\nNats-Marker-Reason: MaxAge\r\nNats-TTL: 1h0m0s\r\nNats-Rollup: sub\r\n\r\n"
+
+
+def _is_marker(message: Original) -> bool:
+    return "\r\nNats-Marker-Reason: " in message.block
+
+
+def _as_sent(copy: Original) -> str:
+    """The header block of a copy without what the rule adds, where the source's message had no id."""
+    return _COPY_ID.sub("", _RECORD.sub("\r\n", copy.block, count=1), count=1)
+
+
+def _unread(story: Story, stream: str, sequence: int, ages: int) -> Verdict:
+    """What it means that nothing was copied of what was there for an age, so many ages behind a message.
+
+    Who is kept from reading for that long, finds it gone.
+    """
+    at = {sequence: number for number, sequence in story.acknowledged[stream].items()}.get(sequence)
+    if at is None:
+        return "unknown"
+    begin = story.sent_at[stream][at][0] + ages * MAX_AGE / 1e9
+    end = begin + MAX_AGE / 1e9
+    calm = any(min(until, end) - max(since, begin) > _ENOUGH for since, until in _quiet(story))
+    return "violation" if calm else "unknown"
 
 
 def _alive(rows: list[Stored], history: int) -> list[Stored]:
@@ -503,9 +570,15 @@ def _lost_tail(story: Story, stream: str, place: str = "") -> bool:
     return killed and any(
         sequence not in final
         and not story.was_removed(stream, sequence)
-        and not (stream in CHANGING and _PASSING.search(story.sent[stream][number].block))
+        and not (stream in EXPIRING | SCHEDULED and _expires(stream, story.sent[stream][number].block))
         for number, sequence in story.acknowledged[place or stream].items()
     )
+
+
+def _expires(stream: str, block: str) -> bool:
+    """Whether a stream removes such a message by itself, soon."""
+    aging = "max_age" in STREAMS[stream] and "\r\nNats-TTL: never\r\n" not in block
+    return aging or _EXPIRING.search(block) is not None
 
 
 def _time_text(time_ns: int) -> str:

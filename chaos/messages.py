@@ -7,7 +7,7 @@ from typing import Final
 
 from nats_bridge.conformance.catalogue.case import Message
 
-__all__ = ["LARGEST", "NAME", "addition", "event", "job", "lease", "numbered", "plan", "setting"]
+__all__ = ["LARGEST", "NAME", "addition", "event", "job", "lease", "numbered", "passing", "plan", "setting"]
 
 NAME: Final = b"Chaos-Number"
 """The header that holds a message's number, where it has headers."""
@@ -70,12 +70,19 @@ def plan(number: int, chance: random.Random) -> Message:
 
 
 def lease(number: int, chance: random.Random) -> Message:
-    """A message that expires soon (2.11), alone on its subject so that a delete marker follows, or among others."""
-    alone = chance.random() < 0.5
-    subject = b"leases.alone.%d" % chance.randrange(2000) if alone else b"leases.shared.%d" % chance.randrange(40)
-    ttl = chance.choice([b"1s", b"2s"]) if alone else chance.choice([b"", b"", b"1s", b"2s", b"never"])
-    lines = [b"Nats-TTL: " + ttl] if ttl else []
+    """A message that expires with its stream's age, so that a delete marker follows (2.11), or one that stays."""
+    lines = [b"Nats-TTL: never"] if chance.random() < 0.02 else []
+    subject = b"leases.%d" % chance.randrange(20_000)
     return Message(subject, _block(b"leases", number, chance, *lines), b"lease %d" % number)
+
+
+def passing(number: int, chance: random.Random) -> Message:
+    """A message with a TTL of its own (2.11), alone on its subject so that a delete marker follows, or among others."""
+    alone = chance.random() < 0.5
+    subject = b"passes.alone.%d" % chance.randrange(2000) if alone else b"passes.shared.%d" % chance.randrange(40)
+    ttl = chance.choice([b"1s", b"2s"]) if alone else chance.choice([b"", b"1s", b"1s", b"2s", b"never"])
+    lines = [b"Nats-TTL: " + ttl] if ttl else []
+    return Message(subject, _block(b"passes", number, chance, *lines), b"pass %d" % number)
 
 
 def _payload(prefix: bytes, number: int, chance: random.Random) -> bytes:

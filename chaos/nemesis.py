@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from chaos.faults import Fault
 from chaos.history import Historian
-from chaos.plan import BUCKET_COPY, STREAMS, RuleUnderTest
+from chaos.plan import STREAMS, RuleUnderTest
 from chaos.sidecars import Sidecar
 from chaos.surroundings import Surroundings
 from nats_bridge.conformance.errors import SubjectError
@@ -177,8 +177,8 @@ class Nemesis:
         targets = [
             rule.target
             for rule in self._rules
-            # A counter stream refuses `discard: new` (10166), a bucket and an expiring stream make room by themselves.
-            if rule.promise == "exactly_once" and rule.target not in {"SUMS", "HELD", BUCKET_COPY}
+            # Counters and schedules exclude `discard: new` (10052), and other streams make room themselves.
+            if rule.promise == "exactly_once" and STREAMS[rule.target].keys() == {"subjects"}
         ]
         if not targets:
             return "there is none"

@@ -14,10 +14,12 @@ from nats_bridge.transforms.dialect import dialect
 __all__ = [
     "BUCKET",
     "BUCKET_COPY",
-    "CHANGING",
+    "EXPIRING",
     "HISTORY",
+    "MAX_AGE",
     "QUEUES",
     "RULES",
+    "SCHEDULED",
     "STREAMS",
     "RuleUnderTest",
     "chosen",
@@ -34,7 +36,11 @@ BUCKET_COPY = "KV_SETTINGS_COPY"
 HISTORY = 20
 """How many messages of each key the buckets keep."""
 
-_MARKED = {"allow_msg_ttl": True, "subject_delete_marker_ttl": 3600 * 10**9, "allow_rollup_hdrs": True}
+MAX_AGE = 20 * 10**9
+"""Nanoseconds until a lease expires, and as long again until its delete marker does; longer than any single fault."""
+
+_PASSING = {"allow_msg_ttl": True, "subject_delete_marker_ttl": 10**9}
+_AGING = {**_PASSING, "max_age": MAX_AGE, "duplicate_window": MAX_AGE, "subject_delete_marker_ttl": 3600 * 10**9}
 _SCHEDULED = {"allow_msg_schedules": True, "allow_msg_ttl": True, "allow_rollup_hdrs": True}
 
 STREAMS: dict[str, dict[str, Any]] = {
@@ -53,8 +59,10 @@ STREAMS: dict[str, dict[str, Any]] = {
     "SUMS": {"subjects": ["sums.>"], "allow_msg_counter": True},
     "PLANS": {"subjects": ["plans.>"], **_SCHEDULED},
     "AGENDA": {"subjects": ["agenda.>"], **_SCHEDULED},
-    "LEASES": {"subjects": ["leases.>"], **_MARKED},
-    "HELD": {"subjects": ["held.>"], **_MARKED},
+    "LEASES": {"subjects": ["leases.>"], **_AGING},
+    "HELD": {"subjects": ["held.>"], "allow_msg_ttl": True, "allow_rollup_hdrs": True},
+    "PASSES": {"subjects": ["passes.>"], **_PASSING},
+    "PASSED": {"subjects": ["passed.>"], **_PASSING},
     BUCKET: {"subjects": ["$KV.SETTINGS.>"], "max_msgs_per_subject": HISTORY, "allow_rollup_hdrs": True},
     BUCKET_COPY: {"subjects": ["$KV.SETTINGS_COPY.>"], "max_msgs_per_subject": HISTORY, "allow_rollup_hdrs": True},
 }
@@ -63,10 +71,9 @@ STREAMS: dict[str, dict[str, Any]] = {
 QUEUES = frozenset(name for name, config in STREAMS.items() if config.get("retention") == "workqueue")
 """Those that hold nothing any more when all is copied."""
 
-CHANGING = frozenset(
-    name for name, config in STREAMS.items() if "allow_msg_schedules" in config or "subject_delete_marker_ttl" in config
-)
-"""Those to which the server itself writes, and from which it removes: schedules, what they fire, delete markers."""
+SCHEDULED = frozenset(name for name, config in STREAMS.items() if "allow_msg_schedules" in config)
+EXPIRING = frozenset(name for name, config in STREAMS.items() if "allow_msg_ttl" in config) - SCHEDULED
+"""Those from which the server removes, or to which it writes: fired schedules, expired messages, delete markers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,18 +259,19 @@ RULES: tuple[RuleUnderTest, ...] = (
     _sources("sums", "SUMS", ("CLICKS", "clicks.", "sums."), ("VIEWS", "views.", "sums.")),
     _sources("agenda", "AGENDA", ("PLANS", "plans.", "agenda.")),
     _sources("held", "HELD", ("LEASES", "leases.", "held.")),
+    _sources("passed", "PASSED", ("PASSES", "passes.", "passed.")),
 )
 """Every kind of rule; republish in both modes, a mirror with and without the source's sequence numbers; copies of a
-work queue, of counters, of schedules with what they fire, and of messages that expire with their delete markers."""
+work queue, of counters, of schedules with what they fire, of delete markers, and of messages with a TTL."""
 
 
 def streams_of(version: str) -> dict[str, dict[str, Any]]:
-    """The streams that a version can have: counters and schedules came with 2.12, delete markers with 2.11."""
+    """The streams that a version can have: counters and schedules came with 2.12, message TTLs with 2.11."""
     knows = dialect(version)
     since = {
         "allow_msg_counter": knows.stream_fields_of_2_12,
         "allow_msg_schedules": knows.stream_fields_of_2_12,
-        "subject_delete_marker_ttl": knows.stream_fields_of_2_11,
+        "allow_msg_ttl": knows.stream_fields_of_2_11,
     }
     return {name: config for name, config in STREAMS.items() if all(since.get(member, True) for member in config)}
 

@@ -16,7 +16,7 @@ from chaos.findings import Judgement
 from chaos.history import Historian, read_history
 from chaos.nemesis import Nemesis
 from chaos.observing import look, read_streams, sample, watch
-from chaos.plan import CHANGING, QUEUES, STREAMS, RuleUnderTest, configuration
+from chaos.plan import EXPIRING, QUEUES, SCHEDULED, STREAMS, RuleUnderTest, configuration
 from chaos.sidecars import Sidecar
 from chaos.story import Story
 from chaos.surroundings import Surroundings, Topology
@@ -234,7 +234,7 @@ class _Run:
                 end = ends.get(source, -1)
                 if end < 0:
                     continue
-                if end and source in CHANGING:
+                if end and source in EXPIRING | SCHEDULED:
                     end = int((await self._peer.state(source))["last_seq"])
                 if not end:
                     waiting.append(f"{source} takes nothing")
@@ -256,7 +256,10 @@ class _Run:
             return held.pop() >= sum(held)
         if source in QUEUES:
             return int((await self._peer.state(source))["messages"]) == 0
-        stored = await self._peer.try_api(f"STREAM.MSG.GET.{source}", {"seq": sequence})
+        # What expires may be gone: then the newest that is there.
+        (subjects,) = STREAMS[source]["subjects"]
+        asked = {"last_by_subj": subjects} if source in EXPIRING else {"seq": sequence}
+        stored = await self._peer.try_api(f"STREAM.MSG.GET.{source}", asked)
         if stored is None or "message" not in stored:
             return False
         subject = rule.destination(stored["message"]["subject"])

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from chaos.history import Historian, digest_of, text_of
-from chaos.messages import addition, event, job, lease, numbered, plan, setting
+from chaos.messages import addition, event, job, lease, numbered, passing, plan, setting
 from chaos.peers import Peer
 from nats_bridge.conformance.catalogue.case import Message
 from nats_bridge.conformance.errors import SubjectError
@@ -30,6 +30,7 @@ _MAKERS: dict[str, Callable[[int, random.Random], Message]] = {
     "VIEWS": lambda number, chance: addition(b"views", number, chance),
     "PLANS": plan,
     "LEASES": lease,
+    "PASSES": passing,
 }
 _LARGEST_BATCH = 40
 
