@@ -30,7 +30,9 @@ _COUNTED = re.compile(r"Nats-Bridge-Counter-Sources: [^\r]*\r\n")
 _EXPIRING = re.compile(r"\r\n(?:Nats-TTL: [0-9]|Nats-Schedule: )")
 _SEQUENCE = re.compile(r"\r\nNats-Sequence: ([0-9]+)\r\n")
 _START = "NATS/1.0\r\n"
-_ENOUGH = 5.0  # seconds without a disturbance in which a rule reads what is there
+_ENOUGH = 3.0  # seconds in which a rule reads what is there
+_HINDERING = ("sidecar", "network", "connections", "server", "all servers", "lame duck", "stream leader", "meta leader")
+"""What can keep a rule from reading."""
 
 
 def judge(story: Story, rules: Iterable[RuleUnderTest]) -> list[Judgement]:
@@ -406,7 +408,7 @@ def _unread(story: Story, stream: str, sequence: int, ages: int) -> Verdict:
         return "unknown"
     begin = story.sent_at[stream][at][0] + ages * MAX_AGE / 1e9
     end = begin + MAX_AGE / 1e9
-    calm = any(min(until, end) - max(since, begin) > _ENOUGH for since, until in _quiet(story))
+    calm = any(min(until, end) - max(since, begin) > _ENOUGH for since, until in _quiet(story, _HINDERING))
     return "violation" if calm else "unknown"
 
 
@@ -520,11 +522,13 @@ def _dead_letters(judgement: Judgement, story: Story, rule: RuleUnderTest) -> No
             judgement.add("lost", "allowed", f"advisory {each.id}: nobody may have listened", each.at)
 
 
-def _quiet(story: Story) -> list[tuple[float, float]]:
-    """The stretches of time in which nothing was disturbed."""
+def _quiet(story: Story, kinds: tuple[str, ...] = ("",)) -> list[tuple[float, float]]:
+    """The stretches of time in which nothing was disturbed, by what begins with one of these."""
     stretches = []
     begin = 0.0
     for each in sorted(story.disturbances, key=lambda each: each.begin):
+        if not each.kind.startswith(kinds):
+            continue
         if each.begin > begin:
             stretches.append((begin, each.begin))
         begin = max(begin, each.end)

@@ -16,7 +16,7 @@ from chaos.findings import Judgement
 from chaos.history import Historian, read_history
 from chaos.nemesis import Nemesis
 from chaos.observing import look, read_streams, sample, watch
-from chaos.plan import EXPIRING, QUEUES, SCHEDULED, STREAMS, RuleUnderTest, configuration
+from chaos.plan import EXPIRING, MAX_AGE, QUEUES, SCHEDULED, STREAMS, RuleUnderTest, configuration
 from chaos.sidecars import Sidecar
 from chaos.story import Story
 from chaos.surroundings import Surroundings, Topology
@@ -26,6 +26,8 @@ __all__ = ["Settings", "run"]
 
 _STILL = 60.0
 """Seconds without any progress, after the last fault was healed, that count as stuck."""
+_EXPIRED = MAX_AGE / 1e9 + 2
+"""Seconds after which a server has placed the delete marker of a message that expires."""
 _REST = 5.0
 """Seconds in which nothing changes that count as come to rest."""
 
@@ -229,6 +231,10 @@ class _Run:
                 states = [] if status is None else [f"{rule['name']} {rule['state']}" for rule in status["rules"]]
                 waiting.append(f"sidecar {sidecar.number} is not ready: {', '.join(states) or 'no answer'}")
             seen.append([] if status is None else [rule["counters"] for rule in status["rules"]])
+        for producer in self._producers:
+            if "max_age" in STREAMS.get(producer.place, ()) and self._historian.now - producer.last < _EXPIRED:
+                waiting.append(f"{producer.place} has messages that expire")
+                seen.append([self._historian.now])  # which no count shows, until they do
         for rule in self._settings.rules:
             for source in rule.sources:
                 end = ends.get(source, -1)

@@ -54,12 +54,18 @@ class Producer:
         historian: records what was sent and stored.
         seed: of the messages.
         rate: messages a second, at most; 0 for as fast as answers come.
+
+    Attributes:
+        sent: how many messages it has published.
+        stored: how many of them the stream has confirmed.
+        last: when the last answers came, in seconds since the start.
     """
 
     def __init__(self, place: str, peer: Peer, historian: Historian, seed: object, rate: float) -> None:
         self.place = place
         self.sent = 0
         self.stored = 0
+        self.last = 0.0
         self._peer = peer
         self._historian = historian
         self._chance = random.Random(f"{seed}/{place}")
@@ -103,6 +109,7 @@ class Producer:
             else:
                 unsure.append(number)
         self.stored += len(stored)
+        self.last = self._historian.now
         self._historian.tell("stored", to=self.place, since=began, rows=stored, unsure=unsure, refused=refused)
         return max((sequence for _, sequence in stored), default=0)
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from docs.reference.markdown import code, table
 from nats_bridge.conformance.catalogue import Case, read_catalogue
+from nats_bridge.conformance.server_features import SERVER_FEATURES, ServerFeature
 
 __all__ = ["FEATURES", "Feature", "Row", "page"]
 
@@ -65,16 +66,12 @@ class Feature:
     """Something that a server version added.
 
     Attributes:
-        title: what it is.
-        since: the first minor line that has it.
-        names: members of the configuration, headers.
+        title: which one of `conformance.server_features`.
         families: how the ids of its own cases begin.
         rows: what happens to it where.
     """
 
     title: str
-    since: str
-    names: tuple[str, ...]
     families: tuple[str, ...]
     rows: tuple[Row, ...]
 
@@ -85,8 +82,6 @@ _KEPT: Final = "kept"
 FEATURES: Final[tuple[Feature, ...]] = (
     Feature(
         "Message TTLs",
-        "2.11",
-        ("allow_msg_ttl", "Nats-TTL"),
         ("adr43/configuration/ttl", "adr43/messages", "adr43/expiry"),
         (
             Row(
@@ -121,8 +116,6 @@ FEATURES: Final[tuple[Feature, ...]] = (
     ),
     Feature(
         "Delete markers",
-        "2.11",
-        ("subject_delete_marker_ttl", "Nats-Marker-Reason"),
         ("adr43/configuration/marker", "adr43/marker"),
         (
             Row(
@@ -150,8 +143,6 @@ FEATURES: Final[tuple[Feature, ...]] = (
     ),
     Feature(
         "Limit markers of buckets",
-        "2.11",
-        ("subject_delete_marker_ttl", "KV-Operation"),
         ("adr48",),
         (
             Row("republish", "a key's TTL is kept", _SAME, ("adr28/kv/ttl/1",)),
@@ -161,8 +152,6 @@ FEATURES: Final[tuple[Feature, ...]] = (
     ),
     Feature(
         "Counters",
-        "2.12",
-        ("allow_msg_counter", "Nats-Incr"),
         ("adr49",),
         (
             Row("republish", "the new total, with the increment", _SAME, ("adr28/ingested/counter/1",)),
@@ -192,8 +181,6 @@ FEATURES: Final[tuple[Feature, ...]] = (
     ),
     Feature(
         "Atomic and fast batches",
-        "2.12; fast: 2.14",
-        ("allow_atomic", "allow_batched", "Nats-Batch-Id"),
         ("adr50",),
         (
             Row("republish", "at the commit, with the batch's headers", _SAME, ("adr28/ingested/atomic-batch/1",)),
@@ -223,8 +210,6 @@ FEATURES: Final[tuple[Feature, ...]] = (
     ),
     Feature(
         "Schedules",
-        "2.12; repeated: 2.14",
-        ("allow_msg_schedules", "Nats-Schedule", "Nats-Scheduler"),
         ("adr51",),
         (
             Row("republish", "the schedule, and what it fires", _SAME, ("adr28/ingested/schedule/1",)),
@@ -246,8 +231,6 @@ FEATURES: Final[tuple[Feature, ...]] = (
     ),
     Feature(
         "Asynchronous persistence",
-        "2.12",
-        ("persist_mode",),
         ("native/persistence",),
         (
             Row("republish", "as of other streams", _SAME, ("native/persistence/republish/1",)),
@@ -261,8 +244,6 @@ FEATURES: Final[tuple[Feature, ...]] = (
     ),
     Feature(
         "Promoting a mirror",
-        "2.12",
-        ("mirror",),
         ("adr36/mirror/promotion",),
         (
             Row(
@@ -276,8 +257,6 @@ FEATURES: Final[tuple[Feature, ...]] = (
     ),
     Feature(
         "First sequence",
-        "2.10",
-        ("first_seq",),
         ("native/first-sequence", "adr36/configuration/first-seq"),
         (
             Row("republish", "`Nats-Sequence` begins there", _SAME, ("adr28/headers/sequence/4",)),
@@ -298,8 +277,6 @@ FEATURES: Final[tuple[Feature, ...]] = (
     ),
     Feature(
         "Pausing a consumer",
-        "2.11",
-        ("pause_until",),
         ("native/consumers/pause",),
         (
             Row(
@@ -313,8 +290,6 @@ FEATURES: Final[tuple[Feature, ...]] = (
     ),
     Feature(
         "Priority groups",
-        "2.11",
-        ("priority_groups",),
         ("native/consumers/priority",),
         (
             Row(
@@ -328,8 +303,6 @@ FEATURES: Final[tuple[Feature, ...]] = (
     ),
     Feature(
         "Sources of work queues",
-        "2.14",
-        ("retention",),
         ("adr60",),
         (
             Row(
@@ -342,8 +315,6 @@ FEATURES: Final[tuple[Feature, ...]] = (
     ),
     Feature(
         "Identity of sources",
-        "2.15",
-        ("Nats-Stream-Source",),
         ("native/record",),
         (
             Row(
@@ -379,7 +350,7 @@ def page() -> str:
     parts = [_HEAD]
     for feature in FEATURES:
         parts.append(f"## {feature.title}\n")
-        parts.append(f"Since {feature.since}: {', '.join(map(code, feature.names))}.\n")
+        parts.append(_history(SERVER_FEATURES[feature.title]))
         parts.append(
             table(("where", "native", "nats-bridge", "shown by"), (_cells(row, cases, known) for row in feature.rows))
         )
@@ -388,6 +359,13 @@ def page() -> str:
         own = [case for case in cases.values() if _is_of(case, feature)]
         parts.append(f"Cases: {', '.join(f'{code(each)}' for each in feature.families)} ({len(own)}).\n")
     return "\n".join(parts)
+
+
+def _history(added: ServerFeature) -> str:
+    """Since when, with the names that came with it, and what later lines added."""
+    names = f": {', '.join(map(code, added.names))}" if added.names else ""
+    later = "".join(f" Since {line}: {what}." for line, what in added.later)
+    return f"Since {added.since}{names}.{later}\n"
 
 
 def _cells(row: Row, cases: dict[str, Case], known: set[str]) -> tuple[str, ...]:
