@@ -37,7 +37,7 @@ HISTORY = 20
 """How many messages of each key the buckets keep."""
 
 MAX_AGE = 40 * 10**9
-"""Nanoseconds until a lease expires, and as long again until its delete marker does; longer than a fault with a start."""
+"""Nanoseconds until a lease expires, and as long again until its delete marker does; longer than any fault."""
 
 _PASSING = {"allow_msg_ttl": True, "subject_delete_marker_ttl": 10**9}
 _AGING = {**_PASSING, "max_age": MAX_AGE, "duplicate_window": MAX_AGE, "subject_delete_marker_ttl": 3600 * 10**9}
