@@ -14,31 +14,21 @@ from nats_bridge.conformance.server_features import SERVER_FEATURES, ServerFeatu
 
 __all__ = ["FEATURES", "Feature", "Row", "page"]
 
-_DIVERGENCES: Final = Path(__file__).parents[1] / "known-divergences.md"
+_ROOT: Final = Path(__file__).parents[2]
+_DIVERGENCES: Final = _ROOT / "docs" / "known-divergences.md"
 _HEAD: Final = """\
 # What 2.11 to 2.15 added to streams
 
 This page is generated: `python -m docs.reference --write`.
 
 What native does with each new thing in republish, sources, mirrors and buckets, and what a rule does in its place.
-*The same* means equal to the byte. Each row names the cases that show it: `nats-bridge conform --select ID --versions
-V,V` plays one again, `nats-bridge conform list ID` shows its title. Ids that begin with `kd/` are explained in [known
-divergences](known-divergences.md). *Versions* lists what changed, from the same cases; [versions](versions.md) has
+*The same* means equal to the byte. Each row names the cases or tests that show it: `nats-bridge conform --select ID
+--versions V,V` plays a case again, `nats-bridge conform list ID` shows its title. Ids that begin with `kd/` are
+explained in [known divergences](known-divergences.md). *Versions* lists what changed, from the same cases; [versions](versions.md) has
 every change of the suite, and `nats-bridge conform --config stream.json --versions 2.10,2.15` those of a stream of
 yours.
 
 ## For all of them
-
-| where | what happens |
-|---|---|
-| `explain` | no feature changes what a subject becomes |
-| `validate` | accepts, refuses and completes a configuration as servers of the dialect do, also `--previous` |
-| `check --server` | prints a remark for counters, schedules and object stores, whose copies differ; the rule runs |
-| advisories | a rule takes new ones as well; headers that would act in a dead letter have names of ours |
-| Spark, read | a row for each stored message, markers and schedules included, headers as stored |
-| Spark, write | a row is published; the stream decides, as for any publisher, and a refusal fails the job |
-| `backfill` | what the rule makes of a message |
-| `diff` | headers of counters and schedules equal ours in a copy, unless `--as exact` |
 """
 
 
@@ -78,6 +68,56 @@ class Feature:
 
 _SAME: Final = "the same"
 _KEPT: Final = "kept"
+
+_STREAM_CONFIGS: Final = "tests/live/test_stream_configs_against_servers.py::test_servers_answer_as_recorded"
+_SPARK: Final = "tests/spark/test_server_features.py"
+
+FOR_ALL: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
+    (
+        "`explain`",
+        "no feature changes what a subject becomes",
+        ("adr43/messages/ingress/1", "adr49/messages/renamed/1", "adr50/messages/ingress/1"),
+    ),
+    (
+        "`validate`",
+        "accepts, refuses and completes a configuration as servers of the dialect do, also `--previous`",
+        (_STREAM_CONFIGS, "tests/unit/test_cli_validate.py::test_an_update_of_a_configuration"),
+    ),
+    (
+        "`check --server`",
+        "prints a remark for counters, schedules and object stores, whose copies differ; the rule runs",
+        (
+            "tests/live/test_copying_counters.py::test_check_says_what_will_be_otherwise",
+            "tests/live/test_server_features.py::test_check_says_which_copies_differ",
+        ),
+    ),
+    (
+        "advisories",
+        "a rule takes new ones as well; headers that would act in a dead letter have names of ours",
+        ("tests/live/test_server_features.py::test_a_dead_letter_holds_the_message_and_nothing_acts_in_it",),
+    ),
+    (
+        "Spark, read",
+        "a row for each stored message, markers and schedules included, headers as stored",
+        (f"{_SPARK}::test_a_row_for_each_stored_message_with_its_headers",),
+    ),
+    (
+        "Spark, write",
+        "a row is published; the stream decides, as for any publisher, and a refusal fails the job",
+        (f"{_SPARK}::test_a_row_is_published_and_the_stream_decides",),
+    ),
+    ("`backfill`", "what the rule makes of a message", (f"{_SPARK}::test_a_backfill_makes_the_copies_of_the_sidecar",)),
+    (
+        "`diff`",
+        "headers of counters and schedules equal ours in a copy, unless `--as exact`",
+        (
+            "tests/spark/test_diff_messages.py"
+            "::test_headers_of_counters_and_schedules_are_equal_to_those_of_a_native_copy",
+            "tests/spark/test_diff_messages.py::test_what_a_counter_has_of_its_sources_is_not_compared",
+        ),
+    ),
+)
+"""What is the same for every feature: where, what happens, and the cases and tests that show it."""
 
 FEATURES: Final[tuple[Feature, ...]] = (
     Feature(
@@ -348,6 +388,8 @@ def page() -> str:
     cases = {case.id: case for case in read_catalogue()}
     known = set(re.findall(r"^\| `(kd/[^`]+)`", _DIVERGENCES.read_text("utf-8"), re.MULTILINE))
     parts = [_HEAD]
+    shared = ((where, what, ", ".join(_shown(each, cases) for each in by)) for where, what, by in FOR_ALL)
+    parts.append(table(("where", "what happens", "shown by"), shared))
     for feature in FEATURES:
         parts.append(f"## {feature.title}\n")
         parts.append(_history(SERVER_FEATURES[feature.title]))
@@ -366,6 +408,18 @@ def _history(added: ServerFeature) -> str:
     names = f": {', '.join(map(code, added.names))}" if added.names else ""
     later = "".join(f" Since {line}: {what}." for line, what in added.later)
     return f"Since {added.since}{names}.{later}\n"
+
+
+def _shown(by: str, cases: dict[str, Case]) -> str:
+    """A case by its id, a test by its name below its file."""
+    file, is_test, name = by.partition("::")
+    if not is_test:
+        if by not in cases:
+            raise ValueError(f"docs/reference/server_features.py: nothing is called {by}")
+        return code(by)
+    if f"def {name}(" not in (_ROOT / file).read_text("utf-8"):
+        raise ValueError(f"docs/reference/server_features.py: no test is called {by}")
+    return f"{code(name)} in {code(file)}"
 
 
 def _cells(row: Row, cases: dict[str, Case], known: set[str]) -> tuple[str, ...]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from nats_bridge.bridge.app.preflight import check_server
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.native_servers import SharedServers
 from nats_bridge.transforms import header_block
 from tests.live.copied_messages import everything
-from tests.live.newer_streams import MIXES, config_of, filled
+from tests.live.newer_streams import MINUTE, MIXES, config_of, filled
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecars import running, settings_for
 from tests.live.test_advisories_rule import dead_letters, letters, terminate
@@ -72,6 +74,38 @@ async def test_a_dead_letter_holds_the_message_and_nothing_acts_in_it(
         assert letter.header_block.startswith(kept + b"Nats-Stream: ")
         assert not ACTING.search(letter.header_block)
     assert not stored
+
+
+@pytest.mark.parametrize(
+    ("prefix", "config", "said"),
+    [
+        ("", {"allow_msg_schedules": True}, "schedules are copied under names of ours"),
+        ("", {"allow_msg_counter": True}, "counters are copied as totals"),
+        ("OBJ_", {}, "copied metadata names the bucket of the source"),
+        ("", {"allow_msg_ttl": True, "subject_delete_marker_ttl": MINUTE}, ""),
+        ("", {"allow_atomic": True}, ""),
+    ],
+)
+async def test_check_says_which_copies_differ(
+    prefix: str,
+    config: dict[str, Any],
+    said: str,
+    newest_version: str,
+    servers: SharedServers,
+    unique_name: Callable[[str], str],
+    raw_peer: OpenPeer,
+) -> None:
+    source, target = prefix + unique_name("o"), prefix + unique_name("t")
+    url = await servers.url(newest_version)
+    peer = await raw_peer(url)
+    await peer.create_stream(name=source, subjects=[f"{source}.>"], **config)
+    await peer.create_stream(name=target, subjects=[f"{target}.>"])
+    entry = {"name": source, "subject_transforms": [{"src": f"{source}.>", "dest": f"{target}.>"}]}
+    rule = {"name": "rule", "kind": "sources", "stream": target, "sources": [entry]}
+    findings = await check_server(settings_for(url, rule), None)
+    assert all(finding.ok for finding in findings)
+    remarks = [finding.text for finding in findings if finding.code == "diverges"]
+    assert [said in remark for remark in remarks] == ([True] if said else [])
 
 
 async def test_a_paused_consumer_of_a_rule_delays_and_loses_nothing(
