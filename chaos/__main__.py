@@ -67,7 +67,7 @@ def main(
         sys.exit(_judged_again(old, directory))
     seed = seed or secrets.token_hex(4)
     try:
-        under_test = chosen(rules)
+        under_test = chosen(rules, version)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     if not minutes and not faults:

@@ -12,19 +12,27 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from chaos.findings import Judgement, Verdict
-from chaos.plan import HISTORY, QUEUES, RuleUnderTest
+from chaos.history import digest_of
+from chaos.plan import EXPIRING, MAX_AGE, QUEUES, SCHEDULED, STREAMS, RuleUnderTest
 from chaos.story import Heard, Original, Stored, Story
 
 __all__ = ["judge"]
 
 _RECORD = re.compile(r"\r\n(?:Nats-Stream-Source|Nats-Bridge-Source): ([^\r]*)\r\n")
 _COPY_ID = re.compile(r"Nats-Msg-Id: bridge-[0-9a-f]{12}-[0-9]+-[0-9]+\r\n")
+_COUNTED = re.compile(r"Nats-Bridge-Counter-Sources: [^\r]*\r\n")
+_EXPIRING = re.compile(r"\r\n(?:Nats-TTL: [0-9]|Nats-Schedule: )")
 _SEQUENCE = re.compile(r"\r\nNats-Sequence: ([0-9]+)\r\n")
 _START = "NATS/1.0\r\n"
+_ENOUGH = 3.0  # seconds in which a rule reads what is there
+_HINDERING = ("sidecar", "network", "connections", "server", "all servers", "lame duck", "stream leader", "meta leader")
+"""What can keep a rule from reading."""
 
 
 def judge(story: Story, rules: Iterable[RuleUnderTest]) -> list[Judgement]:
@@ -34,8 +42,10 @@ def judge(story: Story, rules: Iterable[RuleUnderTest]) -> list[Judgement]:
         judgement = Judgement(rule.name, rule.kind, rule.promise)
         if rule.kind == "republish":
             _republished(judgement, story, rule)
-        elif rule.kind == "kv_sources":
-            _bucket(judgement, story, rule)
+        elif any("max_age" in STREAMS.get(source, ()) for source in rule.sources):
+            _marked(judgement, story, rule)
+        elif rule.kind == "kv_sources" or rule.target in EXPIRING:
+            _key_by_key(judgement, story, rule)
         elif rule.document.get("keep_sequence"):
             _twin(judgement, story, rule)
         elif rule.promise == "exactly_once":
@@ -179,6 +189,7 @@ def _compare_republished(
 def _copied(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
     seen: dict[tuple[str, int], int] = {}
     newest: dict[str, int] = {}
+    counting, totals = "allow_msg_counter" in STREAMS[rule.target], Counter[str]()
     originals = {stream: story.originals(stream) for stream in rule.sources}
     rows = story.final[rule.target]
     judgement.seen = len(rows)
@@ -191,14 +202,19 @@ def _copied(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
             judgement.add("invented", "violation", f"{rule.target} {place}: {copy.subject}")
             continue
         original = originals[stream].get(sequence)
-        if original is None and stream in QUEUES and _sent_without_answer(story, rule, stream, copy):
+        if original is None and stream in QUEUES | SCHEDULED and _sent_without_answer(story, rule, stream, copy):
             continue
+        if counting:
+            totals[copy.subject] += int(_header(copy.block, "Nats-Incr") or 0)
         if original is None:
             verdict: Verdict = (
                 "unknown" if story.was_removed(stream, sequence) or _lost_tail(story, stream) else "violation"
             )
             judgement.add("invented", verdict, f"{rule.target} {place}: of {stream} {sequence}")
             continue
+        if counting:
+            total = b'{"val":"%d"}' % totals[copy.subject]
+            original = replace(original, size=len(total), digest=digest_of(total))
         _compare_copy(judgement, story, rule, rows[place], original, f"{stream} {sequence}")
         if (stream, sequence) in seen:
             first = seen[stream, sequence]
@@ -222,6 +238,20 @@ def _copied(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
             judgement.expected += 1
             if (stream, sequence) not in seen:
                 _lost_copy(judgement, story, rule, stream, sequence)
+    if counting:
+        _compare_sums(judgement, story, rule, totals)
+
+
+def _compare_sums(judgement: Judgement, story: Story, rule: RuleUnderTest, totals: Counter[str]) -> None:
+    """Each counter of the target has what the sources' counters have together."""
+    wanted = Counter[str]()
+    for stream in rule.sources:
+        for stored in story.final[stream].values():
+            wanted[rule.destination(stored.message.subject)] += int(_header(stored.message.block, "Nats-Incr") or 0)
+    verdict: Verdict = "unknown" if any(_lost_tail(story, stream) for stream in rule.sources) else "violation"
+    for subject in sorted(wanted.keys() | totals.keys()):
+        if totals[subject] != wanted[subject]:
+            judgement.add("wrong sum", verdict, f"{subject}: {totals[subject]}, not {wanted[subject]}")
 
 
 def _sent_without_answer(story: Story, rule: RuleUnderTest, stream: str, copy: Original) -> bool:
@@ -261,21 +291,24 @@ def _lost_copy(judgement: Judgement, story: Story, rule: RuleUnderTest, stream: 
     judgement.add("lost", verdict, f"{stream} {sequence}", _time_of(story, stream, sequence))
 
 
-def _bucket(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
-    """Both buckets keep the newest of each key, so what they hold at the end must be equal, key by key.
+def _key_by_key(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
+    """Both streams remove the same of each key, or subject, so what they hold at the end must be equal.
 
-    A server that is killed can bring back what a purge or the limit of the history had removed: that does not count.
+    Buckets keep the newest of each key; messages with a TTL expire in both, and so do delete markers. A server that is
+    killed can bring back what a purge or the limit of the history had removed: that does not count.
     """
     (stream,) = rule.sources
+    history = STREAMS[stream].get("max_msgs_per_subject", 0)
+    expiring = stream in EXPIRING
     wanted = _by_subject(story.final[stream].values(), rule.destination)
     found = _by_subject(story.final[rule.target].values(), lambda subject: subject)
-    judgement.expected = sum(len(_alive(rows)) for rows in wanted.values())
+    judgement.expected = sum(len(_alive(rows, history)) for rows in wanted.values())
     judgement.seen = sum(map(len, found.values()))
     originals = story.originals(stream)
     late = story.out_of_order[rule.name]
     for subject in sorted(wanted.keys() | found.keys()):
         sequences = []
-        kept, alive = _alive(wanted.get(subject, [])), _alive(found.get(subject, []))
+        kept, alive = _alive(wanted.get(subject, []), history), _alive(found.get(subject, []), history)
         for rows, living, stream_name in ((wanted, kept, stream), (found, alive, rule.target)):
             if back := len(rows.get(subject, [])) - len(living):
                 judgement.add("invented", "unknown", f"{subject}: {back} removed messages are back in {stream_name}")
@@ -301,13 +334,88 @@ def _bucket(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
             judgement.add("reordered", "violation", detail)
         else:
             # More than the source holds: a message that the server there had already taken back.
-            judgement.add("invented", "unknown", detail)
+            surely = expiring and not _lost_tail(story, stream)
+            judgement.add("invented", "violation" if surely else "unknown", detail)
 
 
-def _alive(rows: list[Stored]) -> list[Stored]:
-    """What of a key's messages, in order, should be there: from the last purge on, and as many as a bucket keeps."""
-    purges = [place for place, stored in enumerate(rows) if "\r\nNats-Rollup: sub\r\n" in stored.message.block]
-    return rows[purges[-1] if purges else 0 :][-HISTORY:]
+def _marked(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
+    """The source's messages expire, and later their delete markers; the target keeps what no marker rolls up.
+
+    So each of the target's subjects ends with the marker of the source, and holds what was acknowledged since the
+    newest one, and nothing older.
+    """
+    (stream,) = rule.sources
+    originals = story.originals(stream)
+    sent: dict[str, list[int]] = {}
+    for sequence in sorted(originals):
+        if not _is_marker(originals[sequence]):
+            sent.setdefault(rule.destination(originals[sequence].subject), []).append(sequence)
+    found = _by_subject(story.final[rule.target].values(), lambda subject: subject)
+    judgement.expected, judgement.seen = len(sent), sum(map(len, found.values()))
+    late: Verdict = "allowed" if story.out_of_order[rule.name] else "violation"
+    lost_tail = _lost_tail(story, stream)
+    for subject in sorted(sent.keys() | found.keys()):
+        sequences: list[int] = []
+        marker = 0
+        for stored in found.get(subject, []):
+            record = _RECORD.search(stored.message.block)
+            _, sequence = _source_of(record[1] if record else "")
+            original, at = originals.get(sequence), _when(story, stored)
+            if sequence in sequences:
+                judgement.add("doubled", "violation", f"{subject}: {stream} {sequence}", at)
+            elif sequences and sequence < max(sequences):
+                judgement.add("reordered", late, f"{subject}: {stream} {sequence} behind {max(sequences)}", at)
+            sequences.append(sequence)
+            if original is not None:
+                _compare_copy(judgement, story, rule, stored, original, f"{stream} {sequence}")
+            elif _is_marker(stored.message):
+                if _as_sent(stored.message) != _MARKER or stored.message.size:
+                    judgement.add("wrong headers", "violation", f"{subject}: {stored.message.block!r}", at)
+            elif not _sent_without_answer(story, rule, stream, stored.message):
+                verdict: Verdict = "unknown" if lost_tail else "violation"
+                judgement.add("invented", verdict, f"{rule.target} {stored.sequence}: {stream} {sequence}", at)
+            if _is_marker(stored.message):
+                marker = sequence
+        wanted = [sequence for sequence in sent.get(subject, []) if sequence > marker]
+        for sequence in wanted:
+            if sequence not in sequences:
+                judgement.add("lost", _unread(story, stream, sequence, 0), f"{subject}: {stream} {sequence}")
+        staying = any("\r\nNats-TTL: never\r\n" in originals[sequence].block for sequence in sent.get(subject, []))
+        if wanted and not staying:
+            verdict = "unknown" if lost_tail else _unread(story, stream, wanted[-1], 1)
+            judgement.add("lost", verdict, f"{subject}: the delete marker behind {stream} {wanted[-1]}")
+
+
+_MARKER = "NATS/1.0\r\nNats-Marker-Reason: MaxAge\r\nNats-TTL: 1h0m0s\r\nNats-Rollup: sub\r\n\r\n"
+
+
+def _is_marker(message: Original) -> bool:
+    return "\r\nNats-Marker-Reason: " in message.block
+
+
+def _as_sent(copy: Original) -> str:
+    """The header block of a copy without what the rule adds, where the source's message had no id."""
+    return _COPY_ID.sub("", _RECORD.sub("\r\n", copy.block, count=1), count=1)
+
+
+def _unread(story: Story, stream: str, sequence: int, ages: int) -> Verdict:
+    """What it means that nothing was copied of what was there for an age, so many ages behind a message.
+
+    Who is kept from reading for that long, finds it gone.
+    """
+    at = {sequence: number for number, sequence in story.acknowledged[stream].items()}.get(sequence)
+    if at is None:
+        return "unknown"
+    begin = story.sent_at[stream][at][0] + ages * MAX_AGE / 1e9
+    end = begin + MAX_AGE / 1e9
+    calm = any(min(until, end) - max(since, begin) > _ENOUGH for since, until in _quiet(story, _HINDERING))
+    return "violation" if calm else "unknown"
+
+
+def _alive(rows: list[Stored], history: int) -> list[Stored]:
+    """What of a key's messages, in order, should be there: from the last rollup on, and as many as its stream keeps."""
+    rollups = [place for place, stored in enumerate(rows) if "\r\nNats-Rollup: sub\r\n" in stored.message.block]
+    return rows[rollups[-1] if rollups else 0 :][-history:]
 
 
 def _compare_copy(
@@ -323,7 +431,9 @@ def _compare_copy(
     block = _RECORD.sub("\r\n", copy.block, count=1)
     if "\nNats-Msg-Id: " not in original.block:
         block = _COPY_ID.sub("", block, count=1)
-    if block != _opened(original.block) + "\r\n":
+    if "\r\nNats-Incr: " in original.block:
+        block = _COUNTED.sub("", block, count=1)
+    if block != _opened(original.block).replace("\r\nNats-Schedul", "\r\nNats-Bridge-Schedul") + "\r\n":
         judgement.add("wrong headers", "violation", f"{of}: {block!r}, not {original.block!r}", at)
 
 
@@ -412,11 +522,13 @@ def _dead_letters(judgement: Judgement, story: Story, rule: RuleUnderTest) -> No
             judgement.add("lost", "allowed", f"advisory {each.id}: nobody may have listened", each.at)
 
 
-def _quiet(story: Story) -> list[tuple[float, float]]:
-    """The stretches of time in which nothing was disturbed."""
+def _quiet(story: Story, kinds: tuple[str, ...] = ("",)) -> list[tuple[float, float]]:
+    """The stretches of time in which nothing was disturbed, by what begins with one of these."""
     stretches = []
     begin = 0.0
     for each in sorted(story.disturbances, key=lambda each: each.begin):
+        if not each.kind.startswith(kinds):
+            continue
         if each.begin > begin:
             stretches.append((begin, each.begin))
         begin = max(begin, each.end)
@@ -460,9 +572,17 @@ def _lost_tail(story: Story, stream: str, place: str = "") -> bool:
     final = story.final[stream]
     killed = any(each.kind in ("server killed", "all servers killed") for each in story.disturbances)
     return killed and any(
-        sequence not in final and not story.was_removed(stream, sequence)
-        for sequence in story.acknowledged[place or stream].values()
+        sequence not in final
+        and not story.was_removed(stream, sequence)
+        and not (stream in EXPIRING | SCHEDULED and _expires(stream, story.sent[stream][number].block))
+        for number, sequence in story.acknowledged[place or stream].items()
     )
+
+
+def _expires(stream: str, block: str) -> bool:
+    """Whether a stream removes such a message by itself, soon."""
+    aging = "max_age" in STREAMS[stream] and "\r\nNats-TTL: never\r\n" not in block
+    return aging or _EXPIRING.search(block) is not None
 
 
 def _time_text(time_ns: int) -> str:

@@ -9,7 +9,16 @@ from typing import Literal, TypeAlias
 __all__ = ["Finding", "Judgement", "Verdict", "What"]
 
 What: TypeAlias = Literal[
-    "lost", "doubled", "reordered", "wrong subject", "wrong headers", "wrong bytes", "invented", "stuck", "ended"
+    "lost",
+    "doubled",
+    "reordered",
+    "wrong subject",
+    "wrong headers",
+    "wrong bytes",
+    "wrong sum",
+    "invented",
+    "stuck",
+    "ended",
 ]
 Verdict: TypeAlias = Literal["violation", "unknown", "allowed"]
 """`allowed`: the promise allows it, here and now; `unknown`: its cause cannot be determined."""

@@ -7,7 +7,7 @@ from typing import Final
 
 from nats_bridge.conformance.catalogue.case import Message
 
-__all__ = ["LARGEST", "NAME", "event", "job", "numbered", "setting"]
+__all__ = ["LARGEST", "NAME", "addition", "event", "job", "lease", "numbered", "passing", "plan", "setting"]
 
 NAME: Final = b"Chaos-Number"
 """The header that holds a message's number, where it has headers."""
@@ -46,6 +46,45 @@ def setting(number: int, chance: random.Random) -> Message:
     return Message(subject, b"", b"setting %d" % number)
 
 
+def addition(prefix: bytes, number: int, chance: random.Random) -> Message:
+    """What is added to one of a few counters (2.12): a whole number below or above 0, and no payload."""
+    subject = b"%b.page.%d" % (prefix, chance.randrange(20))
+    return Message(subject, _block(prefix, number, chance, b"Nats-Incr: %d" % chance.randrange(-9, 100)))
+
+
+def plan(number: int, chance: random.Random) -> Message:
+    """A schedule (2.12) that is due or far away, or a message like any other.
+
+    A schedule has the rollup that its stream would add, so that what is stored is what was sent.
+    """
+    what = chance.random()
+    if what < 0.5:
+        return Message(b"plans.notes.%d" % chance.randrange(40), _block(b"plans", number, chance), b"note %d" % number)
+    due = b"2020-01-01T00:00:00Z" if what < 0.75 else b"2099-01-01T00:00:00Z"
+    lines = [
+        b"Nats-Schedule: @at " + due,
+        b"Nats-Schedule-Target: plans.fired.%d" % chance.randrange(7),
+        b"Nats-Rollup: sub",
+    ]
+    return Message(b"plans.schedules.%d" % number, _block(b"plans", number, chance, *lines), b"plan %d" % number)
+
+
+def lease(number: int, chance: random.Random) -> Message:
+    """A message that expires with its stream's age, so that a delete marker follows (2.11), or one that stays."""
+    lines = [b"Nats-TTL: never"] if chance.random() < 0.02 else []
+    subject = b"leases.%d" % chance.randrange(20_000)
+    return Message(subject, _block(b"leases", number, chance, *lines), b"lease %d" % number)
+
+
+def passing(number: int, chance: random.Random) -> Message:
+    """A message with a TTL of its own (2.11), alone on its subject so that a delete marker follows, or among others."""
+    alone = chance.random() < 0.5
+    subject = b"passes.alone.%d" % chance.randrange(2000) if alone else b"passes.shared.%d" % chance.randrange(40)
+    ttl = chance.choice([b"1s", b"2s"]) if alone else chance.choice([b"", b"1s", b"1s", b"2s", b"never"])
+    lines = [b"Nats-TTL: " + ttl] if ttl else []
+    return Message(subject, _block(b"passes", number, chance, *lines), b"pass %d" % number)
+
+
 def _payload(prefix: bytes, number: int, chance: random.Random) -> bytes:
     what = chance.random()
     if what < 0.1:
@@ -56,11 +95,11 @@ def _payload(prefix: bytes, number: int, chance: random.Random) -> bytes:
     return beginning + chance.randbytes(1024) * (chance.randrange(LARGEST - 2048) // 1024)
 
 
-def _block(prefix: bytes, number: int, chance: random.Random) -> bytes:
+def _block(prefix: bytes, number: int, chance: random.Random, *more: bytes) -> bytes:
     what = chance.random()
-    if what < 0.3:
+    if what < 0.3 and not more:
         return b""
-    lines = [b"NATS/1.0", b"%b: %d" % (NAME, number)]
+    lines = [b"NATS/1.0", b"%b: %d" % (NAME, number), *more]
     if what > 0.5:
         lines += [b"x-lower: a", b"X-Lower:b", b"Empty:", b"Spaced:   wide \xc3\xa9 "]
     if what > 0.7:

@@ -95,7 +95,7 @@ class Nemesis:
         if kind in ("server killed", "server restarted", "lame duck", "all servers killed"):
             return await self._upon_servers(fault)
         if kind == "stream leader steps down":
-            stream = _drawn(list(STREAMS), fault.draw)
+            stream = _drawn(list(surroundings.streams), fault.draw)
             answer = await self._peer.try_api(f"STREAM.LEADER.STEPDOWN.{stream}")
             return f"{stream} {_said(answer)}"
         if kind == "meta leader steps down":
@@ -174,7 +174,12 @@ class Nemesis:
         return f"{stream} {name} {deleted}"
 
     async def _fill(self, fault: Fault) -> str:
-        targets = [rule.target for rule in self._rules if rule.promise == "exactly_once" and "KV" not in rule.target]
+        targets = [
+            rule.target
+            for rule in self._rules
+            # Counters and schedules exclude `discard: new` (10052), and other streams make room themselves.
+            if rule.promise == "exactly_once" and STREAMS[rule.target].keys() == {"subjects"}
+        ]
         if not targets:
             return "there is none"
         stream = _drawn(targets, fault.draw)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from chaos.history import Historian
 from chaos.peers import Peer, place_of
-from chaos.plan import QUEUES, STREAMS
+from chaos.plan import QUEUES
 from chaos.sidecars import Sidecar
 from chaos.workload import Listener, row_of
 from nats_bridge.conformance.errors import SubjectError
@@ -48,11 +48,11 @@ def _plain(counters: Mapping[str, Any]) -> dict[str, int]:
     return {name: count for name, count in counters.items() if isinstance(count, int) and count}
 
 
-async def sample(peer: Peer, listeners: Mapping[str, Listener], historian: Historian) -> None:
+async def sample(peer: Peer, streams: Iterable[str], listeners: Mapping[str, Listener], historian: Historian) -> None:
     """Record the progress of streams and listeners repeatedly, until cancelled."""
     while True:
         ends = {}
-        for stream in STREAMS:
+        for stream in streams:
             answer = await peer.try_api(f"STREAM.INFO.{stream}")
             if answer is not None and "state" in answer:
                 ends[stream] = [answer["state"]["messages"], answer["state"]["last_seq"]]

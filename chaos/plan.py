@@ -9,7 +9,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-__all__ = ["BUCKET", "BUCKET_COPY", "HISTORY", "QUEUES", "RULES", "STREAMS", "RuleUnderTest", "chosen", "configuration"]
+from nats_bridge.transforms.dialect import dialect
+
+__all__ = [
+    "BUCKET",
+    "BUCKET_COPY",
+    "EXPIRING",
+    "HISTORY",
+    "MAX_AGE",
+    "QUEUES",
+    "RULES",
+    "SCHEDULED",
+    "STREAMS",
+    "RuleUnderTest",
+    "chosen",
+    "configuration",
+    "streams_of",
+]
 
 Promise: TypeAlias = Literal["at_most_once", "at_least_once", "exactly_once", "acknowledged", "heard"]
 """What a rule promises: `acknowledged`, that an acknowledged message is stored once; `heard`, that a received
@@ -19,6 +35,13 @@ BUCKET = "KV_SETTINGS"
 BUCKET_COPY = "KV_SETTINGS_COPY"
 HISTORY = 20
 """How many messages of each key the buckets keep."""
+
+MAX_AGE = 40 * 10**9
+"""Nanoseconds until a lease expires, and as long again until its delete marker does; longer than any fault."""
+
+_PASSING = {"allow_msg_ttl": True, "subject_delete_marker_ttl": 10**9}
+_AGING = {**_PASSING, "max_age": MAX_AGE, "duplicate_window": MAX_AGE, "subject_delete_marker_ttl": 3600 * 10**9}
+_SCHEDULED = {"allow_msg_schedules": True, "allow_msg_ttl": True, "allow_rollup_hdrs": True}
 
 STREAMS: dict[str, dict[str, Any]] = {
     "ORDERS": {"subjects": ["orders.>"]},
@@ -31,6 +54,15 @@ STREAMS: dict[str, dict[str, Any]] = {
     "TASKS": {"subjects": ["tasks.>"], "retention": "workqueue"},
     "TAKEN": {"subjects": ["taken.>"]},
     "DEAD": {"subjects": ["dead.>"]},
+    "CLICKS": {"subjects": ["clicks.>"], "allow_msg_counter": True},
+    "VIEWS": {"subjects": ["views.>"], "allow_msg_counter": True},
+    "SUMS": {"subjects": ["sums.>"], "allow_msg_counter": True},
+    "PLANS": {"subjects": ["plans.>"], **_SCHEDULED},
+    "AGENDA": {"subjects": ["agenda.>"], **_SCHEDULED},
+    "LEASES": {"subjects": ["leases.>"], **_AGING},
+    "HELD": {"subjects": ["held.>"], "allow_msg_ttl": True, "allow_rollup_hdrs": True},
+    "PASSES": {"subjects": ["passes.>"], **_PASSING},
+    "PASSED": {"subjects": ["passed.>"], **_PASSING},
     BUCKET: {"subjects": ["$KV.SETTINGS.>"], "max_msgs_per_subject": HISTORY, "allow_rollup_hdrs": True},
     BUCKET_COPY: {"subjects": ["$KV.SETTINGS_COPY.>"], "max_msgs_per_subject": HISTORY, "allow_rollup_hdrs": True},
 }
@@ -38,6 +70,10 @@ STREAMS: dict[str, dict[str, Any]] = {
 
 QUEUES = frozenset(name for name, config in STREAMS.items() if config.get("retention") == "workqueue")
 """Those that hold nothing any more when all is copied."""
+
+SCHEDULED = frozenset(name for name, config in STREAMS.items() if "allow_msg_schedules" in config)
+EXPIRING = frozenset(name for name, config in STREAMS.items() if "allow_msg_ttl" in config) - SCHEDULED
+"""Those from which the server removes, or to which it writes: fired schedules, expired messages, delete markers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +138,20 @@ def _republish(name: str, delivery: Promise) -> RuleUnderTest:
         },
         _swapped(name),
     )
+
+
+def _sources(name: str, target: str, *entries: tuple[str, str, str]) -> RuleUnderTest:
+    """A `sources` rule, by source and the beginnings of its subjects before and after."""
+
+    def destination(subject: str) -> str:
+        (renamed,) = (new + subject.removeprefix(old) for _, old, new in entries if subject.startswith(old))
+        return renamed
+
+    sources = [
+        {"name": source, "subject_transforms": [{"src": f"{old}>", "dest": f"{new}>"}]} for source, old, new in entries
+    ]
+    document = {"kind": "sources", "stream": target, "sources": sources}
+    return RuleUnderTest(name, "exactly_once", tuple(source for source, _, _ in entries), target, document, destination)
 
 
 RULES: tuple[RuleUnderTest, ...] = (
@@ -206,18 +256,35 @@ RULES: tuple[RuleUnderTest, ...] = (
         },
         lambda _: "dead.JOBS.workers",
     ),
+    _sources("sums", "SUMS", ("CLICKS", "clicks.", "sums."), ("VIEWS", "views.", "sums.")),
+    _sources("agenda", "AGENDA", ("PLANS", "plans.", "agenda.")),
+    _sources("held", "HELD", ("LEASES", "leases.", "held.")),
+    _sources("passed", "PASSED", ("PASSES", "passes.", "passed.")),
 )
-"""Every kind of rule; republish in both modes, a mirror with and without the source's sequence numbers."""
+"""Every kind of rule; republish in both modes, a mirror with and without the source's sequence numbers; copies of a
+work queue, of counters, of schedules with what they fire, of delete markers, and of messages with a TTL."""
 
 
-def chosen(names: str) -> tuple[RuleUnderTest, ...]:
-    """Rules by names or kinds, with commas between them; `all` for all.
+def streams_of(version: str) -> dict[str, dict[str, Any]]:
+    """The streams that a version can have: counters and schedules came with 2.12, message TTLs with 2.11."""
+    knows = dialect(version)
+    since = {
+        "allow_msg_counter": knows.stream_fields_of_2_12,
+        "allow_msg_schedules": knows.stream_fields_of_2_12,
+        "allow_msg_ttl": knows.stream_fields_of_2_11,
+    }
+    return {name: config for name, config in STREAMS.items() if all(since.get(member, True) for member in config)}
+
+
+def chosen(names: str, version: str = "2.15") -> tuple[RuleUnderTest, ...]:
+    """Rules by names or kinds, with commas between them; `all` for all whose streams a version can have.
 
     Raises:
         ValueError: there is none of that name.
     """
     if names == "all":
-        return RULES
+        there = streams_of(version).keys() | {""}
+        return tuple(rule for rule in RULES if rule.target in there)
     wanted = {name.strip() for name in names.split(",")}
     found = tuple(rule for rule in RULES if {rule.name, rule.kind, rule.document.get("delivery")} & wanted)
     known = {name for rule in found for name in (rule.name, rule.kind, rule.document.get("delivery"))}

@@ -23,7 +23,7 @@ _COLUMNS = (
     "allowed",
     "unknown",
 )
-_LOSSES, _WRONG = ("lost", "stuck"), ("wrong subject", "wrong headers", "wrong bytes", "invented", "ended")
+_LOSSES, _WRONG = ("lost", "stuck"), ("wrong subject", "wrong headers", "wrong bytes", "wrong sum", "invented", "ended")
 _SHOWN = 10
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from chaos.peers import Peer
-from chaos.plan import STREAMS
+from chaos.plan import streams_of
 from chaos.wires import Wire
 from nats_bridge.native_servers import NativeCluster, NativeServer, fetch
 from nats_bridge.native_servers.errors import NoLeaderError
@@ -51,6 +51,7 @@ class Surroundings:
     def __init__(self, topology: Topology, version: str, directory: Path) -> None:
         self.topology = topology
         self.version = version
+        self.streams = streams_of(version)
         self._directory = directory
         self._cluster: NativeCluster | None = None
         self.nodes: list[NativeServer] = []
@@ -81,7 +82,7 @@ class Surroundings:
         for wire in (*self.wires, self.witness_wire):
             await wire.open()
         peer = self.peer()
-        for name, config in STREAMS.items():
+        for name, config in self.streams.items():
             await peer.api(f"STREAM.CREATE.{name}", self.stream_config(name, config))
         await peer.api(
             "CONSUMER.DURABLE.CREATE.JOBS.workers",

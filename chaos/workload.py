@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from chaos.history import Historian, digest_of, text_of
-from chaos.messages import event, job, numbered, setting
+from chaos.messages import addition, event, job, lease, numbered, passing, plan, setting
 from chaos.peers import Peer
 from nats_bridge.conformance.catalogue.case import Message
 from nats_bridge.conformance.errors import SubjectError
@@ -26,6 +26,11 @@ _MAKERS: dict[str, Callable[[int, random.Random], Message]] = {
     "TASKS": lambda number, chance: numbered(b"tasks", number, chance),
     "KV_SETTINGS": setting,
     "events": event,
+    "CLICKS": lambda number, chance: addition(b"clicks", number, chance),
+    "VIEWS": lambda number, chance: addition(b"views", number, chance),
+    "PLANS": plan,
+    "LEASES": lease,
+    "PASSES": passing,
 }
 _LARGEST_BATCH = 40
 
@@ -49,12 +54,18 @@ class Producer:
         historian: records what was sent and stored.
         seed: of the messages.
         rate: messages a second, at most; 0 for as fast as answers come.
+
+    Attributes:
+        sent: how many messages it has published.
+        stored: how many of them the stream has confirmed.
+        last: when the last answers came, in seconds since the start.
     """
 
     def __init__(self, place: str, peer: Peer, historian: Historian, seed: object, rate: float) -> None:
         self.place = place
         self.sent = 0
         self.stored = 0
+        self.last = 0.0
         self._peer = peer
         self._historian = historian
         self._chance = random.Random(f"{seed}/{place}")
@@ -98,6 +109,7 @@ class Producer:
             else:
                 unsure.append(number)
         self.stored += len(stored)
+        self.last = self._historian.now
         self._historian.tell("stored", to=self.place, since=began, rows=stored, unsure=unsure, refused=refused)
         return max((sequence for _, sequence in stored), default=0)
 

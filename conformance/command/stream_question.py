@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from nats_bridge.conformance.errors import ConformanceError
 from nats_bridge.conformance.implementations.native import NativeSubject
 from nats_bridge.conformance.judging import shown
 from nats_bridge.conformance.observation import Observation
+from nats_bridge.conformance.server_features import changes
 from nats_bridge.transforms.dialect import dialect
 from nats_bridge.transforms.errors import StreamConfigError
 from nats_bridge.transforms.stream_config import examine
@@ -40,6 +41,7 @@ class Answer:
         changed: members that came back as something else: member, as given, as it came back.
         warnings: what the engine knows of this version and configuration, in sentences.
         becomes: what became of each published message, a line per message.
+        brings: what the lines since the version before have added that concerns the stream: line, title, meaning.
     """
 
     version: str
@@ -48,6 +50,7 @@ class Answer:
     changed: tuple[tuple[str, str, str], ...] = ()
     warnings: tuple[str, ...] = ()
     becomes: tuple[str, ...] = ()
+    brings: tuple[tuple[str, str, str], ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """As plain values."""
@@ -61,6 +64,7 @@ class Answer:
             "changed": [{"member": name, "given": given, "returned": back} for name, given, back in self.changed],
             "warnings": list(self.warnings),
             "becomes": list(self.becomes),
+            "brings": [{"since": since, "feature": title, "what": what} for since, title, what in self.brings],
         }
 
     @property
@@ -104,10 +108,12 @@ async def answers(
     Raises:
         SubjectError: a server cannot be started, or does not answer.
     """
-    found = []
+    found: list[Answer] = []
     with tempfile.TemporaryDirectory(prefix="nats-bridge-config-", ignore_cleanup_errors=True) as folder:
         for version, binary in binaries.items():
-            found.append(await _answer(config, publish, version, binary, Path(folder)))
+            between = [*(each.version for each in found[-1:]), version]
+            answer = await _answer(config, publish, version, binary, Path(folder))
+            found.append(replace(answer, brings=tuple(changes(config, between))))
     return tuple(found)
 
 
@@ -191,7 +197,7 @@ def _becomes(at: int, subject: str, observation: Observation, stream: str) -> st
 
 
 def reported(file: Path, found: Sequence[Answer]) -> str:
-    """The answers as a text; versions in a row that answer alike stand together."""
+    """The answers as a text: versions in a row that answer alike together, then what came in between."""
     lines = [f"{file}: what {len(found)} version{'s' if len(found) != 1 else ''} make of it", ""]
     groups: list[tuple[list[str], tuple[str, ...]]] = []
     for answer in found:
@@ -203,4 +209,7 @@ def reported(file: Path, found: Sequence[Answer]) -> str:
         head = versions[0] if len(versions) == 1 else f"{versions[0]} … {versions[-1]}"
         width = 20
         lines += [f"{head if at == 0 else '':<{width}}{line}" for at, line in enumerate(said)]
+    if brought := [each for answer in found for each in answer.brings]:
+        lines += ["", "what came in between, and concerns this stream (docs/server-features.md):"]
+        lines += [f"{since:<{width}}{title}: {what}" for since, title, what in brought]
     return "\n".join(lines)

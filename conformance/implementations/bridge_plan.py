@@ -49,6 +49,8 @@ _WITHOUT_RULE: Final[Mapping[int | None, str]] = MappingProxyType(
 _NO_EDIT: Final = "stream configuration update can not change RePublish"
 _NO_MARKERS: Final = "subject delete markers forbidden on mirrors"
 
+_REMOVING: Final = ("workqueue", "interest")
+
 _STREAM_MEMBERS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
     {
         "allow_msg_ttl": (2, 11),
@@ -310,6 +312,14 @@ class _Draft:
             entries = rule.native if rule.kind == "sources" else [rule.native]
             if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
                 raise CannotPlay("its sources are no list of entries")
+            # What natively needs no word: the source's server removes what is copied.
+            taken = [self.config_of(_text(entry, "name")).get("retention") in _REMOVING for entry in entries]
+            if any(taken):
+                entries = [
+                    {**entry, "acknowledge": True} if is_taken else entry
+                    for entry, is_taken in zip(entries, taken, strict=True)
+                ]
+                found["native"] = entries if rule.kind == "sources" else entries[0]
             found["sources"] = tuple((_text(entry, "name"), accounts.get(_text(entry, "name"), 0)) for entry in entries)
         return found
 

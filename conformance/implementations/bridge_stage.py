@@ -149,7 +149,10 @@ class BridgeStage:
             names |= dict.fromkeys(self.plan.accounts)
         stored: dict[str, tuple[Stored, ...]] = {}
         for name in names:
-            stored[name] = await self._stages[self.plan.accounts.get(name, 0)].stored(name)
+            stage = self._stages[self.plan.accounts.get(name, 0)]
+            if name in (expectation.stored or ()):
+                await stage.until_removed(name, len((expectation.stored or {})[name]))
+            stored[name] = await stage.stored(name)
         for stage in self._stages:
             await stage.client.flush()
         received = tuple(message for _, heard in self._heard for message in heard.messages)

@@ -85,6 +85,7 @@ class Stage:
             stored = {}
             for stream, messages in (expectation.stored or {}).items():
                 await self.settle(stream, len(messages), max((each.sequence or 0 for each in messages), default=0))
+                await self.until_removed(stream, len(messages))
                 stored[stream] = await self.stored(stream)
             times = expectation.received is not None and not stored
             for stream in self._names_of(case) if times else ():
@@ -234,6 +235,18 @@ class Stage:
             if is_there and not behind and (state == before or not sources):
                 return
             before = state
+            await asyncio.sleep(_LOOK)
+
+    async def until_removed(self, stream: str, messages: int) -> None:
+        """Wait until acknowledgements have left a work queue or an interest stream only so many; for a limited time."""
+        clock = asyncio.get_running_loop().time
+        limit = clock() + _SETTLE_LIMIT
+        while clock() < limit:
+            answer = await self.client.api(f"STREAM.INFO.{self._moved.name(stream)}")
+            if "error" in answer or answer["config"].get("retention", "limits") == "limits":
+                return
+            if answer["state"]["messages"] <= messages:
+                return
             await asyncio.sleep(_LOOK)
 
     async def stored(self, stream: str) -> tuple[Stored, ...]:

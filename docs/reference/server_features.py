@@ -10,34 +10,25 @@ from typing import Final
 
 from docs.reference.markdown import code, table
 from nats_bridge.conformance.catalogue import Case, read_catalogue
+from nats_bridge.conformance.server_features import SERVER_FEATURES, ServerFeature
 
 __all__ = ["FEATURES", "Feature", "Row", "page"]
 
-_DIVERGENCES: Final = Path(__file__).parents[1] / "known-divergences.md"
+_ROOT: Final = Path(__file__).parents[2]
+_DIVERGENCES: Final = _ROOT / "docs" / "known-divergences.md"
 _HEAD: Final = """\
 # What 2.11 to 2.15 added to streams
 
 This page is generated: `python -m docs.reference --write`.
 
 What native does with each new thing in republish, sources, mirrors and buckets, and what a rule does in its place.
-*The same* means equal to the byte. Each row names the cases that show it: `nats-bridge conform --select ID --versions
-V,V` plays one again, `nats-bridge conform list ID` shows its title. Ids that begin with `kd/` are explained in [known
-divergences](known-divergences.md). *Versions* lists what changed, from the same cases; [versions](versions.md) has
-every change of the suite, and `nats-bridge conform --config stream.json --versions 2.10,2.15` those of a stream of
-yours.
+*The same* means equal to the byte. Each row names the cases or tests that show it: `nats-bridge conform --select ID
+--versions V,V` plays a case again, `nats-bridge conform list ID` shows its title. Ids that begin with `kd/` are
+explained in [known divergences](known-divergences.md). *Versions* lists what changed, from the same cases;
+[versions](versions.md) has every change of the suite, and `nats-bridge conform --config stream.json --versions
+2.10,2.15` those of a stream of yours.
 
 ## For all of them
-
-| where | what happens |
-|---|---|
-| `explain` | no feature changes what a subject becomes |
-| `validate` | accepts, refuses and completes a configuration as servers of the dialect do, also `--previous` |
-| `check --server` | prints a remark for counters, schedules and object stores, whose copies differ; the rule runs |
-| advisories | a rule takes new ones as well; headers that would act in a dead letter have names of ours |
-| Spark, read | a row for each stored message, markers and schedules included, headers as stored |
-| Spark, write | a row is published; the stream decides, as for any publisher, and a refusal fails the job |
-| `backfill` | what the rule makes of a message |
-| `diff` | headers of counters and schedules equal ours in a copy, unless `--as exact` |
 """
 
 
@@ -65,16 +56,12 @@ class Feature:
     """Something that a server version added.
 
     Attributes:
-        title: what it is.
-        since: the first minor line that has it.
-        names: members of the configuration, headers.
+        title: which one of `conformance.server_features`.
         families: how the ids of its own cases begin.
         rows: what happens to it where.
     """
 
     title: str
-    since: str
-    names: tuple[str, ...]
     families: tuple[str, ...]
     rows: tuple[Row, ...]
 
@@ -82,11 +69,59 @@ class Feature:
 _SAME: Final = "the same"
 _KEPT: Final = "kept"
 
+_STREAM_CONFIGS: Final = "tests/live/test_stream_configs_against_servers.py::test_servers_answer_as_recorded"
+_SPARK: Final = "tests/spark/test_server_features.py"
+
+FOR_ALL: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
+    (
+        "`explain`",
+        "no feature changes what a subject becomes",
+        ("adr43/messages/ingress/1", "adr49/messages/renamed/1", "adr50/messages/ingress/1"),
+    ),
+    (
+        "`validate`",
+        "accepts, refuses and completes a configuration as servers of the dialect do, also `--previous`",
+        (_STREAM_CONFIGS, "tests/unit/test_cli_validate.py::test_an_update_of_a_configuration"),
+    ),
+    (
+        "`check --server`",
+        "prints a remark for counters, schedules and object stores, whose copies differ; the rule runs",
+        (
+            "tests/live/test_copying_counters.py::test_check_says_what_will_be_otherwise",
+            "tests/live/test_server_features.py::test_check_says_which_copies_differ",
+        ),
+    ),
+    (
+        "advisories",
+        "a rule takes new ones as well; headers that would act in a dead letter have names of ours",
+        ("tests/live/test_server_features.py::test_a_dead_letter_holds_the_message_and_nothing_acts_in_it",),
+    ),
+    (
+        "Spark, read",
+        "a row for each stored message, markers and schedules included, headers as stored",
+        (f"{_SPARK}::test_a_row_for_each_stored_message_with_its_headers",),
+    ),
+    (
+        "Spark, write",
+        "a row is published; the stream decides, as for any publisher, and a refusal fails the job",
+        (f"{_SPARK}::test_a_row_is_published_and_the_stream_decides",),
+    ),
+    ("`backfill`", "what the rule makes of a message", (f"{_SPARK}::test_a_backfill_makes_the_copies_of_the_sidecar",)),
+    (
+        "`diff`",
+        "headers of counters and schedules equal ours in a copy, unless `--as exact`",
+        (
+            "tests/spark/test_diff_messages.py"
+            "::test_headers_of_counters_and_schedules_are_equal_to_those_of_a_native_copy",
+            "tests/spark/test_diff_messages.py::test_what_a_counter_has_of_its_sources_is_not_compared",
+        ),
+    ),
+)
+"""What is the same for every feature: where, what happens, and the cases and tests that show it."""
+
 FEATURES: Final[tuple[Feature, ...]] = (
     Feature(
         "Message TTLs",
-        "2.11",
-        ("allow_msg_ttl", "Nats-TTL"),
         ("adr43/configuration/ttl", "adr43/messages", "adr43/expiry"),
         (
             Row(
@@ -121,8 +156,6 @@ FEATURES: Final[tuple[Feature, ...]] = (
     ),
     Feature(
         "Delete markers",
-        "2.11",
-        ("subject_delete_marker_ttl", "Nats-Marker-Reason"),
         ("adr43/configuration/marker", "adr43/marker"),
         (
             Row(
@@ -150,8 +183,6 @@ FEATURES: Final[tuple[Feature, ...]] = (
     ),
     Feature(
         "Limit markers of buckets",
-        "2.11",
-        ("subject_delete_marker_ttl", "KV-Operation"),
         ("adr48",),
         (
             Row("republish", "a key's TTL is kept", _SAME, ("adr28/kv/ttl/1",)),
@@ -161,8 +192,6 @@ FEATURES: Final[tuple[Feature, ...]] = (
     ),
     Feature(
         "Counters",
-        "2.12",
-        ("allow_msg_counter", "Nats-Incr"),
         ("adr49",),
         (
             Row("republish", "the new total, with the increment", _SAME, ("adr28/ingested/counter/1",)),
@@ -192,8 +221,6 @@ FEATURES: Final[tuple[Feature, ...]] = (
     ),
     Feature(
         "Atomic and fast batches",
-        "2.12; fast: 2.14",
-        ("allow_atomic", "allow_batched", "Nats-Batch-Id"),
         ("adr50",),
         (
             Row("republish", "at the commit, with the batch's headers", _SAME, ("adr28/ingested/atomic-batch/1",)),
@@ -223,8 +250,6 @@ FEATURES: Final[tuple[Feature, ...]] = (
     ),
     Feature(
         "Schedules",
-        "2.12; repeated: 2.14",
-        ("allow_msg_schedules", "Nats-Schedule", "Nats-Scheduler"),
         ("adr51",),
         (
             Row("republish", "the schedule, and what it fires", _SAME, ("adr28/ingested/schedule/1",)),
@@ -246,8 +271,6 @@ FEATURES: Final[tuple[Feature, ...]] = (
     ),
     Feature(
         "Asynchronous persistence",
-        "2.12",
-        ("persist_mode",),
         ("native/persistence",),
         (
             Row("republish", "as of other streams", _SAME, ("native/persistence/republish/1",)),
@@ -261,8 +284,6 @@ FEATURES: Final[tuple[Feature, ...]] = (
     ),
     Feature(
         "Promoting a mirror",
-        "2.12",
-        ("mirror",),
         ("adr36/mirror/promotion",),
         (
             Row(
@@ -276,8 +297,6 @@ FEATURES: Final[tuple[Feature, ...]] = (
     ),
     Feature(
         "First sequence",
-        "2.10",
-        ("first_seq",),
         ("native/first-sequence", "adr36/configuration/first-seq"),
         (
             Row("republish", "`Nats-Sequence` begins there", _SAME, ("adr28/headers/sequence/4",)),
@@ -298,8 +317,6 @@ FEATURES: Final[tuple[Feature, ...]] = (
     ),
     Feature(
         "Pausing a consumer",
-        "2.11",
-        ("pause_until",),
         ("native/consumers/pause",),
         (
             Row(
@@ -313,8 +330,6 @@ FEATURES: Final[tuple[Feature, ...]] = (
     ),
     Feature(
         "Priority groups",
-        "2.11",
-        ("priority_groups",),
         ("native/consumers/priority",),
         (
             Row(
@@ -328,8 +343,6 @@ FEATURES: Final[tuple[Feature, ...]] = (
     ),
     Feature(
         "Sources of work queues",
-        "2.14",
-        ("retention",),
         ("adr60",),
         (
             Row(
@@ -342,8 +355,6 @@ FEATURES: Final[tuple[Feature, ...]] = (
     ),
     Feature(
         "Identity of sources",
-        "2.15",
-        ("Nats-Stream-Source",),
         ("native/record",),
         (
             Row(
@@ -377,9 +388,11 @@ def page() -> str:
     cases = {case.id: case for case in read_catalogue()}
     known = set(re.findall(r"^\| `(kd/[^`]+)`", _DIVERGENCES.read_text("utf-8"), re.MULTILINE))
     parts = [_HEAD]
+    shared = ((where, what, ", ".join(_shown(each, cases) for each in by)) for where, what, by in FOR_ALL)
+    parts.append(table(("where", "what happens", "shown by"), shared))
     for feature in FEATURES:
         parts.append(f"## {feature.title}\n")
-        parts.append(f"Since {feature.since}: {', '.join(map(code, feature.names))}.\n")
+        parts.append(_history(SERVER_FEATURES[feature.title]))
         parts.append(
             table(("where", "native", "nats-bridge", "shown by"), (_cells(row, cases, known) for row in feature.rows))
         )
@@ -388,6 +401,25 @@ def page() -> str:
         own = [case for case in cases.values() if _is_of(case, feature)]
         parts.append(f"Cases: {', '.join(f'{code(each)}' for each in feature.families)} ({len(own)}).\n")
     return "\n".join(parts)
+
+
+def _history(added: ServerFeature) -> str:
+    """Since when, with the names that came with it, and what later lines added."""
+    names = f": {', '.join(map(code, added.names))}" if added.names else ""
+    later = "".join(f" Since {line}: {what}." for line, what in added.later)
+    return f"Since {added.since}{names}.{later}\n"
+
+
+def _shown(by: str, cases: dict[str, Case]) -> str:
+    """A case by its id, a test by its name below its file."""
+    file, is_test, name = by.partition("::")
+    if not is_test:
+        if by not in cases:
+            raise ValueError(f"docs/reference/server_features.py: nothing is called {by}")
+        return code(by)
+    if f"def {name}(" not in (_ROOT / file).read_text("utf-8"):
+        raise ValueError(f"docs/reference/server_features.py: no test is called {by}")
+    return f"{code(name)} in {code(file)}"
 
 
 def _cells(row: Row, cases: dict[str, Case], known: set[str]) -> tuple[str, ...]:

@@ -65,8 +65,9 @@ MESSAGE_ID: Final = Ignored("Nats-Msg-Id: bridge-…", "kd/copy/message-id")
 RECORD: Final = Ignored("where a message says that it comes from")
 STAYING: Final = Ignored("headers that do not travel with a copy (Nats-Expected-*, Nats-Batch-*, Nats-Request-Info)")
 RENAMED: Final = Ignored("headers of counters and schedules under names of ours (Nats-Bridge-Incr)", "kd/copy/renamed")
+COUNTED: Final = Ignored("what a counter has of each source (Nats-Counter-Sources)", "kd/copy/counter-record")
 
-ALLOWANCES: Final = (RECORD_NAME, IDENTITY, MESSAGE_ID, RECORD, STAYING, RENAMED)
+ALLOWANCES: Final = (RECORD_NAME, IDENTITY, MESSAGE_ID, RECORD, STAYING, RENAMED, COUNTED)
 """What can be ignored without being named by the user; the bits of `Read.ignored` in this order, then the names."""
 
 
@@ -107,7 +108,7 @@ def ignored_of(comparison: Comparison) -> tuple[Ignored, ...]:
 
 def bits_of(comparison: Comparison) -> tuple[int, ...]:
     """The bits of `Read.ignored` that this comparison can set."""
-    kinds: tuple[Ignored, ...] = (MESSAGE_ID, RENAMED) if comparison.bridged else ()
+    kinds: tuple[Ignored, ...] = (MESSAGE_ID, RENAMED, COUNTED) if comparison.bridged else ()
     if is_unrecorded(comparison):
         kinds += (RECORD,) if comparison.rule else (RECORD, STAYING)
     elif comparison.bridged:
@@ -223,6 +224,7 @@ def _comparable(comparison: Comparison, *, right: bool) -> Callable[[bytes], tup
     if comparison.bridged:
         change(MESSAGE_ID, b"\nNats-Msg-Id: bridge-", without_earlier)
         change(RENAMED, b"\nNats-Bridge-", _with_own_names)
+        change(COUNTED, b"-Counter-Sources:", _without_counts)
     for at, name in enumerate(comparison.ignored_headers, len(ALLOWANCES)):
         changes.append((1 << at, b"\n" + name + b":", _remover(name)))
 
@@ -241,6 +243,7 @@ def _comparable(comparison: Comparison, *, right: bool) -> Callable[[bytes], tup
 
 _EMPTY: Final = header_block.START + b"\r\n"
 _STAYING: Final = (b"Nats-Expected-", b"Nats-Batch-", b"Nats-Request-Info:")
+_COUNTS: Final = (b"Nats-Counter-Sources", b"Nats-Bridge-Counter-Sources")
 _RENAMED: Final = re.compile(rb"(?<=\nNats-)Bridge-(?=Incr:|Schedule)")
 _SIXTH_FIELD: Final = re.compile(rb"(\nNats-Stream-Source:[ \t]*[^ \r\n]+(?: [^ \r\n]+){4}) [^ \r\n]+(?=\r\n)")
 
@@ -259,6 +262,12 @@ def _renamed(block: bytes) -> bytes:
 
 def _with_own_names(block: bytes) -> bytes:
     return _RENAMED.sub(b"", block)
+
+
+def _without_counts(block: bytes) -> bytes:
+    for name in _COUNTS:
+        block = header_block.remove(block, name)
+    return block
 
 
 def _without_identity(block: bytes) -> bytes:

@@ -59,3 +59,27 @@ def test_a_copy_may_be_missing_only_if_the_source_has_removed_it() -> None:
     theirs = [copy(1, b"Nats-Incr: 1\r\n")]
     assert compare_copies(theirs, ours, {1}, none).findings
     assert not compare_copies(theirs, ours, {1}, none | {"renamed_headers": 1}).findings
+
+
+def test_a_header_is_missing_only_if_the_target_refuses_it() -> None:
+    native = [copy(1, b"Nats-TTL: 1s\r\n"), copy(2, b"A: b\r\nNats-TTL: 1s\r\n")]
+    ours = [copy(1), copy(2, b"A: b\r\n")]
+    counted = {"renamed_headers": 0, "withheld_headers": 2}
+    assert compare_copies(native, ours, {1, 2}, counted).known == {"withheld_headers": 2}
+    assert not compare_copies(native, ours, {1, 2}, counted).findings
+    assert compare_copies(native, ours, {1, 2}, counted | {"withheld_headers": 1}).findings
+    assert compare_copies(native, [copy(1), copy(2)], {1, 2}, counted).findings
+
+
+def test_a_native_schedule_may_be_removed_by_what_it_fired() -> None:
+    ours = [copy(1, b"Nats-Bridge-Schedule: @at x\r\n"), copy(2)]
+    counted = {"renamed_headers": 1, "withheld_headers": 0}
+    assert not compare_copies([copy(2)], ours, {1, 2}, counted).findings
+    assert compare_copies([copy(2)], ours, {1, 2}, counted | {"renamed_headers": 0}).findings
+    assert compare_copies([copy(1, b"Nats-Schedule: @at x\r\n")], ours, {1, 2}, counted).findings
+
+
+def test_what_is_behind_the_end_is_not_compared() -> None:
+    none = {"renamed_headers": 0, "withheld_headers": 0}
+    assert compare_copies([copy(1), copy(2)], [copy(1)], {1, 2}, none).findings
+    assert not compare_copies([copy(1), copy(2)], [copy(1)], {1, 2}, none, end=1).findings

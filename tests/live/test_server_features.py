@@ -8,14 +8,18 @@ from typing import Any
 
 import pytest
 
+from nats_bridge.bridge.app.preflight import check_server
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.native_servers import SharedServers
-from nats_bridge.transforms.dialect import dialect
-from tests.live.raw_messages import OpenPeer, RawPeer
+from nats_bridge.transforms import header_block
+from tests.live.copied_messages import everything
+from tests.live.newer_streams import MINUTE, MIXES, config_of, filled
+from tests.live.raw_messages import OpenPeer
 from tests.live.sidecars import running, settings_for
+from tests.live.test_advisories_rule import dead_letters, letters, terminate
 
+ACTING = re.compile(rb"(?<=\nNats-)(?=Incr:|Schedule|TTL:|Rollup:|Batch-)")
 LAST_SEQUENCE = re.compile(rb"(?<=\nNats-Last-Sequence: )[0-9]+")
-MINUTE = 60_000_000_000
 
 
 @pytest.fixture(params=[*(pytest.param(v, marks=pytest.mark.exhaustive) for v in ("2.12.15", "2.14.9")), "2.15.1"])
@@ -24,73 +28,12 @@ def version(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-async def of_ttls(peer: RawPeer, name: str, version: str) -> int:
-    """A message with a TTL, one that expires, and the marker that it leaves."""
-    await peer.store(f"{name}.kept".encode(), b"1", b"NATS/1.0\r\nNats-TTL: 1h\r\n\r\n")
-    await peer.store(f"{name}.gone".encode(), b"2", b"NATS/1.0\r\nNats-TTL: 1s\r\n\r\n")
-    return 3
-
-
-async def of_counters(peer: RawPeer, name: str, version: str) -> int:
-    """Two counters, one of them by an atomic batch."""
-    for increment in (b"+5", b"-7"):
-        await peer.store(f"{name}.a".encode(), b"", b"NATS/1.0\r\nNats-Incr: %b\r\n\r\n" % increment)
-    batch = b"NATS/1.0\r\nNats-Incr: 1\r\nNats-Batch-Id: b\r\nNats-Batch-Sequence: %d\r\n%b\r\n"
-    peer.publish(f"{name}.b".encode(), b"", batch % (1, b""))
-    await peer.store(f"{name}.b".encode(), b"", batch % (2, b"Nats-Batch-Commit: 1\r\n"))
-    return 4
-
-
-async def of_schedules(peer: RawPeer, name: str, version: str) -> int:
-    """A schedule that waits, one that is due, and what that one fires."""
-    for when, subject in (("2099-01-01T00:00:00Z", "later"), ("2020-01-01T00:00:00Z", "now")):
-        lines = f"NATS/1.0\r\nNats-Schedule: @at {when}\r\nNats-Schedule-Target: {name}.due\r\nA: 1\r\n\r\n"
-        answer = await peer.store(f"{name}.{subject}".encode(), b"x", lines.encode())
-        assert "error" not in answer, answer
-    return 3
-
-
-async def of_fast_batches(peer: RawPeer, name: str, version: str) -> int:
-    """Three messages of a fast batch, which servers before 2.14 take for ordinary ones."""
-    for number, operation in ((1, 0), (2, 1), (3, 2)):
-        peer.publish(
-            f"{name}.a".encode(), b"%d" % number, reply=f"{name}-answers.b.10.fail.{number}.{operation}.$FI".encode()
-        )
-    return 3
-
-
-async def of_plain(peer: RawPeer, name: str, version: str) -> int:
-    """Three ordinary messages."""
-    for number in range(3):
-        await peer.store(f"{name}.a".encode(), b"%d" % number)
-    return 3
-
-
-MIXES: dict[str, tuple[Any, dict[str, Any]]] = {
-    "ttls": (
-        of_ttls,
-        {
-            "allow_msg_ttl": True,
-            "allow_rollup_hdrs": True,
-            "max_msgs_per_subject": 1,
-            "subject_delete_marker_ttl": MINUTE,
-        },
-    ),
-    "counters": (of_counters, {"allow_msg_counter": True, "allow_atomic": True}),
-    "schedules": (of_schedules, {"allow_msg_schedules": True}),
-    "fast batches": (of_fast_batches, {"allow_batched": True}),
-    "asynchronous persistence": (of_plain, {"persist_mode": "async", "storage": "file"}),
-}
-
-
 @pytest.mark.parametrize("mix", MIXES)
 async def test_republished_as_the_server_republishes_it(
     mix: str, version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
     """Markers may name another last sequence (kd/last-sequence/expiry), which is counted then."""
-    store, config = MIXES[mix]
-    if "allow_batched" in config and not dialect(version).stream_fields_of_2_14:
-        config = {}
+    store, config = MIXES[mix][0], config_of(mix, version)
     name = unique_name("f")
     url = await servers.url(version)
     peer = await raw_peer(url)
@@ -109,6 +52,60 @@ async def test_republished_as_the_server_republishes_it(
         expected, actual = ([(s, LAST_SEQUENCE.sub(b"", b), p) for s, b, p in each] for each in (expected, actual))
         assert mix == "ttls"
     assert actual == expected
+
+
+@pytest.mark.parametrize("mix", MIXES)
+async def test_a_dead_letter_holds_the_message_and_nothing_acts_in_it(
+    mix: str, version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    name = unique_name("d")
+    url = await servers.url(version)
+    peer = await raw_peer(url)
+    await filled(peer, name, mix, version)
+    await peer.create_stream(name=f"{name}dlq", subjects=[f"dlq.{name}.>"])
+    stored = {message.sequence: message for message in await everything(peer, name)}
+    async with running(settings_for(url, dead_letters(name))):
+        await terminate(peer, name, len(stored))
+        found = await letters(peer, name, len(stored))
+    for letter in found:
+        message = stored.pop(int(header_block.read(letter.header_block, b"Nats-Sequence") or 0))
+        assert letter.payload == message.payload
+        kept = ACTING.sub(b"Bridge-Original-", message.header_block)[:-2] or b"NATS/1.0\r\n"
+        assert letter.header_block.startswith(kept + b"Nats-Stream: ")
+        assert not ACTING.search(letter.header_block)
+    assert not stored
+
+
+@pytest.mark.parametrize(
+    ("prefix", "config", "said"),
+    [
+        ("", {"allow_msg_schedules": True}, "schedules are copied under names of ours"),
+        ("", {"allow_msg_counter": True}, "counters are copied as totals"),
+        ("OBJ_", {}, "copied metadata names the bucket of the source"),
+        ("", {"allow_msg_ttl": True, "subject_delete_marker_ttl": MINUTE}, ""),
+        ("", {"allow_atomic": True}, ""),
+    ],
+)
+async def test_check_says_which_copies_differ(
+    prefix: str,
+    config: dict[str, Any],
+    said: str,
+    newest_version: str,
+    servers: SharedServers,
+    unique_name: Callable[[str], str],
+    raw_peer: OpenPeer,
+) -> None:
+    source, target = prefix + unique_name("o"), prefix + unique_name("t")
+    url = await servers.url(newest_version)
+    peer = await raw_peer(url)
+    await peer.create_stream(name=source, subjects=[f"{source}.>"], **config)
+    await peer.create_stream(name=target, subjects=[f"{target}.>"])
+    entry = {"name": source, "subject_transforms": [{"src": f"{source}.>", "dest": f"{target}.>"}]}
+    rule = {"name": "rule", "kind": "sources", "stream": target, "sources": [entry]}
+    findings = await check_server(settings_for(url, rule), None)
+    assert all(finding.ok for finding in findings)
+    remarks = [finding.text for finding in findings if finding.code == "diverges"]
+    assert [said in remark for remark in remarks] == ([True] if said else [])
 
 
 async def test_a_paused_consumer_of_a_rule_delays_and_loses_nothing(

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, TypeAlias
 
 from nats_bridge.bridge.rules.run import RuleRun
 from nats_bridge.native_servers import NativeServer
+from nats_bridge.transforms import header_block
 from nats_bridge.transforms.republish import StoredMessage
 from tests.live.copied_messages import everything
 from tests.live.raw_messages import Collected, RawPeer
@@ -23,7 +27,7 @@ from tests.twins.comparing import (
     compare_counters,
     compare_republished,
 )
-from tests.twins.drawing import END, Batch, Delete, Publish, Purge, Shape, draw, steps
+from tests.twins.drawing import END, Batch, Delete, Expiry, FastBatch, Publish, Purge, Shape, draw, steps
 
 __all__ = ["Pair", "Round", "pair"]
 
@@ -75,17 +79,65 @@ class Round:
         await self._create()
         native = await self._peer.collect(f"native.{shape.name}.>")
         bridged = await self._peer.collect(f"bridged.{shape.name}.>")
-        async with running(self._settings()) as sidecar:
+        async with running(self._settings()) as sidecar, self._working():
             await self._publish(messages)
             end = await self._end()
             await native.until_sequence(end)
             await bridged.until_sequence(end)
-            found = compare_republished(_messages(native), _messages(bridged), sidecar.runs[0].counters.as_dict())
+            # Behind the end are delete markers that not both may have sent yet.
+            theirs, ours = ([each for each in _messages(found) if each.sequence <= end] for found in (native, bridged))
+            found = compare_republished(theirs, ours, sidecar.runs[0].counters.as_dict())
             if shape.copies:
-                found.add(await self._copies(sidecar.runs[1:]))
+                found.add(await self._copies(sidecar.runs[1:], end))
             found.findings += [str(run.error) for run in sidecar.runs if run.error is not None]
         await self._delete()
         return found
+
+    @asynccontextmanager
+    async def _working(self) -> AsyncIterator[None]:
+        """A worker of the stream's own consumer with a priority group, if there is one, until the end."""
+        if not self.shape.worker:
+            yield
+            return
+        name = self.shape.name
+        config = {"durable_name": "worker", **self.shape.worker}
+        answer = await self._peer.api(
+            f"CONSUMER.CREATE.{name}.worker", {"stream_name": name, "config": {"name": "worker", **config}}
+        )
+        assert "error" not in answer, answer
+        worker = asyncio.create_task(self._work(f"work.{name}"))
+        try:
+            yield
+        finally:
+            worker.cancel()
+            await asyncio.wait([worker])
+            if not worker.cancelled():
+                worker.result()
+
+    async def _work(self, inbox: str) -> None:
+        """Pull and acknowledge, as the only one of the group."""
+        name = self.shape.name
+        given = await self._peer.collect(inbox)
+        pull: dict[str, Any] = {"batch": 20, "expires": 1_000_000_000, "group": "g"}
+        taken = 0
+        while True:
+            self._peer.publish(
+                f"$JS.API.CONSUMER.MSG.NEXT.{name}.worker".encode(), json.dumps(pull).encode(), reply=inbox.encode()
+            )
+            ended = False
+            while not ended:
+                await given.count(taken + 1)
+                for _, reply, block, _ in given.messages[taken:]:
+                    taken += 1
+                    if reply.startswith(b"$JS.ACK."):
+                        self._peer.publish(reply, b"+ACK")
+                        pinned = header_block.read(block, b"Nats-Pin-Id")
+                        if pinned is not None:
+                            pull["id"] = pinned.decode()
+                    else:
+                        ended = True  # a status: all that was pulled has come, or time is over
+                        if block.startswith(b"NATS/1.0 423"):
+                            pull.pop("id", None)
 
     # -- streams and rules -------------------------------------------------------------------------------------------
 
@@ -155,6 +207,12 @@ class Round:
                     for message in before:
                         self._peer.publish(message.subject.encode(), message.payload, message.block)
                     pending.append(self._peer.store(last.subject.encode(), last.payload, last.block))
+                case FastBatch():
+                    await self._answers(pending)
+                    await self._fast_batch(step)
+                case Expiry(subject=subject):
+                    await self._answers(pending)
+                    await until(partial(self._expired, subject))
                 case Delete() | Purge():
                     await self._answers(pending)
                     await self._remove(step)
@@ -166,6 +224,29 @@ class Round:
         for answer in await asyncio.gather(*pending):
             assert "error" not in answer, (self.shape, answer)
         pending.clear()
+
+    async def _fast_batch(self, batch: FastBatch) -> None:
+        """Publish one, and wait until its commit is confirmed."""
+        answers = await self._peer.collect(f"fast.{batch.name}.>")
+        operations = [0] + [1] * (len(batch.messages) - 2) + [1 if batch.commit_behind else 2]
+        messages = list(batch.messages)
+        if batch.commit_behind:
+            messages.append(Publish(messages[-1].subject))
+            operations.append(3)
+        for number, (message, operation) in enumerate(zip(messages, operations, strict=True), 1):
+            reply = f"fast.{batch.name}.10.fail.{number}.{operation}.$FI".encode()
+            self._peer.publish(message.subject.encode(), message.payload, message.block, reply)
+
+        def confirmed() -> bool:
+            told = [json.loads(payload) for _, _, _, payload in answers.messages]
+            assert not any("error" in each for each in told), (self.shape, told)
+            return any(each.get("count") == len(batch.messages) for each in told)
+
+        await until(confirmed)
+
+    async def _expired(self, subject: str) -> bool:
+        answer = await self._peer.api(f"STREAM.MSG.GET.{self.shape.name}", {"last_by_subj": subject})
+        return b"Nats-TTL: 1s" not in base64.b64decode(answer.get("message", {}).get("hdrs", ""))
 
     async def _remove(self, step: Delete | Purge) -> None:
         name = self.shape.name
@@ -185,17 +266,17 @@ class Round:
 
     # -- copies ------------------------------------------------------------------------------------------------------
 
-    async def _copies(self, runs: list[RuleRun]) -> Comparison:
+    async def _copies(self, runs: list[RuleRun], end: int) -> Comparison:
         name = self.shape.name
         there = {message.sequence for message in await everything(self._peer, name)}
         prefix = "T" if "subject_transforms" in self.shape.entry else ""
         native, bridged = await self._targets(f"T{name}", self._last_subject(prefix))
         if self.shape.target.get("allow_msg_counter"):
             return compare_counters(native, bridged)
-        found = compare_copies(native, bridged, there, runs[0].counters.as_dict())
+        found = compare_copies(native, bridged, there, runs[0].counters.as_dict(), end=end)
         if self._mirrors:
             native, bridged = await self._targets(f"M{name}", self._last_subject("M"))
-            found.add(compare_copies(native, bridged, there, runs[1].counters.as_dict(), numbered=True))
+            found.add(compare_copies(native, bridged, there, runs[1].counters.as_dict(), end=end, numbered=True))
         return found
 
     async def _targets(self, stream: str, last: str) -> tuple[list[StoredMessage], list[StoredMessage]]:

@@ -192,6 +192,27 @@ def test_what_versions_make_of_a_configuration(conform: Callable[..., Ran], tmp_
     ]
 
 
+def test_what_came_between_versions_and_concerns_a_stream(conform: Callable[..., Ran], tmp_path: Path) -> None:
+    file = tmp_path / "stream.json"
+    config = {"name": "SUMS", "allow_msg_counter": True, "sources": [{"name": "CLICKS"}], "subjects": ["sums.>"]}
+    file.write_text(json.dumps(config))
+    said = conform("--versions", "2.10.27,2.15.1", "--config", file).out.splitlines()
+    beginning = said.index("what came in between, and concerns this stream (docs/server-features.md):")
+    assert "ignored: allow_msg_counter" in said[2 + 1]
+    assert [line.split(":")[0].split(maxsplit=1) for line in said[beginning + 1 :]] == [
+        ["2.12", "Counters"],
+        ["2.14", "Sources of work queues"],
+        ["2.15", "Identity of sources"],
+    ]
+    (old, new) = json.loads(conform("--versions", "2.10.27,2.15.1", "--config", file, "--json").out)
+    assert old["brings"] == []
+    assert [(each["since"], each["feature"]) for each in new["brings"]] == [
+        ("2.12", "Counters"),
+        ("2.14", "Sources of work queues"),
+        ("2.15", "Identity of sources"),
+    ]
+
+
 def test_a_refused_configuration(conform: Callable[..., Ran], tmp_path: Path) -> None:
     file = tmp_path / "stream.json"
     file.write_text('{"name": "S", "subjects": ["in.>"], "republish": {"src": "in.>", "dest": "in.>"}}')
