@@ -66,13 +66,17 @@ class Pair:
         """Of a stream on the target."""
         return int((await self.at_target.api(f"STREAM.INFO.{stream}"))["state"]["last_seq"])
 
-    async def stored(self, stream: str, last: int) -> list[StoredMessage]:
-        """What a stream on the target holds, as soon as its last sequence is the given one."""
+    async def reaches(self, stream: str, last: int) -> None:
+        """Wait until a stream on the target has the given last sequence, or a later one."""
 
         async def there() -> bool:
             return await self.last_sequence(stream) >= last
 
         await until(there)
+
+    async def stored(self, stream: str, last: int) -> list[StoredMessage]:
+        """What a stream on the target holds, as soon as its last sequence is the given one."""
+        await self.reaches(stream, last)
         return await everything(self.at_target, stream)
 
 
