@@ -57,9 +57,9 @@ class Pair:
         }
 
     @asynccontextmanager
-    async def bridged(self, *rules: dict[str, Any]) -> AsyncIterator[Sidecar]:
+    async def bridged(self, *rules: dict[str, Any], **leaf: Any) -> AsyncIterator[Sidecar]:
         """A running sidecar."""
-        async with running(Settings.model_validate(self.document(*rules))) as sidecar:
+        async with running(Settings.model_validate(self.document(*rules, **leaf))) as sidecar:
             yield sidecar
 
     async def last_sequence(self, stream: str) -> int:

@@ -1,4 +1,4 @@
-"""Native copies through the sidecar are exact, whatever is killed: the sidecar, the server that copies, the other one."""
+"""Native copies through the sidecar are exact, whatever is killed: the sidecar or one of the two servers."""
 
 from __future__ import annotations
 
