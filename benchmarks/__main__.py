@@ -29,6 +29,7 @@ from benchmarks import (
     startup,
     subjects,
     telemetry,
+    through_server,
     throughput,
 )
 from benchmarks.errors import BenchmarkError
@@ -41,7 +42,7 @@ __all__ = ["arguments", "main"]
 _NAMES = (
     *("engine", "throughput", "latency", "memory"),
     *("sizes", "subjects", "rules", "peers"),
-    *("catch-up", "live-copying", "copy-latency", "copy-memory", "telemetry", "startup"),
+    *("catch-up", "through-server", "live-copying", "copy-latency", "copy-memory", "telemetry", "startup"),
 )
 _LONG = ("soak",)
 """Run only where they are named."""
@@ -92,7 +93,7 @@ def _run(options: argparse.Namespace) -> int:
     version = options.server_version
     if not set(options.names) <= {"engine", "startup"}:
         # Now, not in the middle of a measurement.
-        for needed in (version, *(catch_up.OLDER if "catch-up" in options.names else ())):
+        for needed in (version, *(catch_up.OLDER if {"catch-up", "through-server"} & set(options.names) else ())):
             fetch(needed)
     environment = {
         "date": str(datetime.date.today()),
@@ -117,6 +118,7 @@ def _run(options: argparse.Namespace) -> int:
         "rules": partial(rules.run, version),
         "peers": partial(peers.run, version),
         "catch-up": partial(catch_up.run, version),
+        "through-server": partial(through_server.run, version),
         "live-copying": partial(live_copying.run, version),
         "copy-latency": partial(copy_latency.run, version),
         "copy-memory": partial(copy_memory.run, version),

@@ -27,6 +27,7 @@ __all__ = [
     "own_copy",
     "program_copy",
     "scene",
+    "through_copy",
     "transforms_sources",
 ]
 
@@ -45,12 +46,14 @@ class Scene:
         target: the server that gets the copies; it may be the same one.
         storage: of both streams, `memory` or `file`.
         external: what the target's server puts before API requests to the source's; empty for the same server.
+        leaves: the port of the target's listener for leaf nodes; 0 without one.
     """
 
     source: NativeServer
     target: NativeServer
     storage: str
     external: str = ""
+    leaves: int = 0
 
     def cpu_seconds(self) -> float:
         """CPU time that the servers have used so far."""
@@ -81,12 +84,14 @@ def scene(version: str, storage: str, *, across: bool = False) -> Iterator[Scene
         storage: `memory` or `file`.
         across: whether the target lies on a server of its own, which is a leaf node of the source's.
     """
+    leaves = 0
     with ExitStack() as stack:
         binary = fetch(version)
         if across:
-            port = free_port()
+            port, leaves = free_port(), free_port()
             hub = f'leafnodes {{listen: "127.0.0.1:{port}"}}\njetstream {{domain: {_HUB}}}\n'
-            leaf = f'leafnodes {{remotes: [{{url: "nats-leaf://127.0.0.1:{port}"}}]}}\njetstream {{domain: {_LEAF}}}\n'
+            remote = f'listen: "127.0.0.1:{leaves}", remotes: [{{url: "nats-leaf://127.0.0.1:{port}"}}]'
+            leaf = f"leafnodes {{{remote}}}\njetstream {{domain: {_LEAF}}}\n"
             source = stack.enter_context(NativeServer(binary=binary, config=hub))
             target = stack.enter_context(NativeServer(binary=binary, config=leaf))
         else:
@@ -94,7 +99,7 @@ def scene(version: str, storage: str, *, across: bool = False) -> Iterator[Scene
         with RawSocket(source.port) as connection:
             config = {"name": SOURCE, "subjects": ["bench.>"], "storage": storage}
             connection.request(f"$JS.API.STREAM.CREATE.{SOURCE}", config)
-        yield Scene(source, target, storage, f"$JS.{_HUB}.API" if across else "")
+        yield Scene(source, target, storage, f"$JS.{_HUB}.API" if across else "", leaves)
 
 
 @contextmanager
@@ -133,6 +138,38 @@ def own_copy(place: Scene, stream: str = TARGET, until: str = "copying.begins") 
         running_bridge(bridge_config(place.source.url, place.target.url, stream), until) as program,
     ):
         yield Copying(unix_seconds(program.logged(until)["timestamp"]), stream, program)
+
+
+@contextmanager
+def through_copy(place: Scene, stream: str = TARGET) -> Iterator[Copying]:
+    """The target as a stream with `sources` that reads through `nats-bridge run`; both removed at the end.
+
+    Args:
+        place: where, across servers.
+        stream: the target's name.
+    """
+    rule = {
+        "name": "bench",
+        "kind": "native_copy",
+        "stream": SOURCE,
+        "prefix": "bridge",
+        "leaf": "target",
+        "subject_transforms": [{"src": "bench.*", "dest": "copy.{{wildcard(1)}}"}],
+    }
+    document = {
+        "connections": {
+            "default": {"servers": [place.source.url]},
+            "target": {"servers": [f"nats://127.0.0.1:{place.leaves}"]},
+        },
+        "http": {"listen": ""},
+        "log": {"format": "json"},
+        "rules": [rule],
+    }
+    source = {"name": SOURCE, "external": {"api": "bridge.API", "deliver": "bridge.deliver"}}
+    with running_bridge(json.dumps(document), "connection.back") as program:
+        began = time.time()
+        with _stream(place, {"name": stream, "storage": place.storage, "sources": [source]}):
+            yield Copying(began, stream, program)
 
 
 @contextmanager

@@ -79,6 +79,17 @@ class Pair:
         await self.reaches(stream, last)
         return await everything(self.at_target, stream)
 
+    async def ending_with(self, stream: str, subject: bytes) -> list[StoredMessage]:
+        """What a stream on the target holds, as soon as its last message has the given subject."""
+
+        async def there() -> bool:
+            last = (await self.at_target.api(f"STREAM.INFO.{stream}"))["state"]["last_seq"]
+            found = await self.at_target.api(f"STREAM.MSG.GET.{stream}", {"seq": last})
+            return bool(found["message"]["subject"] == subject.decode())
+
+        await until(there)
+        return await everything(self.at_target, stream)
+
 
 @asynccontextmanager
 async def pair(
