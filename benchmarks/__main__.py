@@ -31,6 +31,7 @@ from benchmarks import (
     startup,
     subjects,
     telemetry,
+    through_server,
     throughput,
 )
 from benchmarks.errors import BenchmarkError
@@ -43,7 +44,8 @@ __all__ = ["arguments", "main"]
 _NAMES = (
     *("engine", "throughput", "latency", "memory"),
     *("sizes", "subjects", "rules", "peers"),
-    *("catch-up", "live-copying", "copy-latency", "copy-memory", "distance", "replicated", "telemetry", "startup"),
+    *("catch-up", "through-server", "live-copying", "copy-latency", "copy-memory", "distance", "replicated"),
+    *("telemetry", "startup"),
 )
 _LONG = ("soak",)
 """Run only where they are named."""
@@ -94,7 +96,7 @@ def _run(options: argparse.Namespace) -> int:
     version = options.server_version
     if not set(options.names) <= {"engine", "startup"}:
         # Now, not in the middle of a measurement.
-        older = {*(catch_up.OLDER if "catch-up" in options.names else ())}
+        older = {*(catch_up.OLDER if {"catch-up", "through-server"} & set(options.names) else ())}
         older |= {replicated.OLDER} if "replicated" in options.names else set()
         for needed in (version, *older):
             fetch(needed)
@@ -121,6 +123,7 @@ def _run(options: argparse.Namespace) -> int:
         "rules": partial(rules.run, version),
         "peers": partial(peers.run, version),
         "catch-up": partial(catch_up.run, version),
+        "through-server": partial(through_server.run, version),
         "live-copying": partial(live_copying.run, version),
         "copy-latency": partial(copy_latency.run, version),
         "copy-memory": partial(copy_memory.run, version),

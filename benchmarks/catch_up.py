@@ -12,7 +12,7 @@ from benchmarks.load import FILLING, SUBJECTS, publish_all
 from benchmarks.processes import cpu_seconds
 from benchmarks.stream_growth import watch_growth
 
-__all__ = ["OLDER", "run"]
+__all__ = ["OLDER", "measure", "run"]
 
 OLDER = ("2.10.27", "2.9.10")
 """Measured next to the newest: a version whose file streams read filtered subjects slowly, and the oldest one."""
@@ -87,19 +87,20 @@ def _compare(case: _Case, *, quick: bool, say: Callable[[str], None]) -> tuple[A
         for number in range(1, rounds + 1):
             say(f"catch-up: round {number} of {rounds}, {case.name}")
             for arm in arms:
-                _measure(arm, place)
+                measure(arm, place)
     return arms
 
 
-def _measure(arm: Arm, place: Scene) -> None:
+def measure(arm: Arm, place: Scene, messages: int = _MESSAGES) -> None:
+    """One round of an arm, of a source that holds so many messages."""
     server_used = place.cpu_seconds()
     with arm.copy(place) as copying:
         program = copying.program
         used = cpu_seconds(program.pid) if program else 0.0
-        growth = watch_growth(place.target.port, copying.stream, _MESSAGES, subjects=SUBJECTS)
-        arm.rates.append(_MESSAGES / (growth.last - copying.began))
+        growth = watch_growth(place.target.port, copying.stream, messages, subjects=SUBJECTS)
+        arm.rates.append(messages / (growth.last - copying.began))
         arm.steady.append(growth.rate)
-        arm.server_cpu.append((place.cpu_seconds() - server_used) / _MESSAGES * 1e6)
+        arm.server_cpu.append((place.cpu_seconds() - server_used) / messages * 1e6)
         if program:
-            arm.cpu.append((cpu_seconds(program.pid) - used) / _MESSAGES * 1e6)
+            arm.cpu.append((cpu_seconds(program.pid) - used) / messages * 1e6)
             arm.launch.append(program.ready - program.launched)

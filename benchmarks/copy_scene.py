@@ -29,6 +29,7 @@ __all__ = [
     "own_copy",
     "program_copy",
     "scene",
+    "through_copy",
     "transforms_sources",
 ]
 
@@ -51,6 +52,7 @@ class Scene:
         target_url: where it reaches the target.
         replicas: of both streams.
         others: more servers of the same cluster.
+        leaves: the port of the target's listener for leaf nodes; 0 without one.
     """
 
     source: NativeServer
@@ -61,6 +63,7 @@ class Scene:
     target_url: str
     replicas: int = 1
     others: tuple[NativeServer, ...] = ()
+    leaves: int = 0
 
     def cpu_seconds(self) -> float:
         """CPU time that the servers have used so far."""
@@ -112,15 +115,16 @@ def scene(
             def wire_to(url: str) -> str:
                 return stack.enter_context(far_wire(url, round_trip / 2)) if far else url
 
-            port = free_port()
+            port, leaves = free_port(), free_port()
             hub = f'leafnodes {{listen: "127.0.0.1:{port}"}}\njetstream {{domain: {_HUB}}}\n{PATIENT}'
             remote = wire_to(f"nats-leaf://127.0.0.1:{port}")
-            leaf = f'leafnodes {{remotes: [{{url: "{remote}"}}]}}\njetstream {{domain: {_LEAF}}}\n{PATIENT}'
+            remotes = f'listen: "127.0.0.1:{leaves}", remotes: [{{url: "{remote}"}}]'
+            leaf = f"leafnodes {{{remotes}}}\njetstream {{domain: {_LEAF}}}\n{PATIENT}"
             source = stack.enter_context(NativeServer(binary=binary, config=hub))
             target = stack.enter_context(NativeServer(binary=binary, config=leaf))
             source_url = wire_to(source.url) if far == "source" else source.url
             target_url = wire_to(target.url) if far == "target" else target.url
-            place = Scene(source, target, storage, f"$JS.{_HUB}.API", source_url, target_url)
+            place = Scene(source, target, storage, f"$JS.{_HUB}.API", source_url, target_url, leaves=leaves)
         _make_source(place)
         yield place
 
@@ -183,6 +187,38 @@ def own_copy(place: Scene, stream: str = TARGET, until: str = "copying.begins") 
         running_bridge(bridge_config(place.source_url, place.target_url, stream), until) as program,
     ):
         yield Copying(unix_seconds(program.logged(until)["timestamp"]), stream, program)
+
+
+@contextmanager
+def through_copy(place: Scene, stream: str = TARGET) -> Iterator[Copying]:
+    """The target as a stream with `sources` that reads through `nats-bridge run`; both removed at the end.
+
+    Args:
+        place: where, across servers.
+        stream: the target's name.
+    """
+    rule = {
+        "name": "bench",
+        "kind": "native_copy",
+        "stream": SOURCE,
+        "prefix": "bridge",
+        "leaf": "target",
+        "subject_transforms": [{"src": "bench.*", "dest": "copy.{{wildcard(1)}}"}],
+    }
+    document = {
+        "connections": {
+            "default": {"servers": [place.source.url]},
+            "target": {"servers": [f"nats://127.0.0.1:{place.leaves}"]},
+        },
+        "http": {"listen": ""},
+        "log": {"format": "json"},
+        "rules": [rule],
+    }
+    source = {"name": SOURCE, "external": {"api": "bridge.API", "deliver": "bridge.deliver"}}
+    with running_bridge(json.dumps(document), "connection.back") as program:
+        began = time.time()
+        with _stream(place, {"name": stream, "storage": place.storage, "sources": [source]}):
+            yield Copying(began, stream, program)
 
 
 @contextmanager

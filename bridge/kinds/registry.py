@@ -22,6 +22,7 @@ KINDS: Final = MappingProxyType(
         "kv_sources": "copying",
         "subject_transform": "ingress",
         "advisories": "advisories",
+        "native_copy": "native_copy",
     }
 )
 """By the `kind` of a rule, the package whose module `kind` has its `KIND`."""

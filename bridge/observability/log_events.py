@@ -72,7 +72,9 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "warning", "A rule's durable consumer stays on the server, and no rule uses it.", ("consumer",), always=True
     ),
     # -- connections
-    "connection.lost": LogEvent("warning", "A connection was lost; the sidecar reconnects until it succeeds."),
+    "connection.lost": LogEvent(
+        "warning", "A connection was lost; the sidecar reconnects until it succeeds.", ("reason",)
+    ),
     "connection.back": LogEvent("info", "A connection is restored, with its subscriptions.", ("server",)),
     "connection.closed": LogEvent(
         "error", "The server closed a connection, and the sidecar does not reconnect.", ("reason",), always=True
@@ -110,9 +112,17 @@ EVENTS: Final[dict[str, LogEvent]] = {
             "attach_message",
             "stored_by",
             "queue",
+            "leaf",
+            "prefix",
             "again",
         ),
         always=True,
+    ),
+    "rule.consumer_served": LogEvent(
+        "info", "A server that copies has a consumer of the stream, through the rule.", ("consumer",)
+    ),
+    "rule.request_refused": LogEvent(
+        "warning", "A server asked a rule of kind native_copy for something that it does not serve.", ("request",)
     ),
     "rule.waiting": LogEvent(
         "warning", "A stream that the rule needs does not exist, or does not accept its messages.", ("reason",)

@@ -95,7 +95,7 @@ class ConnectionGrants:
 
     Attributes:
         connection: its name.
-        inbox_prefix: under which it gets its answers.
+        inbox_prefix: under which it gets its answers; empty for a leaf connection, which asks nothing.
         grants: the lines, those that are needed first.
     """
 
@@ -129,9 +129,10 @@ def grants_of(settings: Settings, known: KnownStreams | None = None) -> list[Con
     needs = [*_account_needs(inboxes, looked_at), *_lease_needs(settings)]
     for rule in settings.rules:
         needs += _needs_of(rule, settings, known or {})
+    leaves = {need.connection: "" for need in needs if need.connection not in inboxes}
     return [
         ConnectionGrants(name, prefix, tuple(_granted([need for need in needs if need.connection == name])))
-        for name, prefix in inboxes.items()
+        for name, prefix in (inboxes | leaves).items()
     ]
 
 

@@ -22,6 +22,7 @@ __all__ = [
     "BucketName",
     "DurableName",
     "Flag",
+    "HeaderName",
     "Part",
     "StreamName",
     "Subject",
@@ -31,6 +32,8 @@ __all__ = [
 
 MAX_NAME_LENGTH = 64
 MAX_STREAM_LENGTH = 255
+HEADER_NAME: Final = "^[!-9;-~]+$"
+"""Printable, no colon, no white space."""
 
 
 class Part(BaseModel):
@@ -98,8 +101,19 @@ def _bucket_name(value: str) -> str:
     return value
 
 
+def _header_name(value: str) -> str:
+    if not re.fullmatch(HEADER_NAME, value):
+        raise PydanticCustomError(
+            "header_name", "'{value}' is not the name of a header: no colon, no white space", {"value": value}
+        )
+    return value
+
+
 Flag = Annotated[bool, BeforeValidator(_flag)]
 """true or false; nothing else is taken for it."""
+
+HeaderName = Annotated[str, AfterValidator(_header_name), Field(json_schema_extra={"pattern": HEADER_NAME})]
+"""The name of a header."""
 
 DurableName = Annotated[
     str,

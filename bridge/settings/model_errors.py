@@ -127,6 +127,11 @@ _HINTS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "AdvisoriesRule": {
             "republish": 'such as republish: {src: "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.*.*", dest: "dlq.$1.$2"}'
         },
+        "NativeCopyRule": {
+            "stream": "the name of the stream that is served",
+            "prefix": "such as bridge.orders, with which the other stream's external begins",
+            "leaf": "the name of a connection to the listener for leaf nodes of the server that copies",
+        },
         "Source": {"name": "the name of the stream that is copied from"},
         "KvSource": {"bucket": "the name of the bucket that is copied from"},
         "External": {"api": "the prefix of the JetStream API there, such as $JS.west.API"},
@@ -176,6 +181,11 @@ _ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "AdvisoriesRule": {
             "stream": "the stream is part of the advisories' subjects, put it into republish.src",
             "start": "advisories are not stored, only new ones are heard; remove it",
+        },
+        "NativeCopyRule": {
+            "to": "the server's own stream copies; 'leaf' names a connection to that server's listener for leaf nodes",
+            "start": "the stream that copies says where it begins, with opt_start_seq or opt_start_time",
+            "external": "it belongs to the stream that copies; 'prefix' is what it begins with",
         },
         "Source": {
             "filter_subjects": 'write subject_transforms: [{src: "a.>"}, {src: "b.>"}]; without dest subjects stay',

@@ -14,6 +14,7 @@ from nats_bridge.bridge.settings.base import (
     BucketName,
     DurableName,
     Flag,
+    HeaderName,
     Part,
     StreamName,
     Subject,
@@ -39,6 +40,7 @@ __all__ = [
     "KvSource",
     "KvSourcesRule",
     "MirrorRule",
+    "NativeCopyRule",
     "RepublishObject",
     "RepublishRule",
     "Rule",
@@ -390,13 +392,62 @@ class AdvisoriesRule(Part):
         return self.source_connection, self.target_connection
 
 
+class NativeCopyRule(Part):
+    """Serve a stream to a server's own mirror or source, with transformed subjects."""
+
+    name: DurableName = Field(description=_NAME)
+    kind: Literal["native_copy"] = Field(description="serve a stream to a server's own mirror or source")
+    stream: StreamName = Field(description="the stream that is served")
+    prefix: str = Field(
+        description="prefix of the subjects by which the server that copies reaches the rule, as in the `external` of"
+        " its mirror or source: {api: PREFIX.API, deliver: PREFIX.deliver}",
+        json_schema_extra=pattern(PUBLISHABLE),
+    )
+    leaf_connection: str = Field(
+        alias="leaf", description="connection to the listener for leaf nodes of the server that copies"
+    )
+    source_connection: str = Field(default="default", alias="from", description="connection that holds the stream")
+    filter_subject: Subject = Field(default="", description="only these subjects")
+    subject_transforms: tuple[SubjectTransform, ...] = Field(
+        default=(), description="which subjects, and what they become; the first that matches counts"
+    )
+    exclude: tuple[Subject, ...] = Field(default=(), description=_EXCLUDE)
+    remove_headers: tuple[HeaderName, ...] = Field(
+        default=(),
+        description="headers to take out, such as Nats-Expected-Stream, at which servers up to 2.10 stop copying",
+    )
+    dialect: str | None = Field(default=None, description=_DIALECT)
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """What is served, as an entry of a stream's `sources`."""
+        return Source(
+            name=self.stream, filter_subject=self.filter_subject, subject_transforms=self.subject_transforms
+        ).native()
+
+    @property
+    def streams(self) -> tuple[tuple[str, str], ...]:
+        """The streams that the rule names: each with its connection."""
+        return ((self.source_connection, self.stream),)
+
+    @property
+    def about(self) -> str:
+        """What the rule works on, for a person: its stream."""
+        return self.stream
+
+    @property
+    def connections(self) -> tuple[str, ...]:
+        """The names of the connections that the rule uses, without the one to the listener for leaf nodes."""
+        return (self.source_connection,)
+
+
 Rule: TypeAlias = Annotated[
-    RepublishRule | SourcesRule | MirrorRule | KvSourcesRule | SubjectTransformRule | AdvisoriesRule,
+    RepublishRule | SourcesRule | MirrorRule | KvSourcesRule | SubjectTransformRule | AdvisoriesRule | NativeCopyRule,
     Field(discriminator="kind"),
 ]
 """Any rule; `kind` says which."""
 
-KINDS: Final = ("republish", "sources", "mirror", "kv_sources", "subject_transform", "advisories")
+KINDS: Final = ("republish", "sources", "mirror", "kv_sources", "subject_transform", "advisories", "native_copy")
 """Every kind of rule."""
 
 RULE: Final[TypeAdapter[Rule]] = TypeAdapter(Rule, config=ConfigDict(defer_build=True))

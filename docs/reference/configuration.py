@@ -117,6 +117,14 @@ _SECTIONS: Final = (
         '      dest: "dlq.{{wildcard(1)}}.{{wildcard(2)}}"\n    attach_message: true',
         "See [advisories](../advisories.md).",
     ),
+    _Section(
+        "NativeCopyRule",
+        "Rule native_copy",
+        "rules:\n  - name: orders-west\n    kind: native_copy\n    stream: ORDERS\n    prefix: bridge.orders\n"
+        "    leaf: west\n"
+        '    subject_transforms: [{src: "orders.>", dest: "west.orders.>"}]',
+        "`leaf` has no default. See [native copying](../native-copying.md).",
+    ),
 )
 _HEADINGS: Final = {section.model: section.heading for section in _SECTIONS}
 _HEAD: Final = """\

@@ -6,6 +6,7 @@ Each line is a command of the `nats` command line as its manual has it; what is 
 from __future__ import annotations
 
 import base64
+import json
 import re
 import shlex
 from collections.abc import Awaitable, Callable
@@ -16,6 +17,7 @@ from tests.live.raw_messages import Collected, RawPeer
 
 __all__ = ["Tried", "lines_to_try"]
 
+ROOT = Path(__file__).parents[2]
 _DEFAULT_SERVER = "nats://127.0.0.1:4222"
 
 
@@ -68,7 +70,10 @@ class Tried:
     # -- commands ----------------------------------------------------------------------------------------------------
 
     async def stream_add(self, peer: RawPeer, values: list[str], options: dict[str, list[str]]) -> None:
-        """`nats stream add NAME --subjects S [--retention work] --defaults`."""
+        """`nats stream add NAME --subjects S [--retention work] --defaults`, or with `--config FILE`."""
+        if "config" in options:
+            await peer.create_stream(**json.loads((ROOT / options["config"][0]).read_text("utf-8")))
+            return
         assert "defaults" in options, "it would ask"
         retention = {"work": "workqueue"}.get(options.get("retention", ["limits"])[0], "limits")
         subjects = [subject for each in options["subjects"] for subject in each.split(",")]

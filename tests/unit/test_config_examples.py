@@ -35,6 +35,7 @@ def test_the_examples_of_every_use_are_there() -> None:
         "kv-cache-invalidation",
         "kv-sources",
         "mirror-renamed",
+        "native-copy",
         "object-store-events",
         "replicas",
         "republish-monitor",

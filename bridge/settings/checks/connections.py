@@ -62,6 +62,7 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "kv_sources": ("to",),
         "subject_transform": ("from",),
         "advisories": ("from", "to"),
+        "native_copy": ("leaf", "from"),
     }
 )
 """The keys by which a rule of a kind names connections; the sources of a copying rule have `from` in addition."""

@@ -57,7 +57,7 @@ def test_a_configuration_loads(block: Piece, tmp_path: Path, monkeypatch: pytest
         text = "rules:\n" + text
     if "rules" not in compose(text).value:
         text += RULES
-    named = set(re.findall(r"\b(?:from|to|connection): (\w+)", text)) - {"default"}
+    named = set(re.findall(r"\b(?:from|to|leaf|connection): (\w+)", text)) - {"default"}
     if "connections" not in compose(text).value and named:
         # A fragment: it names connections that stand elsewhere.
         others = "".join(f'  {name}: {{servers: ["nats://127.0.0.1:4222"]}}\n' for name in sorted(named))

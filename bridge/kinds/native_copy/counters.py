@@ -1,0 +1,38 @@
+"""What a native_copy rule counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+__all__ = ["NativeCopyCounters"]
+
+
+@dataclass(slots=True)
+class NativeCopyCounters:
+    """Counts of one native_copy rule since the process started, in messages unless the name says otherwise.
+
+    Attributes:
+        received: received from the stream, repetitions included.
+        delivered: delivered to the server that copies, repetitions included; it ignores those.
+        bytes_out: bytes of header blocks and payloads delivered.
+        unselected: not meant by the rule's filters, or left out by `exclude`.
+        headers_removed: delivered without headers that `remove_headers` names.
+        consumers: consumers created for the server that copies: one at its start, and one each time it resumes.
+        refused_requests: requests refused, by the stream's server or because they are not meant by the rule.
+        woken: times that the server was made to ask again, because one side had been away.
+        reconnects: times that the leaf connection was restored.
+    """
+
+    received: int = 0
+    delivered: int = 0
+    bytes_out: int = 0
+    unselected: int = 0
+    headers_removed: int = 0
+    consumers: int = 0
+    refused_requests: int = 0
+    woken: int = 0
+    reconnects: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        """All counts by name."""
+        return {counter.name: getattr(self, counter.name) for counter in fields(self)}

@@ -1,0 +1,197 @@
+"""Native copying through the sidecar: what a server's own mirror or source stores is what it would store natively."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nats_bridge.bridge.app.preflight import check_server
+from nats_bridge.bridge.permissions import grants_of
+from nats_bridge.bridge.settings import Settings
+from nats_bridge.native_servers import NativeServer
+from nats_bridge.transforms.header_block import remove
+from nats_bridge.transforms.republish import StoredMessage
+from nats_bridge.transforms.source_record import HEADER
+from tests.live.copied_messages import everything
+from tests.live.native_copies import TRANSFORMS, Pair, external, pair, publish_oddities
+from tests.live.raw_messages import OpenPeer
+from tests.live.sidecars import failure_of, running
+from tests.live.until import until
+
+Servers = Callable[..., NativeServer]
+
+
+async def test_a_mirror_is_byte_for_byte_what_a_native_one_with_transforms_is(
+    native_server: Servers, raw_peer: OpenPeer, twin_version: str
+) -> None:
+    async with pair(native_server, raw_peer, twin_version) as two:
+        await two.at_source.create_stream(name="ORDERS", subjects=["orders.*", "more.>"])
+        mirror = {"name": "ORDERS", "subject_transforms": TRANSFORMS}
+        await two.at_source.create_stream(name="NATIVE", mirror=mirror)
+        await publish_oddities(two.at_source, 100)
+        await two.at_target.create_stream(name="COPY", mirror={"name": "ORDERS", "external": external()})
+        async with two.bridged():
+            await two.stored("COPY", 100)
+            for number in range(3):
+                await two.at_source.store(b"orders.late", b"late %d" % number)
+            copies = await two.stored("COPY", 103)
+
+        async def native_is_there() -> bool:
+            return int((await two.at_source.api("STREAM.INFO.NATIVE"))["state"]["last_seq"]) >= 103
+
+        await until(native_is_there)
+        assert copies == await everything(two.at_source, "NATIVE")
+
+
+async def test_sources_store_what_native_ones_do_but_for_the_records_names(
+    native_server: Servers, raw_peer: OpenPeer, twin_version: str
+) -> None:
+    async with pair(native_server, raw_peer, twin_version) as two:
+        await two.at_source.create_stream(name="ORDERS", subjects=["orders.*", "more.>"])
+        await publish_oddities(two.at_source, 60)
+        native = {"name": "ORDERS", "subject_transforms": TRANSFORMS}
+        await two.at_source.create_stream(name="NATIVE", sources=[native])
+        await two.at_target.create_stream(name="COPY", sources=[{"name": "ORDERS", "external": external()}])
+        held = (await two.at_source.api("STREAM.INFO.ORDERS"))["state"]["messages"]
+        async with two.bridged():
+            copies = await two.stored("COPY", held)
+
+        async def native_is_there() -> bool:
+            return int((await two.at_source.api("STREAM.INFO.NATIVE"))["state"]["last_seq"]) >= held
+
+        await until(native_is_there)
+        assert list(map(_bare, copies)) == list(map(_bare, await everything(two.at_source, "NATIVE")))
+
+
+async def test_the_printed_permissions_are_enough(
+    native_server: Servers, raw_peer: OpenPeer, twin_version: str, tmp_path: Path
+) -> None:
+    rule = {"kind": "native_copy", "name": "r", "stream": "ORDERS", "prefix": "bridge.orders", "leaf": "leaf"}
+    connections = {name: {"servers": ["nats://h:1"]} for name in ("default", "leaf")}
+    grants = grants_of(Settings.model_validate({"connections": connections, "rules": [rule]}))
+    (leaf,) = [each for each in grants if each.connection == "leaf"]
+    allowed = {way: {"allow": leaf.subjects(way)} for way in ("publish", "subscribe")}
+    users = [{"user": "all", "password": "pw"}, {"user": "leaf", "password": "pw", "permissions": allowed}]
+    config = f"authorization: {json.dumps({'users': users})}\nno_auth_user: all"
+    password = tmp_path / "password"
+    password.write_text("pw", "utf-8")
+    async with pair(native_server, raw_peer, twin_version, config=config) as two:
+        await two.at_source.create_stream(name="ORDERS", subjects=["orders.*"])
+        await two.at_target.create_stream(name="COPY", mirror={"name": "ORDERS", "external": external()})
+        async with two.bridged({}, user="leaf", password_file=str(password)):
+            for number in range(5):
+                await two.at_source.store(b"orders.%d" % number)
+            assert [each.subject for each in await two.stored("COPY", 5)] == [b"west.%d.new" % n for n in range(5)]
+
+
+async def test_messages_that_no_filter_selects_are_left_out_here_where_the_server_cannot(
+    native_server: Servers, raw_peer: OpenPeer, twin_version: str
+) -> None:
+    async with pair(native_server, raw_peer, twin_version, source_version="2.9.10") as two:
+        await two.at_source.create_stream(name="ORDERS", subjects=["orders.*", "more.>", "none.*"])
+        await two.at_target.create_stream(name="COPY", mirror={"name": "ORDERS", "external": external()})
+        async with two.bridged({"exclude": ["orders.secret"]}) as sidecar:
+            for number in range(300):
+                await two.at_source.store((b"orders.a", b"none.b", b"more.c", b"orders.secret")[number % 4])
+            await two.at_source.store(b"orders.last")
+            copies = await two.stored("COPY", 301)
+            assert [each.sequence for each in copies] == [*(n for n in range(1, 301) if n % 4 in (1, 3)), 301]
+            (run,) = sidecar.runs
+            assert run.counters.as_dict()["unselected"] == 150
+            assert run.counters.as_dict()["consumers"] == 1  # renumbered: the server saw no gap
+
+
+@pytest.mark.parametrize("version", ["2.9.10", pytest.param("2.10.27", marks=pytest.mark.exhaustive)])
+async def test_a_header_that_stalls_native_copying_is_taken_out(
+    native_server: Servers, raw_peer: OpenPeer, version: str
+) -> None:
+    async with pair(native_server, raw_peer, version) as two:
+        await two.at_source.create_stream(name="ORDERS", subjects=["orders.*"])
+        await two.at_source.store(b"orders.1", b"", b"NATS/1.0\r\nNats-Expected-Stream: ORDERS\r\n\r\n")
+        await two.at_source.store(b"orders.2", b"", b"NATS/1.0\r\nA: b\r\nNats-Expected-Stream: ORDERS\r\n\r\n")
+        await two.at_target.create_stream(name="COPY", mirror={"name": "ORDERS", "external": external()})
+        async with two.bridged({"remove_headers": ["Nats-Expected-Stream"]}) as sidecar:
+            copies = await two.stored("COPY", 2)
+            assert [each.header_block for each in copies] == [b"", b"NATS/1.0\r\nA: b\r\n\r\n"]
+            assert sidecar.runs[0].counters.as_dict()["headers_removed"] == 2
+
+
+async def test_an_at_sign_in_a_stored_subject(native_server: Servers, raw_peer: OpenPeer, twin_version: str) -> None:
+    async with pair(native_server, raw_peer, twin_version) as two:
+        await two.at_source.create_stream(name="ORDERS", subjects=["orders.*"])
+        await two.at_source.store(b"orders.a@b")
+        await two.at_target.create_stream(name="COPY", mirror={"name": "ORDERS", "external": external()})
+        written = {"subject_transforms": [{"src": "orders.*", "dest": "at@.{{wildcard(1)}}"}]}
+        if twin_version.startswith(("2.9.", "2.10.")):
+            assert "'at@.{{wildcard(1)}}' holds an '@'" in str(await _failure(two, written))
+            assert "'west.a@b.new' holds an '@'" in str(await _failure(two, {}))
+        else:
+            async with two.bridged(written):
+                assert [each.subject for each in await two.stored("COPY", 1)] == [b"at@.a@b"]
+
+
+async def test_what_the_source_is_asked_for_by_others_is_refused(
+    native_server: Servers, raw_peer: OpenPeer, newest_version: str
+) -> None:
+    async with pair(native_server, raw_peer, newest_version) as two:
+        await two.at_source.create_stream(name="ORDERS", subjects=["orders.*"])
+        async with two.bridged() as sidecar:
+            await until(lambda: sidecar.runs[0].ready)
+            for request, code in (
+                ("STREAM.DELETE.ORDERS", 400),
+                ("CONSUMER.CREATE.OTHER", 404),
+                ("STREAM.INFO.OTHER", 404),
+            ):
+                answer = await two.at_target.request_raw(f"bridge.orders.API.{request}".encode())
+                assert answer is not None
+                assert json.loads(answer)["error"]["code"] == code
+            info = await two.at_target.request_raw(b"bridge.orders.API.STREAM.INFO.ORDERS")
+            assert info is not None
+            assert json.loads(info)["config"]["name"] == "ORDERS"
+
+
+async def test_check_prints_the_stream_to_create_and_asks_the_listener(
+    native_server: Servers, raw_peer: OpenPeer, newest_version: str
+) -> None:
+    async with pair(native_server, raw_peer, newest_version) as two:
+        await two.at_source.create_stream(name="ORDERS", subjects=["orders.*"])
+        settings = Settings.model_validate(two.document())
+        findings = [finding.text for finding in await check_server(settings, None) if finding.rule]
+        mirror = {"name": "ORDERS", "mirror": {"name": "ORDERS", "external": external()}}
+        assert findings[1] == f"the stream to create there: {json.dumps(mirror)}"
+        two.target.stop()
+        (finding,) = [finding for finding in await check_server(settings, None) if finding.rule]
+        assert (finding.ok, finding.code) == (False, "server_unreachable")
+
+
+async def test_of_two_replicas_one_serves(native_server: Servers, raw_peer: OpenPeer, newest_version: str) -> None:
+    async with pair(native_server, raw_peer, newest_version) as two:
+        await two.at_source.create_stream(name="ORDERS", subjects=["orders.*"])
+        await two.at_target.create_stream(name="COPY", sources=[{"name": "ORDERS", "external": external()}])
+        document = {**two.document(), "leadership": {"ttl": 2}}
+        settings = Settings.model_validate(document)
+        async with AsyncExitStack() as first, running(settings) as second:
+            leader = await first.enter_async_context(running(settings))
+            await until(lambda: any(run.ready for each in (leader, second) for run in each.runs))
+            for number in range(20):
+                await two.at_source.store(b"orders.%d" % number)
+            await two.stored("COPY", 20)
+            served = [sum(run.counters.as_dict()["delivered"] for run in each.runs) for each in (leader, second)]
+            assert sorted(served) == [0, 20]
+            await first.aclose()
+            await until(lambda: any(run.ready for run in second.runs))
+            await two.at_source.store(b"orders.more")
+            assert [each.sequence for each in await two.stored("COPY", 21)] == list(range(1, 22))
+
+
+async def _failure(two: Pair, rule: dict[str, Any]) -> BaseException:
+    return await failure_of(Settings.model_validate(two.document(rule)))
+
+
+def _bare(message: StoredMessage) -> tuple[bytes, bytes, bytes, int]:
+    return message.subject, remove(message.header_block, HEADER), message.payload, message.sequence
