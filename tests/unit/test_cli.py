@@ -38,6 +38,7 @@ COMMANDS = [
         "demo",
         "schema",
         "clean",
+        "redrive",
     ),
     *("capture", "backfill", "diff"),
 ]
