@@ -39,6 +39,7 @@ COMMANDS = [
         "schema",
         "clean",
         "redrive",
+        "watch",
     ),
     *("capture", "backfill", "diff"),
 ]
